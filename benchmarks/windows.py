@@ -21,7 +21,7 @@ import pyarrow as pa
 from tussock.jobs.executors.operator import Actor
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.top_n import Order
-from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.flow.chunk import make_chunk
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
@@ -35,7 +35,7 @@ from tussock.statestore.table.state_table import StateTable
 
 BUDGET_S = 2.0  # of an epoch at the end of 10 M rows
 VNODES = 16
-_BEGIN, _HERE = Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.CURRENT)
+_BEGIN, _HERE = FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT)
 _TYPES = ("bigint", "timestamp", "bigint", "double")  # account, time, stream key, amount
 _CALLS = (
     Over(WindowFunction.LAG, (3,), "double", "double", True, _HERE, _HERE, 1),

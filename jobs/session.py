@@ -499,9 +499,9 @@ class Session:
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
         """Log what a CREATE OR REPLACE comes to for the views, too, that read what it replaces. Raises LogMovedError."""
-        from tussock.jobs.catalog.transaction import Draft
+        from tussock.jobs.catalog.transaction import DraftTransaction
 
-        draft = Draft(catalog, version.epoch + 1)
+        draft = DraftTransaction(catalog, version.epoch + 1)
         if not draft.add(created):
             return Answer(text, f"nothing to do: {statement_text(created)}")
         self._statements.settle(draft)

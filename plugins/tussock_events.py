@@ -44,7 +44,7 @@ Extra = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class RunInterval:
     """What the run that says something took in, and the day that its events are of; None: they carry none."""
 
     span: tuple[datetime, datetime] | None
@@ -56,7 +56,7 @@ class Subject:
     """One kind of assets. `news`: asset and extra of each event that is due."""
 
     name: str
-    news: "Callable[[Pipeline, Mapping[str, Any], Interval], Iterator[tuple[Asset, Extra]]]"
+    news: "Callable[[Pipeline, Mapping[str, Any], RunInterval], Iterator[tuple[Asset, Extra]]]"
 
 
 def asset_of(pipeline: str, relation: str) -> Asset:
@@ -80,7 +80,7 @@ def named_assets(pipeline: Pipeline, kind: RelationKind) -> list[Asset]:
     return [asset_of(pipeline.name, relation) for relation in steps.created_in_files(pipeline, kind)]
 
 
-def announce(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval, subjects: Sequence[Subject]) -> None:
+def announce(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval, subjects: Sequence[Subject]) -> None:
     """Have Airflow emit an event, when this task succeeds, for each asset of which there is something new.
 
     Requires: the task's outlets are the aliases of `subjects`, and assets; those without news are taken off its list, since Airflow has an
@@ -160,7 +160,7 @@ def _said(context: Mapping[str, Any], asset: Asset, day: str | None) -> steps.Sa
     return steps.Said(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=day is not None and not mine)
 
 
-def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval) -> Iterator[tuple[Asset, Extra]]:
+def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
     def said(source: str) -> steps.Said:
         return _said(context, asset_of(pipeline.name, source), interval.day)
 
@@ -171,7 +171,7 @@ def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval)
         yield asset_of(pipeline.name, source.name), extra
 
 
-def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval) -> Iterator[tuple[Asset, Extra]]:
+def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
     news = steps.view_news(pipeline.name, lambda view: _said(context, asset_of(pipeline.name, view), interval.day))
     for view in news.views:
         numbers = {
@@ -184,7 +184,7 @@ def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval) -
         yield asset_of(pipeline.name, view.name), extra
 
 
-def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval) -> Iterator[tuple[Asset, Extra]]:
+def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
     epoch, tables = steps.tables_published(pipeline.name)
     for relation, state in tables.items():
         asset = table_asset(pipeline.name, relation)

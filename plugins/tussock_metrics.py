@@ -16,7 +16,7 @@ from airflow.sdk.observability import stats
 from tussock.jobs.settings.pipeline import find_pipeline
 
 if TYPE_CHECKING:
-    from tussock.jobs.facts.metrics import Metric
+    from tussock.jobs.facts.metrics import MetricFacts
     from tussock.statestore.meta.store import MetaStore
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def wanted() -> bool:
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
 
 
-def send(pipeline: str, found: "Iterable[Metric]") -> None:
+def send(pipeline: str, found: "Iterable[MetricFacts]") -> None:
     """Hand numbers to Airflow, each with the pipeline as its tag; systems without tags have it in the name."""
     from tussock.jobs.facts.metrics import MetricKind
 

@@ -28,7 +28,7 @@ from tussock_events import (
     SOURCES,
     TABLES,
     VIEWS,
-    Interval,
+    RunInterval,
     alias_of,
     announce,
     named_assets,
@@ -393,16 +393,16 @@ class ValidateViews(SubmitJob):
         raise DownstreamTasksSkipped(tasks=[HELD_VIEWS])  # type: ignore[no-untyped-call]
 
     def _judge(self, context: Any, epoch: int) -> None:
-        from tussock.jobs.gate.record import Verdict
+        from tussock.jobs.gate.record import GateVerdict
 
         if not steps.suites_of(self.pipeline_name):
             self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
             return
         with no_retry():
             known = steps.verdict(self.pipeline_name, epoch)
-        if known is not Verdict.NONE:
+        if known is not GateVerdict.NONE:
             self.log.info("these suites have judged epoch %d before: %s", epoch, known.value)
-            if known is Verdict.FAILED and not steps.judges_views(self.pipeline_name):
+            if known is GateVerdict.FAILED and not steps.judges_views(self.pipeline_name):
                 raise AirflowFailException(steps.gate_failure(self.pipeline_name, epoch))
             return
         if self._judged_here(epoch):
@@ -499,7 +499,7 @@ class OwedEvents(BaseOperator):
     def execute(self, context: Any) -> None:
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
         with no_retry():
-            announce(self.pipeline, context, Interval(None, None), subjects_of(self.outlets, self.pipeline.name))
+            announce(self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name))
 
 
 class _WritesTables:
@@ -513,7 +513,7 @@ class _WritesTables:
         epoch = _committed_epoch(context)
         tables = steps.tables_at(self.pipeline.name, epoch)
         self.written = epoch, tables
-        announce(self.pipeline, context, Interval(None, None), [TABLES])
+        announce(self.pipeline, context, RunInterval(None, None), [TABLES])
         return {relation: state.version for relation, state in tables.items()}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
@@ -572,11 +572,11 @@ def _require_none_paused(name: str, context: Any) -> None:
     steps.require_none_paused(name, run_of(context))
 
 
-def _interval(pipeline: Pipeline, context: Any) -> Interval:
+def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
     """What the run takes in, and the day of its events, where the pipeline wants them to be of one."""
     span = run_interval(context)
     by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
-    return Interval(span, steps.day_of(pipeline, *span) if by_partition and span is not None else None)
+    return RunInterval(span, steps.day_of(pipeline, *span) if by_partition and span is not None else None)
 
 
 def _committed_epoch(context: Any) -> int:

@@ -25,7 +25,7 @@ from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.lineage import LineageFacts, TableCopy
-    from tussock.jobs.gate.record import QualityRecord, Verdict
+    from tussock.jobs.gate.record import GateVerdict, QualityRecord
     from tussock.jobs.sinks.manifest import TableState
     from tussock.jobs.sources.listing import Interval
     from tussock.statestore.meta.catalog import Relation
@@ -51,7 +51,7 @@ class PublishedView:
     name: str
     rows: int | None
     changed_rows: int | None
-    quality: "Verdict"
+    quality: "GateVerdict"
     since: int = 0
     warnings: int = 0
 
@@ -368,14 +368,14 @@ def suites_of(name: str) -> tuple[Path, ...]:
     return () if quality is None else quality.suites()
 
 
-def verdict(name: str, epoch: int) -> "Verdict":
+def verdict(name: str, epoch: int) -> "GateVerdict":
     """What the pipeline's suites, as they are now, have said of `epoch`; NONE where they were not run on it."""
-    from tussock.jobs.gate.record import Verdict, judged
+    from tussock.jobs.gate.record import GateVerdict, judged
     from tussock.jobs.gate.suite import read_suites
 
     pipeline = find_pipeline(name, pipelines_folder())
     record = judged(open_meta(pipeline).objects, epoch, read_suites(pipeline.quality))
-    return Verdict.NONE if record is None else record.verdict
+    return GateVerdict.NONE if record is None else record.verdict
 
 
 def judge(name: str, epoch: int) -> "QualityRecord":
@@ -443,7 +443,7 @@ def publish(name: str, epoch: int) -> Publication:
 
 def _published_views(record: "QualityRecord | None", since: Mapping[str, int], changed: Mapping[str, int]) -> "Iterator[PublishedView]":
     """What is to be said of each view of `since`."""
-    from tussock.jobs.gate.record import Verdict
+    from tussock.jobs.gate.record import GateVerdict
 
     judged = {} if record is None else {view.view: view for view in record.views}
     for view, epoch in since.items():
@@ -452,7 +452,7 @@ def _published_views(record: "QualityRecord | None", since: Mapping[str, int], c
             view,
             rows=quality.rows if quality is not None and quality.all_rows else None,
             changed_rows=changed.get(view),
-            quality=Verdict.NONE if quality is None else quality.verdict,
+            quality=GateVerdict.NONE if quality is None else quality.verdict,
             since=epoch,
             warnings=0 if quality is None else len(quality.warnings),
         )
@@ -723,7 +723,7 @@ def plan_rebalance(name: str, units: int | None, target: float | None, approved:
     Raises: UnitsInFileError; SettingError; OtherMovesError.
     """
     from tussock.jobs.texts.rebalance import rebalance_text
-    from tussock.jobs.upkeep.rebalance import Verdict, cause_of, measure, plan, require_approved, require_units_of_file
+    from tussock.jobs.upkeep.rebalance import MoveVerdict, cause_of, measure, plan, require_approved, require_units_of_file
 
     pipeline = find_pipeline(name, pipelines_folder())
     require_units_of_file(pipeline, units)
@@ -733,7 +733,7 @@ def plan_rebalance(name: str, units: int | None, target: float | None, approved:
     text = rebalance_text(found, cause_of(meta, measured, found), full=True)
     if approved:
         require_approved(found, approved)
-    return Decided(text, msgspec.json.encode(found).decode() if found.verdict is Verdict.MOVE else None, found.digest)
+    return Decided(text, msgspec.json.encode(found).decode() if found.verdict is MoveVerdict.MOVE else None, found.digest)
 
 
 def move_vnodes(name: str, planned: str) -> dict[str, str]:
@@ -760,14 +760,14 @@ def verify_rebalance(name: str, planned: str, say: Callable[[str], None]) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class AgeLook:
     """What came of a look at a view's age. `wait_s`: after so long it would be too old; None: there is nothing to wait for."""
 
     said: str
     wait_s: float | None = None
 
 
-def say_if_stale(name: str, view: str) -> Looked:
+def say_if_stale(name: str, view: str) -> AgeLook:
     """Say that a view is older than the pipeline wants it, once since it got so: in the log, and to the function of `[alerts] call`.
 
     Raises what that function raises, after it was noted that it was called: nobody is told twice.
@@ -778,23 +778,23 @@ def say_if_stale(name: str, view: str) -> Looked:
 
     pipeline = find_pipeline(name, pipelines_folder())
     if (wanted_ms := pipeline.freshness.get(view)) is None:
-        return Looked(f"view {view} has no freshness any more")
+        return AgeLook(f"view {view} has no freshness any more")
     meta, now = open_meta(pipeline), now_of(clock_ms())
     if (found := staleness(meta, view, wanted_ms, now)) is None:
-        return Looked(f"pipeline {name} has no view {view}")
+        return AgeLook(f"pipeline {name} has no view {view}")
     if not found.too_old:
         let_go(meta, {view: wanted_ms}, now)
     if not found.behind:
-        return Looked(f"view {view} is up to date")
+        return AgeLook(f"view {view} is up to date")
     if not found.too_old:
-        return Looked(str(found), found.wanted_s - (found.age_s or 0.0) + 1.0)
+        return AgeLook(str(found), found.wanted_s - (found.age_s or 0.0) + 1.0)
     if not first_to_say(meta, found, now):
-        return Looked(f"{found}; it has been said")
+        return AgeLook(f"{found}; it has been said")
     log.error("pipeline %s: %s", name, found)
     if pipeline.alerts.call is not None:
         module, _, function = pipeline.alerts.call.rpartition(".")
         getattr(import_module(module), function)(name, view, str(found))
-    return Looked(str(found))
+    return AgeLook(str(found))
 
 
 def let_go_of_alerts(name: str) -> None:

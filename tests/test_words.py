@@ -1,6 +1,9 @@
-"""The list of words: every one has a line, and the file that is said to define it exists."""
+"""The list of words: every word has a line, and its file exists. Classes: no two share a name, and words and classes agree."""
 
+import ast
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +28,33 @@ def test_a_word_has_a_meaning_and_a_file_that_is_there(line: list[str]) -> None:
 def test_no_word_has_two_lines() -> None:
     words = [word for word, *_ in LINES]
     assert len(words) == len(set(words)) > 100
+
+
+def _classes() -> Iterator[tuple[str, str]]:
+    """File and name of each class of the project that other files may import. Private ones may share a name."""
+    for room in ("jobs", "statestore", "plugins", "dags"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    yield str(file.relative_to(ROOT)), node.name
+
+
+CLASSES = list(_classes())
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    counts = Counter(name for _, name in CLASSES)
+    shared = [f"{name}: {file}" for file, name in CLASSES if counts[name] > 1]
+    assert not shared, "give each its own name; a stored class keeps its name with tag=:\n" + "\n".join(sorted(shared))
+    assert len(CLASSES) > 800
+
+
+def test_a_class_with_the_name_of_a_word_is_in_the_file_of_the_word() -> None:
+    places: dict[str, set[str]] = {}
+    for words, _, place in LINES:
+        for word in re.sub(r"\(.*\)", "", words).split(", "):
+            places.setdefault(word.strip().lower(), set()).add(place.strip("`"))
+    as_words = [(file, name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) for file, name in CLASSES]
+    strays = [f"{name} in {file}: {word!r} is of {places[word]}" for file, name, word in as_words if file not in places.get(word, {file})]
+    assert not strays, "correct the line of the word, or name the class otherwise:\n" + "\n".join(strays)
+    assert sum(word in places for _, _, word in as_words) > 40

@@ -48,7 +48,7 @@ class ItemKind(StrEnum):
     VARIABLE = "variable"
 
 
-class Item(msgspec.Struct, frozen=True):
+class PlanItem(msgspec.Struct, frozen=True):
     """One part of a plan. `text`: the whole statement, code or value; for an action, a few words."""
 
     kind: ItemKind
@@ -78,7 +78,7 @@ class NoApprovalError(InputError):
 class Approval(msgspec.Struct, frozen=True, dict=True):
     """All items, in order: plain data, JSON goes through."""
 
-    items: tuple[Item, ...] = ()
+    items: tuple[PlanItem, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -111,11 +111,11 @@ def approval_of(text: str) -> Approval | str:
     return str(found.pop())
 
 
-def statement_items(scripts: Iterable[tuple[object, str]]) -> Iterator[Item]:
+def statement_items(scripts: Iterable[tuple[object, str]]) -> Iterator[PlanItem]:
     """The statements of a pipeline's files, in order. Raises SqlError for a text that is no script."""
     for _, script in scripts:
         for statement in split_script(script):
-            yield Item(ItemKind.STATEMENT, _title(statement.text), statement.text)
+            yield PlanItem(ItemKind.STATEMENT, _title(statement.text), statement.text)
 
 
 def fingerprint(relation: Relation) -> str:
@@ -158,9 +158,9 @@ def _edits_of(kind: ItemKind, approved: Approval, now: Approval) -> Iterator[str
                 yield f"{kind} {name}: {then.text or 'nothing'} approved, {here.text or 'nothing'} now"
 
 
-def _by_name(kind: ItemKind, items: Sequence[Item]) -> Mapping[str, Item]:
+def _by_name(kind: ItemKind, items: Sequence[PlanItem]) -> Mapping[str, PlanItem]:
     """By name; equal names are numbered."""
-    found: dict[str, Item] = {}
+    found: dict[str, PlanItem] = {}
     seen: Counter[str] = Counter()
     for item in items:
         if item.kind is kind:

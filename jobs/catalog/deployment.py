@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from tussock.jobs.catalog.approval import Approval, Item, ItemKind, fingerprint, statement_items
+from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, fingerprint, statement_items
 from tussock.jobs.catalog.once import Once
 from tussock.jobs.catalog.statement_maker import StatementMaker
-from tussock.jobs.catalog.transaction import Draft
+from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.catalog.unchanged import unchanged_relation
 from tussock.jobs.kernels.python_function import FOLDER
 from tussock.jobs.logical.nodes import Place
@@ -61,7 +61,7 @@ Derived = Callable[[Catalog, Callable[[Relation], int]], Iterable[Script]]
 """Statements that follow from the views of a catalog, each with the file that asks for it; the second argument counts stored rows."""
 
 
-class Action(StrEnum):
+class StepAction(StrEnum):
     """What a deployment does about one statement, or one relation that no statement names."""
 
     CREATE = "create"
@@ -90,7 +90,7 @@ class Step:
         bound: a digest of what the relation was, and of what it becomes; of a statement that runs once, its name in the store.
     """
 
-    action: Action
+    action: StepAction
     what: str
     place: str
     differences: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Deploying:
     catalog: Catalog
     log_end: int
     stores_rows: bool
-    _draft: Draft = field(init=False)
+    _draft: DraftTransaction = field(init=False)
     _steps: list[Step] = field(default_factory=list)
     _once: Once = field(default_factory=Once)
     _named: set[str] = field(default_factory=set)  # relations that the files create
@@ -151,7 +151,7 @@ class Deploying:
     _stored_sizes: dict[int, tuple[int, int]] | None = None  # by state table, once they were asked for
 
     def __post_init__(self) -> None:
-        self._draft = Draft(self.catalog, self.version.epoch + 1)
+        self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
 
     def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived | None = None) -> Deployment:
         """The deployment of these files.
@@ -182,15 +182,15 @@ class Deploying:
         items = (*statement_items(scripts), *self._functions(), *self._actions())
         return Deployment(tuple(self._steps), changes or not whole, to_log, self.log_end, approval=Approval(items))
 
-    def _functions(self) -> Iterator[Item]:
-        return (Item(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
+    def _functions(self) -> Iterator[PlanItem]:
+        return (PlanItem(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
 
-    def _actions(self) -> Iterator[Item]:
+    def _actions(self) -> Iterator[PlanItem]:
         """What is done, without estimates; measures follow from suites, which are approved themselves."""
         for step in self._steps:
-            if step.action is not Action.NONE and not step.what.split()[-1].startswith(INTERNAL):
+            if step.action is not StepAction.NONE and not step.what.split()[-1].startswith(INTERNAL):
                 done = f"{step.action}{', built anew' if step.rebuilt else ''}{f' ({step.bound})' if step.bound else ''}"
-                yield Item(ItemKind.ACTION, step.what, done)
+                yield PlanItem(ItemKind.ACTION, step.what, done)
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
@@ -201,11 +201,11 @@ class Deploying:
         there = unchanged_relation(draft.catalog, text, base)
         if there is not None and not draft.is_unsettled(there):
             self._named.add(there.name)
-            self._add(Step(Action.NONE, _what(there), place, note=self._note(there)))
+            self._add(Step(StepAction.NONE, _what(there), place, note=self._note(there)))
             return True
         once = self._once.of(draft.catalog, text)
         if once is not None and (once.ran or self.meta.logged_position(once.client_id) is not None):
-            self._add(Step(Action.NONE, _in_few_words(text), place))
+            self._add(Step(StepAction.NONE, _in_few_words(text), place))
             return True
         bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own)
         if isinstance(bound, Query | Show | Explain):
@@ -215,7 +215,7 @@ class Deploying:
             made = self._to_log(bound, base)
         except WaitingStatementsError:
             self._add(
-                Step(Action.WAIT, _in_few_words(text), place, note="it reads rows that are still to come; apply again after an epoch")
+                Step(StepAction.WAIT, _in_few_words(text), place, note="it reads rows that are still to come; apply again after an epoch")
             )
             return False
         self._create_or_run(made, text, place, notes, None if once is None else once.name)
@@ -271,8 +271,8 @@ class Deploying:
         follows = before is not None and draft.is_unsettled(before)
         changed = draft.add(made, once)
         if name is None:
-            action = Action.DROP if isinstance(made, Drop) else Action.RUN
-            self._add(Step(action if changed else Action.NONE, _in_few_words(text), place, text=text, bound=once or ""))
+            action = StepAction.DROP if isinstance(made, Drop) else StepAction.RUN
+            self._add(Step(action if changed else StepAction.NONE, _in_few_words(text), place, text=text, bound=once or ""))
             return
         self._named.add(name)
         code = made.code if isinstance(made, CreateFunction) else ()
@@ -283,14 +283,14 @@ class Deploying:
 
     def _created(self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str) -> Step:
         if not changed:
-            return Step(Action.NONE, _what(after), place, note=self._note(after))
+            return Step(StepAction.NONE, _what(after), place, note=self._note(after))
         new = before is None or before.id != after.id
         rebuilt = new and after.kind is RelationKind.VIEW
         rows, size = self._read_by(after) if rebuilt else (0, 0)
         if before is None:
-            return Step(Action.CREATE, _what(after), place, (), rebuilt, rows, size, note, bound=fingerprint(after))
+            return Step(StepAction.CREATE, _what(after), place, (), rebuilt, rows, size, note, bound=fingerprint(after))
         found = differences(created_by(before), created_by(after))
-        action = Action.FOLLOW if follows and not found else Action.CHANGE
+        action = StepAction.FOLLOW if follows and not found else StepAction.CHANGE
         bound = f"{fingerprint(before)} to {fingerprint(after)}"
         return Step(action, _what(after), place, found, rebuilt, rows, size, note, bound=bound)
 
@@ -302,20 +302,20 @@ class Deploying:
         for view in reversed([r for r in views if r.name not in self._named and (own or not r.internal)]):
             if goes := prune or view.internal:
                 self._draft.add(Drop(view.kind, view.name))
-            self._add(Step(Action.DROP if goes else Action.GONE, _what(view), ""))
+            self._add(Step(StepAction.DROP if goes else StepAction.GONE, _what(view), ""))
 
     def _resume(self, names: Sequence[str]) -> None:
         for name in names:
             view = find(self._draft.catalog, name, RelationKind.VIEW)
             if view.paused is None:
-                self._add(Step(Action.NONE, _what(view), "", note="it is not paused"))
+                self._add(Step(StepAction.NONE, _what(view), "", note="it is not paused"))
                 continue
             after = self._bound_again(view)
             rows, size = self._read_by(after)
             said = [step for step in self._steps if step.what == _what(view)]  # that it is paused
             self._steps = [step for step in self._steps if step not in said]
             bound = fingerprint(after)
-            self._add(Step(Action.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound))
+            self._add(Step(StepAction.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound))
 
     def _bound_again(self, view: Relation) -> Relation:
         """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""

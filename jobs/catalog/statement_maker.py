@@ -43,7 +43,7 @@ from tussock.statestore.meta.version import HummockVersion
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
-    from tussock.jobs.catalog.transaction import Draft
+    from tussock.jobs.catalog.transaction import DraftTransaction
     from tussock.jobs.sql.binder import Binder
 
 
@@ -138,12 +138,12 @@ class StatementMaker:
             case _:
                 return bound, ()
 
-    def settle(self, draft: "Draft") -> None:
+    def settle(self, draft: "DraftTransaction") -> None:
         """Bind the views anew that read what the draft replaces, until each stands on what is there. Raises CannotFollowError."""
         while (view := draft.next_unsettled()) is not None:
             self.bind_again(draft, view)
 
-    def bind_again(self, draft: "Draft", view: Relation, *, rebuilt: bool = False) -> None:
+    def bind_again(self, draft: "DraftTransaction", view: Relation, *, rebuilt: bool = False) -> None:
         """Add a view that is there to the draft, bound by its own SELECT over what the draft makes of the catalog. `rebuilt`: it keeps no
         state. Raises CannotFollowError."""
         from tussock.jobs.catalog.transaction import CannotFollowError, query_of

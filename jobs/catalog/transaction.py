@@ -26,7 +26,7 @@ class CannotFollowError(InputError):
 
 
 @dataclass(slots=True)
-class Draft:
+class DraftTransaction:
     """A transaction in the making.
 
     Args:

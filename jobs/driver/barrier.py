@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class TakenIn:
     """What an epoch takes in: its barrier, and the log's part of it replayed, where this process did that to decide the barrier."""
 
     barrier: Barrier
@@ -64,7 +64,7 @@ def take_in(
     units: int | None = None,
     moment: int | None = None,
     resting: frozenset[str] = frozenset(),
-) -> Intake | None:
+) -> TakenIn | None:
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
     None where nothing waits: no new file, no statement, no view whose rows come and go with the moment. An idle pipeline costs its
@@ -85,7 +85,7 @@ def take_in(
     version = meta.latest()
     if (held := meta.barrier_after(version.epoch)) is not None:
         log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
-        return Intake(held, None)
+        return TakenIn(held, None)
     moment = moment_of(meta, interval, moment)
     pinning = Pinning(meta, Base(version), Detour(), interval, max_epoch_bytes, dict(run or {}), moment, resting=resting)
     if not pinning.waiting():
@@ -106,7 +106,7 @@ def draft(
     mapping_before: VnodeMapping | None = None,
     moment: int | None = None,
     resting: frozenset[str] = frozenset(),
-) -> Intake | None:
+) -> TakenIn | None:
     """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
 
     None where nothing waits. `mapping_before`: of the epoch before, where `base` has another. Raises as `take_in` does.
@@ -186,9 +186,9 @@ class Pinning:
         version = self.version
         return self.moment > version.moment and any(follows_moment(r) for r in version.catalog.live() if r.paused is None)
 
-    def intake(self, barrier: Barrier) -> Intake:
+    def intake(self, barrier: Barrier) -> TakenIn:
         """The barrier that stands, ours or another process's, with what was replayed if it is ours."""
-        return Intake(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
+        return TakenIn(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, detour = self.version, self.detour

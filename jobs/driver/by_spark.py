@@ -23,11 +23,11 @@ from tussock.jobs.spark.sql_errors import from_spark, java_failure
 from tussock.jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.failed_row import RaisedInSpark
-from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
+from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, SparkStep
 from tussock.statestore.types import INTERVALS, TIMES, arrow_type
 
 
-def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
+def computed(frame: DataFrame, steps: Sequence[SparkStep]) -> DataFrame:
     """The frame that a level puts out, with what Spark makes of the rows of each step; cells pass.
 
     An expression that raises gives NULL in the place of its value's struct, and the row itself comes along: no task fails.
@@ -45,7 +45,7 @@ def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
     return frame.select(*cells, *(_arriving(step).alias(step.column) for step in steps))
 
 
-def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
+def _tried(spark: SparkSession, step: SparkStep, number: int) -> SparkColumn:
     call = step.calls[number]
     if _is_generator(call):
         fields = [F.col(name).alias(f"c{i}") for i, name in enumerate(_generated(step, number))]
@@ -62,7 +62,7 @@ def _bound_column(text: str, kind: str) -> str:
     return f"CAST({text} AS {kind})" if kind in INTERVALS or kind in TIMES else of_carried(text, kind)
 
 
-def _text(step: Step, call: Call) -> str:
+def _text(step: SparkStep, call: Call) -> str:
     return filled(call, [_bound_column(f"{quoted(step.column)}.c{a.index}", a.type) for a in call.args if isinstance(a, Column)])
 
 
@@ -70,13 +70,13 @@ def _is_generator(call: Call) -> bool:
     return call.params[0][1].startswith(JSON_TUPLE)
 
 
-def _generated(step: Step, number: int) -> list[str]:
+def _generated(step: SparkStep, number: int) -> list[str]:
     """Names for the columns of a generator: as many as its struct has fields."""
     kind = arrow_type(step.calls[number].type)
     return [f"{step.column}_{number}_{i}" for i in range(kind.num_fields)]
 
 
-def _arriving(step: Step) -> SparkColumn:
+def _arriving(step: SparkStep) -> SparkColumn:
     row = F.col(step.column)
     columns: list[SparkColumn] = []
     calls = 0

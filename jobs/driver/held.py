@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Held(Protocol):
+class SealedTables(Protocol):
     """Sealed MemTables of one epoch, as cells. Epochs after it read them: each unit gets its own back."""
 
     @property
@@ -52,21 +52,21 @@ class HeldByDriver:
         self._objects, self._task, self._sealed = objects, task, sealed
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
-        """See Held."""
+        """See SealedTables."""
         if wanted := sorted(self.tables & tables):
             mine = self._sealed.filter(pc.is_in(self._sealed["input"], pa.array(wanted, pa.int32())))
             there = Address.in_flight(number, 0).fragment
             yield from mine.set_column(1, CELL_SCHEMA.field(1), pa.repeat(pa.scalar(there, pa.int32()), mine.num_rows)).to_batches()
 
     def frames(self, number: int, tables: frozenset[int]) -> "Iterator[DataFrame]":
-        """See Held. Spark holds none of them."""
+        """See SealedTables. Spark holds none of them."""
         return iter(())
 
     def flush(self) -> list[SstInfo]:
-        """See Held."""
+        """See SealedTables."""
         return flush_cells(self._objects, self._task, self._sealed.to_batches()) if self.tables else []
 
     def release(self) -> None:
-        """See Held."""
+        """See SealedTables."""
         self._sealed = CELL_SCHEMA.empty_table()
         self.tables = frozenset()

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.driver.epoch_plan import EpochPlan
-from tussock.jobs.driver.held import Held
+from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.leaves import LeafCells, place_of
 from tussock.jobs.driver.row_names import named_error
 from tussock.jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
@@ -17,7 +17,7 @@ from tussock.jobs.plan.definition import functions_of
 from tussock.jobs.plan.schedule import Schedule
 from tussock.jobs.wire.cell import Mail, addresses_of
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
-from tussock.jobs.wire.measured import Measured
+from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
@@ -41,8 +41,8 @@ class Ran:
 
     reports: Sequence[FragmentReport] = ()
     uploaded: tuple[SstInfo, ...] = ()
-    held: Held | None = None
-    measured: Measured = field(default_factory=Measured)
+    held: SealedTables | None = None
+    measured: MeasurementSum = field(default_factory=MeasurementSum)
 
     def __str__(self) -> str:
         """For the log."""
@@ -51,7 +51,9 @@ class Ran:
         return f"{fragments} fragments in {len(self.reports)} actors, {rows} rows in, {len(self.uploaded)} SSTs uploaded by units"
 
 
-def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequence[Held] = (), progress: Progress = no_progress) -> Ran:
+def run_levels(
+    runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequence[SealedTables] = (), progress: Progress = no_progress
+) -> Ran:
     """Run an epoch's levels, without its flush.
 
     Args:

@@ -13,14 +13,14 @@ from typing import ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.driver.held import Held, HeldByDriver
+from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
-from tussock.jobs.wire.measured import Measured
+from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
@@ -64,10 +64,10 @@ class LevelsToRun:
     objects: ObjectStore
     task: EpochTask
     reads: Sequence[SparkRead]
-    held: Sequence[Held]
+    held: Sequence[SealedTables]
     time_zone: str
     by_spark: tuple[str, ...] = ()
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasurementSum = field(default_factory=MeasurementSum)
     far: HowFar = field(default_factory=HowFar)
 
 
@@ -76,7 +76,7 @@ class LevelRunner(Protocol):
 
     policy: FlushPolicy
 
-    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """Run the levels alone: the cells that answer the driver, and what was sealed.
 
         Raises: errors that a retry may mend, where it did not; others are among the answers (Mail.FAILURE).
@@ -92,7 +92,7 @@ class LocalRunner:
     def __init__(self, policy: FlushPolicy | None = None) -> None:
         self.policy = policy or FlushPolicy()
 
-    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner. Raises NeedsSparkError."""
         task = levels.task
         if levels.reads or levels.by_spark:
@@ -119,7 +119,7 @@ class LocalRunner:
         except TaskError as err:
             raise carried_failure(err) or err from err
 
-    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> Held:
+    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Keep what the levels sealed."""
         return HeldByDriver(levels.objects, levels.task, sealed)
 
@@ -152,7 +152,7 @@ class AutoRunner:
         self.policy = policy or FlushPolicy()
         self._spark, self._at_work, self._local = spark, at_work, LocalRunner(policy)
 
-    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner."""
         fits = levels.task.expected is Expected.LITTLE and not levels.reads and not levels.by_spark
         return (self._local if fits and not self._at_work() else self._spark()).run(levels)

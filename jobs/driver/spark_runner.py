@@ -21,7 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from tussock.jobs.driver.by_spark import computed, with_reasons
 from tussock.jobs.driver.guilty import error_of_source, source_frame
-from tussock.jobs.driver.held import Held, HeldByDriver
+from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.flow.failure import SourceFileError, carried_failure
@@ -32,7 +32,7 @@ from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, 
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy
-from tussock.jobs.wire.measured import NOTHING, Measured, Measurement, Report, together
+from tussock.jobs.wire.measured import NOTHING, Measurement, MeasurementSum, Report, together
 from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.version import SstInfo
@@ -54,13 +54,13 @@ class SparkRunner:
         self.spark, self.policy = spark, policy or FlushPolicy()
         self._measuring = _Measuring(spark)
 
-    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner."""
         spark = epoch_session(self.spark, levels.time_zone)
         with active(spark):
             return self._run(spark, levels)
 
-    def _run(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+    def _run(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         task = levels.task
         known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         levels.far.ask = partial(tasks_done, spark, task.unit_count)
@@ -111,7 +111,7 @@ class _Measuring:
         return self._sum.add
 
     @contextmanager
-    def into(self, measured: Measured) -> Iterator[None]:
+    def into(self, measured: MeasurementSum) -> Iterator[None]:
         """What has come by the end of the block goes to `measured`. A job's is there before it answers."""
         try:
             yield
@@ -131,7 +131,7 @@ class HeldBySpark:
         tables: frozenset[int],
         nbytes: int,
         measuring: _Measuring,
-        measured: Measured,
+        measured: MeasurementSum,
     ) -> None:
         """
         Args:
@@ -144,17 +144,17 @@ class HeldBySpark:
         self._measuring, self._measured = measuring, measured
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
-        """See Held. The driver holds none of them."""
+        """See SealedTables. The driver holds none of them."""
         return iter(())
 
     def frames(self, number: int, tables: frozenset[int]) -> Iterator[DataFrame]:
-        """See Held."""
+        """See SealedTables."""
         if wanted := sorted(self.tables & tables):
             mine = self._cells.filter(F.expr(_IS_SEALED) & F.col("input").isin(wanted))
             yield mine.withColumn("fragment", F.lit(Address.in_flight(number, 0).fragment))
 
     def flush(self) -> list[SstInfo]:
-        """See Held: through an exchange into few tasks."""
+        """See SealedTables: through an exchange into few tasks."""
         if not self.tables:
             return []
         known, tasks = self._known, self._known.value.policy.exchange_tasks(self._nbytes)
@@ -165,7 +165,7 @@ class HeldBySpark:
         return [sst for chunk in found["chunk"].to_pylist() for sst in decoded(chunk, list[SstInfo])]
 
     def release(self) -> None:
-        """See Held."""
+        """See SealedTables."""
         self._cells._jdf.queryExecution().analyzed().rdd().unpersist(False)
         self._known.destroy()
 
@@ -207,7 +207,9 @@ def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
     )
 
 
-def _kept_by_spark(known: "Broadcast[EpochTask]", cells: DataFrame, measuring: _Measuring, measured: Measured) -> tuple[pa.Table, Held]:
+def _kept_by_spark(
+    known: "Broadcast[EpochTask]", cells: DataFrame, measuring: _Measuring, measured: MeasurementSum
+) -> tuple[pa.Table, SealedTables]:
     """Run the levels and leave what they sealed with Spark; the driver gets its sizes."""
     kept = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
     answer = f"if({_IS_SEALED}, NULL, chunk) AS chunk"

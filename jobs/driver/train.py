@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tussock.jobs.driver.barrier import Intake, draft, take_in
+from tussock.jobs.driver.barrier import TakenIn, draft, take_in
 from tussock.jobs.driver.epoch_plan import Base, plan_epoch
-from tussock.jobs.driver.held import Held
+from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.leaves import taken_batches
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
 from tussock.jobs.driver.runner import LevelRunner
@@ -42,7 +42,7 @@ from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.settings.logs import working_on
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.wire.measured import Measured
+from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -77,13 +77,13 @@ class _ToCommit:
 
     barrier: Barrier
     drafted: bool  # its barrier is not in force yet
-    held: Held | None
+    held: SealedTables | None
     uploaded: tuple[SstInfo, ...]
     seconds: dict[str, float]  # of its parts so far
     rows: Mapping[str, RowCounts] | None = None  # by relation
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as summaries have it
     units: tuple[UnitWork, ...] = ()
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasurementSum = field(default_factory=MeasurementSum)
     sealed: SealedManifest | None = None  # where a run before this one has come that far: only its commit is left to do
 
 
@@ -100,7 +100,7 @@ class _InFlight:
     """An epoch whose levels have run. It stays until the train's base version holds it."""
 
     barrier: Barrier
-    held: Held | None  # None: nothing was sealed, or all of it is uploaded
+    held: SealedTables | None  # None: nothing was sealed, or all of it is uploaded
     uploaded: tuple[SstInfo, ...]  # SSTs that are in the bucket before the checkpoint
     taken: tuple[SealedBatch, ...]  # what the driver sealed: files taken
     checkpoint: "Future[_Committed]"
@@ -138,7 +138,7 @@ class Train:
         self._committing = ThreadPoolExecutor(1, "checkpoint")
         self._broken = False  # a checkpoint failed: those after it have no base
         self._base_version: _BaseVersion | None = None  # None: the train has not begun
-        self._taken_in: Intake | None = None  # by the last `next_barrier`
+        self._taken_in: TakenIn | None = None  # by the last `next_barrier`
         self._in_flight: deque[_InFlight] = deque()
         self._since_move = 0
         self._counted = requests_so_far(meta.objects)  # the driver's requests that are in a manifest, or before this train

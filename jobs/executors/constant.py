@@ -14,7 +14,7 @@ from tussock.jobs.logical.nodes import Physical
 from tussock.statestore.table.state_table import StateTable
 
 
-class Values(PlainNode, frozen=True):
+class ValuesNode(PlainNode, frozen=True, tag="Values"):
     """The rows of a query's VALUES, each with its number as a hidden last column. `columns` hold values as a Literal of their type does."""
 
     rows: int
@@ -42,7 +42,7 @@ class Values(PlainNode, frozen=True):
 class ValuesExecutor:
     """Invariant: the sum of all output chunks is the list of VALUES, from the first epoch on."""
 
-    def __init__(self, node: Values, actor: Actor) -> None:
+    def __init__(self, node: ValuesNode, actor: Actor) -> None:
         self._node, self._actor = node, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
@@ -53,7 +53,7 @@ class ValuesExecutor:
         return inserts(self._actor.kernel.constants((*node.columns, range(node.rows)), node.types))
 
 
-class Range(PlainNode, frozen=True):
+class RangeNode(PlainNode, frozen=True, tag="Range"):
     """The numbers start, start + step, … before `end`, each actor its share."""
 
     start: int
@@ -85,7 +85,7 @@ class Range(PlainNode, frozen=True):
 class RangeExecutor:
     """The numbers are cut into as many even pieces as there are vnodes; an actor puts out the pieces of its own."""
 
-    def __init__(self, node: Range, actor: Actor) -> None:
+    def __init__(self, node: RangeNode, actor: Actor) -> None:
         self._node, self._actor = node, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 
 
-class Expand(PlainNode, frozen=True):
+class ExpandNode(PlainNode, frozen=True, tag="Expand"):
     """One output row per row and projection: the projection's columns, then its number, then the input's columns `behind`. No state."""
 
     projections: tuple[tuple[Expr, ...], ...]
@@ -53,7 +53,7 @@ def _origin(column: tuple[Expr, ...]) -> Origin:
 class ExpandExecutor:
     """Invariant: the sum of all output chunks is every projection of the sum of all input chunks."""
 
-    def __init__(self, node: Expand, kernel: Kernel) -> None:
+    def __init__(self, node: ExpandNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

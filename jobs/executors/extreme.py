@@ -16,7 +16,7 @@ from tussock.jobs.executors.base import take_rows
 from tussock.jobs.executors.exact_sum import float_values
 from tussock.jobs.executors.int128 import validity
 from tussock.jobs.executors.order import Order
-from tussock.jobs.executors.ordered_state import OrderedRows, OrderedState
+from tussock.jobs.executors.ordered_state import OrderedLayout, OrderedState
 from tussock.jobs.executors.value_state import I64, Deposit, Side, SideState, Slot, State
 from tussock.statestore.hummock.key import encode_values
 from tussock.statestore.nested import is_nested
@@ -47,7 +47,7 @@ class Extreme(Slot):
         if not self.retractable:
             return None
         name = f"agg_{self.function}_c{self.arg}"
-        return OrderedRows(name, (Order(self.arg, self.largest, False),), (), (self.arg,))
+        return OrderedLayout(name, (Order(self.arg, self.largest, False),), (), (self.arg,))
 
     @property
     def function(self) -> str:

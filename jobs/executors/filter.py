@@ -13,7 +13,7 @@ from tussock.jobs.logical.nodes import Expr
 from tussock.statestore.table.state_table import StateTable
 
 
-class Filter(PlainNode, frozen=True):
+class FilterNode(PlainNode, frozen=True, tag="Filter"):
     """Keeps rows whose condition is true."""
 
     condition: Expr
@@ -40,7 +40,7 @@ class FilterExecutor(TakesPieces):
 
     row_by_row = True
 
-    def __init__(self, node: Filter, kernel: Kernel) -> None:
+    def __init__(self, node: FilterNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -21,7 +21,7 @@ from tussock.statestore.vnode import one_array
 Counts = npt.NDArray[np.int64]
 
 
-class Generate(PlainNode, frozen=True):
+class GenerateNode(PlainNode, frozen=True, tag="Generate"):
     """Each row's columns `kept` (None: all) as often as `argument` has elements (or says), with the element's columns, then its place. No
     state.
 
@@ -60,7 +60,7 @@ class Generate(PlainNode, frozen=True):
 class GenerateExecutor:
     """Invariant: the sum of all output chunks is the rows made of the sum of all input chunks."""
 
-    def __init__(self, node: Generate, kernel: Kernel) -> None:
+    def __init__(self, node: GenerateNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

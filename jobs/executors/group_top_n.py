@@ -13,7 +13,7 @@ import pyarrow as pa
 from tussock.jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
-from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from tussock.jobs.executors.window_values import values_of
 from tussock.jobs.flow.chunk import difference, empty_chunk, rows_of
@@ -67,7 +67,7 @@ class GroupTopN(PlainNode, frozen=True):
 
     @property
     def _call(self) -> Over:
-        return Over(self.function, (), None, "int", True, Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.CURRENT))
+        return Over(self.function, (), None, "int", True, FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT))
 
     def numbered(self, rows: pa.Table, group: Positions, groups: int, kernel: Kernel) -> pa.Table:
         """Rows from the beginning of their groups on, and their numbers."""

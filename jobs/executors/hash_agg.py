@@ -13,7 +13,7 @@ from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import NO_ROW, change_error, no_columns, state_table
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list, show_row
-from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from tussock.jobs.executors.value_layout import slots_of, value_layout
 from tussock.jobs.executors.value_state import Side, SideState, Slot, State
@@ -109,7 +109,7 @@ class HashAggExecutor(TakesPieces):
 
     def _opened(self, side: Side, table: StateTable) -> SideState:
         node = self._node
-        if isinstance(side, OrderedRows) and node.append_only:
+        if isinstance(side, OrderedLayout) and node.append_only:
             return side.open(node.keys, node.input_stream_key, table, self._layout.ends(side))
         return side.open(node.keys, node.input_stream_key, table)
 

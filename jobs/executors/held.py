@@ -12,12 +12,12 @@ from tussock.jobs.executors.agg_result import F64
 from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
 from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.hyperloglog import Corrections
-from tussock.jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
+from tussock.jobs.executors.ordered_state import Ends, OrderedLayout, OrderedState
 from tussock.jobs.executors.value_state import Deposit, Side, SideState, Slot, State
 from tussock.statestore.types import arrow_type
 
 
-class Held(Slot):
+class RecomputedSlot(Slot):
     """A slot without a change of its own."""
 
     __slots__ = ()
@@ -33,10 +33,10 @@ class Held(Slot):
 
 
 @dataclass(frozen=True, slots=True)
-class _OfRows(Held):
+class _OfRows(RecomputedSlot):
     """A slot over a column of a group's rows in an order."""
 
-    rows: OrderedRows
+    rows: OrderedLayout
     column: int
     type: str
 
@@ -58,7 +58,7 @@ class _OfRows(Held):
 
 
 @dataclass(frozen=True, slots=True)
-class OfValues(Held):
+class OfValues(RecomputedSlot):
     """A slot over a group's distinct values, in ascending order."""
 
     values: DistinctValues
@@ -107,7 +107,7 @@ class OfAllRows(_OfRows):
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRows(OfAllRows):
+class FirstRowsSlot(OfAllRows):
     """A column of a group's first `count` rows in an order, as a list; NULL without rows. One limited scan of the touched groups."""
 
     count: int

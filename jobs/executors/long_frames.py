@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import Estimate, FirstRows, Mode, Percentile
+from tussock.jobs.executors.held import Estimate, FirstRowsSlot, Mode, Percentile
 from tussock.jobs.executors.hyperloglog import RANKS
 from tussock.jobs.executors.value_state import Slot
 
 
 @dataclass(frozen=True)
-class Frames:
+class LongFrames:
     """Frames over rows that count, and the ranks of those rows.
 
     Args:
@@ -38,17 +38,17 @@ class Frames:
     first: Positions
     end: Positions
 
-    def reversed(self) -> "Frames":
+    def reversed(self) -> "LongFrames":
         """The same with all rows in reverse: frames that ended with their partition begin with it."""
         rows = len(self.ranks)
         partition = self.partition[::-1]
-        return Frames(self.ranks[::-1], self.size, partition[:1] - partition, rows - self.end, rows - self.first)
+        return LongFrames(self.ranks[::-1], self.size, partition[:1] - partition, rows - self.end, rows - self.first)
 
-    def of_each_the_first(self) -> "Frames":
+    def of_each_the_first(self) -> "LongFrames":
         """Over the first row of each value in each partition alone. Requires: all frames begin with their partition."""
         chosen = np.sort(np.unique(self.partition * max(self.size, 1) + self.ranks, return_index=True)[1])
         first, end = (np.searchsorted(chosen, edge) for edge in (self.first, self.end))
-        return Frames(self.ranks[chosen], self.size, self.partition[chosen], first, end)
+        return LongFrames(self.ranks[chosen], self.size, self.partition[chosen], first, end)
 
     @property
     def filled(self) -> npt.NDArray[np.bool_]:
@@ -56,7 +56,7 @@ class Frames:
         return self.end > self.first
 
 
-def of_long_frames(slot: Slot, values: pa.Array, frames: Frames, from_an_end: bool) -> pa.Array | None:
+def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end: bool) -> pa.Array | None:
     """(n,) the slot's state of each frame; None where its rows have to be gone through.
 
     Args:
@@ -72,12 +72,12 @@ def of_long_frames(slot: Slot, values: pa.Array, frames: Frames, from_an_end: bo
         return values.take(_modes(frames, slot.greatest))
     if isinstance(slot, Estimate):
         return pa.array(slot.corrections.estimated(*_registers(frames, values.to_numpy(zero_copy_only=False).astype(np.int64))))
-    if isinstance(slot, FirstRows):
+    if isinstance(slot, FirstRowsSlot):
         return _first_rows(slot, values, frames)
     return None
 
 
-def _at_places(frames: Frames, places: Positions) -> Positions:
+def _at_places(frames: LongFrames, places: Positions) -> Positions:
     """(n,) the rank of the row that is at a place, from 0, among the rows of a frame in order.
 
     From the highest bit of ranks on: rows are parted by it, those without it first, both in the order in which they came. How many of a
@@ -97,7 +97,7 @@ def _at_places(frames: Frames, places: Positions) -> Positions:
     return found
 
 
-def _modes(frames: Frames, greatest: bool) -> pa.Array:
+def _modes(frames: LongFrames, greatest: bool) -> pa.Array:
     """(n,) the rank of the most frequent value, of several the least or the greatest: a row that brings its value for the n-th time is
     ahead of all that bring theirs for a lesser one."""
     group = frames.partition * max(frames.size, 1) + frames.ranks
@@ -112,7 +112,7 @@ def _modes(frames: Frames, greatest: bool) -> pa.Array:
     return pa.array(chosen if greatest else frames.size - 1 - chosen, mask=~frames.filled)
 
 
-def _registers(frames: Frames, registers: Positions) -> tuple[npt.NDArray[np.float64], Positions]:
+def _registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np.float64], Positions]:
     """Of each frame the sum of 2^-M over the registers that are set, and how many are.
 
     Args: `registers`, by rank: 64 * register + M. Sums are of two whole numbers, of units of 2^-32 and 2^-64, so that they do not round.
@@ -136,7 +136,7 @@ def _units(rank: Positions, bits: int) -> Positions:
     return np.where(inside, np.left_shift(1, np.where(inside, bits - rank, 0)), 0)
 
 
-def _first_rows(slot: FirstRows, values: pa.Array, frames: Frames) -> pa.Array:
+def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa.Array:
     """(n,) lists of the values of the first rows by rank. Requires: each row has a rank of its own."""
     limit = len(frames.ranks) + 1
     none = frames.partition * limit

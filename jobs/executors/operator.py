@@ -1,8 +1,9 @@
 """The face of an operator: what its node says of itself, and what an actor gives its executor.
 
 An operator is one file of this room. The file holds its *node* (plain data that is stored in the catalog and sent to actors, a msgspec
-struct whose tag is its class name) and its *executor*. The node answers every question that planning, EXPLAIN and error messages have, so
-that none of them knows one operator from another. `registry.py` lists the nodes; mypy holds each of them to `OperatorNode`.
+struct whose tag is its class name, without `Node`, which tells it from the logical plan's node of that name) and its *executor*. The node
+answers every question that planning, EXPLAIN and error messages have, so that none of them knows one operator from another. `registry.py`
+lists the nodes; mypy holds each of them to `OperatorNode`.
 
 In a node columns are indices into the input chunk, of a join into the left columns followed by the right ones; `types` are the types of the
 output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (tussock.jobs.plan.fragments).
@@ -125,6 +126,11 @@ class OperatorNode(Protocol):
         ...
 
     @property
+    def operator_name(self) -> str:
+        """Its name in errors; it is stored with this name."""
+        ...
+
+    @property
     def keeps_relation(self) -> bool:
         """Whether its one state table holds the rows of the relation itself, where readers find them."""
         ...
@@ -166,6 +172,10 @@ class OperatorNode(Protocol):
 
 class PlainNode(msgspec.Struct, frozen=True, tag=True):
     """What most operators say of themselves. A node that can say more has its own answer."""
+
+    @property
+    def operator_name(self) -> str:
+        return str(self.__struct_config__.tag)
 
     @property
     def keeps_relation(self) -> bool:

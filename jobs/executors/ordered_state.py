@@ -25,7 +25,7 @@ _WORTH_GROUPING = 1 << 12  # rows below which their sort costs no more than a gr
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedRows:
+class OrderedLayout:
     """What is kept: rows in `order` with the columns `values`; not those with a NULL in one of `present`, nor those where the boolean
     column `kept` is not true."""
 
@@ -67,7 +67,9 @@ class Ends:
 class OrderedState:
     """The rows of one actor's groups."""
 
-    def __init__(self, rows: OrderedRows, places: tuple[int, ...], width: int, grouped: int, table: StateTable, ends: Ends | None) -> None:
+    def __init__(
+        self, rows: OrderedLayout, places: tuple[int, ...], width: int, grouped: int, table: StateTable, ends: Ends | None
+    ) -> None:
         """`places`: the input's columns that are the table's; the first `width` of them are its key, the first `grouped` the group's."""
         self._rows, self._places, self._width, self._grouped, self._table, self._ends = rows, places, width, grouped, table, ends
 

@@ -21,9 +21,9 @@ from tussock.jobs.executors.order import TIES, Order, leaves_ties
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
-from tussock.jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, Piece
+from tussock.jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, PartitionPiece
 from tussock.jobs.executors.window_start import Start, Starts
-from tussock.jobs.executors.window_values import Values, carried_types, values_of
+from tussock.jobs.executors.window_values import WindowResult, carried_types, values_of
 from tussock.jobs.flow.chunk import difference, empty_chunk, some_rows
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import WindowFunction
@@ -154,7 +154,7 @@ class OverWindowExecutor(MakesPieces):
     def _from_start(self, among: Changes, start: Start) -> list[pa.Table]:
         """The difference. Rows whose places in the order change may come in another piece than they go, so no piece stands for itself."""
         carried = self._carried(start)
-        piece = Piece(start.prefixes, start.firsts, start.firsts, carried, carried)
+        piece = PartitionPiece(start.prefixes, start.firsts, start.firsts, carried, carried)
         out, most = [], _FIRST_PIECE
         while len(piece.firsts):
             merged = among.merge(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), _LEAST))
@@ -246,7 +246,7 @@ class OverWindowExecutor(MakesPieces):
         self._judge(new.values, new.at.rows, comes)
         return difference(_joined(old.at.rows, before, goes), _joined(new.at.rows, after, comes))
 
-    def _judge(self, values: Sequence[Values], rows: pa.Table, chosen: Mask | None = None) -> None:
+    def _judge(self, values: Sequence[WindowResult], rows: pa.Table, chosen: Mask | None = None) -> None:
         """Raises for the first row, of those that are chosen, on which Spark would."""
         for call, found in zip(self._node.calls, values, strict=True):
             if found.overflow is None or call.mode == "TRY":
@@ -294,7 +294,7 @@ def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
     return some_rows(both, chosen)
 
 
-def _beside(rows: pa.Table | None, values: Sequence[Values]) -> pa.Table:
+def _beside(rows: pa.Table | None, values: Sequence[WindowResult]) -> pa.Table:
     """Rows and their results side by side."""
     columns = [*(rows.columns if rows is not None else ()), *(v.values for v in values)]
     return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])

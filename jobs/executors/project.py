@@ -14,7 +14,7 @@ from tussock.jobs.logical.nodes import Column, Expr
 from tussock.statestore.table.state_table import StateTable
 
 
-class Project(PlainNode, frozen=True):
+class ProjectNode(PlainNode, frozen=True, tag="Project"):
     """One output column per expression; weights stay."""
 
     exprs: tuple[Expr, ...]
@@ -41,7 +41,7 @@ class ProjectExecutor(TakesPieces):
 
     row_by_row = True
 
-    def __init__(self, node: Project, kernel: Kernel) -> None:
+    def __init__(self, node: ProjectNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:

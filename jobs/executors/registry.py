@@ -1,11 +1,11 @@
 """The operators there are. A new one is a file of this room and a line in the list; a match over `Node` that forgets it
 fails in mypy."""
 
-from tussock.jobs.executors.constant import Range, Values
-from tussock.jobs.executors.expand import Expand
-from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.constant import RangeNode, ValuesNode
+from tussock.jobs.executors.expand import ExpandNode
+from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.executors.first_rows import FirstRows
-from tussock.jobs.executors.generate import Generate
+from tussock.jobs.executors.generate import GenerateNode
 from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
@@ -15,31 +15,31 @@ from tussock.jobs.executors.number_copies import NumberCopies
 from tussock.jobs.executors.operator import OperatorNode
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.partial_agg import PartialAgg
-from tussock.jobs.executors.project import Project
+from tussock.jobs.executors.project import ProjectNode
 from tussock.jobs.executors.row_digest import RowDigest
 from tussock.jobs.executors.row_join import RowJoin
-from tussock.jobs.executors.single_row import SingleRow
+from tussock.jobs.executors.single_row import SingleRowNode
 from tussock.jobs.executors.spread import Spread
 from tussock.jobs.executors.table_replay import TableReplay
-from tussock.jobs.executors.temporal_filter import TemporalFilter
-from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.executors.temporal_filter import TemporalFilterNode
+from tussock.jobs.executors.top_n import TopNNode
 from tussock.jobs.executors.unexpired import Unexpired
 from tussock.jobs.executors.union_all import UnionAll
 
 Node = (
     TableReplay
-    | Values
-    | Range
-    | Project
-    | Expand
-    | Generate
-    | Filter
+    | ValuesNode
+    | RangeNode
+    | ProjectNode
+    | ExpandNode
+    | GenerateNode
+    | FilterNode
     | Unexpired
-    | TemporalFilter
+    | TemporalFilterNode
     | HashJoin
     | NullAwareAnti
     | RowJoin
-    | SingleRow
+    | SingleRowNode
     | Spread
     | UnionAll
     | RowDigest
@@ -47,7 +47,7 @@ Node = (
     | PartialAgg
     | FirstRows
     | HashAgg
-    | TopN
+    | TopNNode
     | GroupTopN
     | OverWindow
     | Materialize

@@ -34,7 +34,7 @@ class TooManyRowsError(InputError):
         )
 
 
-class SingleRow(PlainNode, frozen=True):
+class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
     """The input's only row, NULLs where it has none. A singleton that emits its one row from its first epoch, also without input."""
 
     types: tuple[str, ...]
@@ -63,7 +63,7 @@ class SingleRow(PlainNode, frozen=True):
 class SingleRowExecutor:
     """Invariant: the sum of all output chunks is the one row of the sum of all input chunks, or a row of NULLs."""
 
-    def __init__(self, node: SingleRow, tables: Sequence[StateTable]) -> None:
+    def __init__(self, node: SingleRowNode, tables: Sequence[StateTable]) -> None:
         """`tables`: as `node.state_tables()` lays them out."""
         self._types = node.types
         (self._table,) = tables

@@ -29,7 +29,7 @@ from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 
 
-class TemporalFilter(PlainNode, frozen=True):
+class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
     """Keeps rows whose column `value` compares so with `bound`, an expression over one column: the epoch's moment, a timestamp.
 
     Requires: the bound has the value's type, and is never NULL.
@@ -100,7 +100,7 @@ class TemporalFilterExecutor:
     Invariant: the sum of all output chunks is the rows of the sum of all input chunks whose value compares with this epoch's bound.
     """
 
-    def __init__(self, node: TemporalFilter, table: StateTable, actor: Actor) -> None:
+    def __init__(self, node: TemporalFilterNode, table: StateTable, actor: Actor) -> None:
         self._node, self._table, self._actor = node, table, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 
 
-class TopN(PlainNode, frozen=True):
+class TopNNode(PlainNode, frozen=True, tag="TopN"):
     """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key; without a limit all from offset on.
 
     Singleton. State: `order | stream key -> row`, of all rows, or of the first ones where the input is `append_only`.
@@ -68,7 +68,7 @@ class TopNExecutor:
     Invariant: the sum of all output chunks is the top of the sum of all input chunks.
     """
 
-    def __init__(self, node: TopN, table: StateTable) -> None:
+    def __init__(self, node: TopNNode, table: StateTable) -> None:
         self._node, self._table = node, table
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tussock.jobs.executors.base import weights_of
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.executors.temporal_filter import TemporalFilterNode
 from tussock.jobs.flow.chunk import some_rows
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.table.state_table import StateTable
@@ -19,7 +19,7 @@ from tussock.statestore.table.state_table import StateTable
 class Unexpired(PlainNode, frozen=True):
     """The changes that matter to `reader`. Requires: its bound never goes back, and lets rows go."""
 
-    reader: TemporalFilter
+    reader: TemporalFilterNode
 
     @property
     def types(self) -> tuple[str, ...]:

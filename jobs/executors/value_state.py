@@ -35,14 +35,14 @@ from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
 from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128, sum_of_limbs
 from tussock.jobs.executors.float_limbs import limbs_of_products
 from tussock.jobs.executors.int128 import Int128
-from tussock.jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
+from tussock.jobs.executors.ordered_state import Ends, OrderedLayout, OrderedState
 from tussock.statestore.vnode import null_mask, one_array
 
 I64 = npt.NDArray[np.int64]
 State = list[pa.Array]
 
 #: A state beside the groups' rows, as plain data, and in an actor's hands.
-Side = OrderedRows | DistinctValues
+Side = OrderedLayout | DistinctValues
 SideState = OrderedState | DistinctState
 
 

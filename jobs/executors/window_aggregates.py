@@ -19,7 +19,7 @@ from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
 from tussock.jobs.executors.group_segments import Segments
 from tussock.jobs.executors.held import CollectedDistinct, OfAllRows, OfValues
-from tussock.jobs.executors.long_frames import Frames, of_long_frames
+from tussock.jobs.executors.long_frames import LongFrames, of_long_frames
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.value_ranks import value_ranks
 from tussock.jobs.executors.value_state import Deposit, Slot, State
@@ -126,7 +126,7 @@ def _of_frames(slot: OfValues | OfAllRows, call: Over, at: OrderedRows) -> pa.Ar
     first, end = laid.before[first], laid.before[end]
     if int((end - first).sum()) > _LONG * len(laid.partition) and laid.ranks is not None:
         forth, back = (edge.edge is FrameEdge.UNBOUNDED for edge in (call.lower, call.upper))
-        frames = Frames(laid.ranks, laid.size, laid.partition, first, end)
+        frames = LongFrames(laid.ranks, laid.size, laid.partition, first, end)
         frames = frames if forth or not back else frames.reversed()
         if (found := of_long_frames(slot, laid.by_rank, frames, forth or back)) is not None:
             return found.take(pa.array(which))

@@ -29,7 +29,7 @@ _PICKS = (
 )
 
 
-class Edge(msgspec.Struct, frozen=True):
+class FrameEnd(msgspec.Struct, frozen=True):
     """One end of a frame: at an OFFSET so many `rows` after the row (negative: before), or of RANGE at the value in `column`."""
 
     edge: FrameEdge
@@ -53,8 +53,8 @@ class Over(msgspec.Struct, frozen=True):
     arg_type: str | None
     type: str
     by_rows: bool
-    lower: Edge
-    upper: Edge
+    lower: FrameEnd
+    upper: FrameEnd
     number: int = 0
     ignore_nulls: bool = False
     mode: str | None = None

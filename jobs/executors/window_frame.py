@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.order import Order
-from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical.nodes import FrameEdge
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, successors
@@ -155,7 +155,7 @@ class OrderedRows:
             high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reached(call.upper, True)
         return low, np.maximum(low, high)
 
-    def _reached(self, edge: Edge, past: bool) -> Positions:
+    def _reached(self, edge: FrameEnd, past: bool) -> Positions:
         """(n,) the place of the first row that is not before the value at the edge, or (`past`) that is behind it."""
         assert edge.column is not None
         (key,) = self.order

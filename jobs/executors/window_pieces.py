@@ -20,7 +20,7 @@ from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_erro
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows
-from tussock.jobs.executors.window_values import Values
+from tussock.jobs.executors.window_values import WindowResult
 from tussock.jobs.flow.chunk import some_rows
 from tussock.jobs.logical.nodes import FrameEdge
 from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, probe_order, successors, take_keys
@@ -64,21 +64,21 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedRows:
+class SortedChanges:
     """Rows that come, or rows that go, in the order of their keys."""
 
     keys: pa.BinaryArray
     rows: pa.Table
 
-    def take(self, places: Positions) -> "ChangedRows":
+    def take(self, places: Positions) -> "SortedChanges":
         """Those at ascending places, each once; where they lie side by side without a copy."""
         if len(places) and places[-1] - places[0] == len(places) - 1:
-            return ChangedRows(self.keys.slice(places[0], len(places)), self.rows.slice(places[0], len(places)))
-        return ChangedRows(self.keys.take(pa.array(places)), self.rows.take(pa.array(places)))
+            return SortedChanges(self.keys.slice(places[0], len(places)), self.rows.slice(places[0], len(places)))
+        return SortedChanges(self.keys.take(pa.array(places)), self.rows.take(pa.array(places)))
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartitionPiece:
     """Of each partition from where to read, from where on results are wanted, and what is carried, as it was and as it is."""
 
     prefixes: pa.BinaryArray
@@ -87,11 +87,11 @@ class Piece:
     old: Carried
     new: Carried
 
-    def only(self, chosen: Mask) -> "Piece":
+    def only(self, chosen: Mask) -> "PartitionPiece":
         """The partitions that are chosen."""
         places = np.flatnonzero(chosen)
         prefixes, firsts, wanted = (column.take(pa.array(places)) for column in (self.prefixes, self.firsts, self.wanted))
-        return Piece(prefixes, firsts, wanted, self.old.take(places), self.new.take(places))
+        return PartitionPiece(prefixes, firsts, wanted, self.old.take(places), self.new.take(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Evaluated:
 
     places: Positions
     at: OrderedRows
-    values: tuple[Values, ...]
+    values: tuple[WindowResult, ...]
 
     @property
     def results(self) -> pa.Table:
@@ -140,8 +140,8 @@ class Changes:
         self._table, self._key = table, list(key)
         if (coming := located_rows(chunk, table, key)) is not None:
             located, rows = coming
-            self.come = ChangedRows(located.keys, rows.combine_chunks())
-            self.gone = ChangedRows(pa.array([], pa.binary()), rows.slice(0, 0))
+            self.come = SortedChanges(located.keys, rows.combine_chunks())
+            self.gone = SortedChanges(pa.array([], pa.binary()), rows.slice(0, 0))
             self._new, self._ends = np.ones(len(located.keys), np.bool_), np.zeros(0, np.bool_)
             return
         parts = halves(chunk, table.name, key)
@@ -155,10 +155,10 @@ class Changes:
         every = np.ones(len(self.come.keys), np.bool_)
         self._table.replace_located(Located(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every)
 
-    def _sorted(self, rows: pa.Table) -> tuple["ChangedRows", Positions]:
+    def _sorted(self, rows: pa.Table) -> tuple["SortedChanges", Positions]:
         keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
         order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # no key twice
-        return ChangedRows(take_keys(keys, order), rows.take(pa.array(order))), order
+        return SortedChanges(take_keys(keys, order), rows.take(pa.array(order))), order
 
     def merge(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
         """The rows between the keys, at most about `limit` of each pair: as many stored ones and as many that come.
@@ -253,14 +253,14 @@ class Cut:
         again = np.where(merged.more, stays[np.minimum(back, len(stays) - 1)], -1)
         return Cut(ends, again) if (again > begin)[merged.more].all() else None
 
-    def wanted(self, merged: Merged, piece: Piece) -> Mask:
+    def wanted(self, merged: Merged, piece: PartitionPiece) -> Mask:
         """(merged rows,) whose results are final, and not out yet."""
         final: Mask = np.arange(len(merged.keys)) < self.ends[merged.partition]
         if piece.wanted is not piece.firsts:  # else none is
             final &= np.asarray(pc.greater_equal(merged.keys, piece.wanted.take(pa.array(merged.partition))))
         return final
 
-    def next(self, piece: Piece, merged: Merged, old: Evaluated, new: Evaluated) -> Piece:
+    def next(self, piece: PartitionPiece, merged: Merged, old: Evaluated, new: Evaluated) -> PartitionPiece:
         """The piece after this one, of the partitions that go on."""
         if not merged.more.any():
             return piece.only(merged.more)
@@ -274,7 +274,7 @@ class Cut:
             carried.append(state.carried_at(np.where(there, places, 0)).where(there, so_far) if len(state.places) else so_far)
         firsts, wanted = (merged.keys.take(pa.array(places)) for places in (rows, self.ends[on]))
         wanted = pc.max_element_wise(wanted, piece.wanted.take(pa.array(on)))  # a piece may be too short for one final row
-        return Piece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
+        return PartitionPiece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
 
 
 def _unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:

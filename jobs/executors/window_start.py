@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.window_call import Over
-from tussock.jobs.executors.window_pieces import ChangedRows, Changes
+from tussock.jobs.executors.window_pieces import Changes, SortedChanges
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import differs_from_previous, sort_order, take_keys
 from tussock.statestore.meta.catalog import KeyColumn
@@ -79,18 +79,18 @@ class Starts:
         prefixes, first = self._first_of_each(changes.come)
         if len(changes.gone.keys):
             others, gone = self._first_of_each(changes.gone)
-            both = ChangedRows(pa.concat_arrays([first.keys, gone.keys]), pa.concat_tables([first.rows, gone.rows]))
+            both = SortedChanges(pa.concat_arrays([first.keys, gone.keys]), pa.concat_tables([first.rows, gone.rows]))
             order = sort_order(both.keys)
             prefixes = take_keys(pa.concat_arrays([prefixes, others]), order)
             new = differs_from_previous(prefixes)
             places = pa.array(order[new])
-            prefixes, first = prefixes.filter(pa.array(new)), ChangedRows(both.keys.take(places), both.rows.take(places))
+            prefixes, first = prefixes.filter(pa.array(new)), SortedChanges(both.keys.take(places), both.rows.take(places))
         if self._everything:
             return Start(prefixes, prefixes, None)
         firsts = self._looking_back(prefixes, self._affected(prefixes, _Rows(first.keys, first.rows)))
         return Start(prefixes, *self._marked(prefixes, firsts))
 
-    def _first_of_each(self, changed: ChangedRows) -> tuple[pa.BinaryArray, ChangedRows]:
+    def _first_of_each(self, changed: SortedChanges) -> tuple[pa.BinaryArray, SortedChanges]:
         """The first of the changed rows of each partition, and what its keys begin with."""
         prefixes = self._table.layout.prefixes_of(changed.rows.select(list(self._partition)))
         new = differs_from_previous(prefixes)

@@ -46,7 +46,7 @@ _BLOCK = 1 << 15  # sums rounded at once, so that what is between stays in the p
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class WindowResult:
     """A call's value per row, where Spark raises `error` (the value there is NULL), and what chosen rows carry: what came before each."""
 
     values: pa.Array
@@ -54,19 +54,19 @@ class Values:
     overflow: Mask | None = None
     error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
 
-    def alone(self) -> "Values":
+    def alone(self) -> "WindowResult":
         """The same, without what it takes to carry them on."""
         return replace(self, carry=_nothing)
 
-    def part(self, first: int, end: int) -> "Values":
+    def part(self, first: int, end: int) -> "WindowResult":
         """Those of rows that lie side by side, which carry nothing."""
         overflow = None if self.overflow is None else self.overflow[first:end]
-        return Values(self.values.slice(first, end - first), _nothing, overflow, self.error)
+        return WindowResult(self.values.slice(first, end - first), _nothing, overflow, self.error)
 
-    def chosen(self, rows: Mask) -> "Values":
+    def chosen(self, rows: Mask) -> "WindowResult":
         """Those of some rows, which carry nothing."""
         overflow = None if self.overflow is None else self.overflow[rows]
-        return Values(self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error)
+        return WindowResult(self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error)
 
 
 def carried_types(call: Over) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def carried_types(call: Over) -> tuple[str, ...]:
             return aggregate_types(call)
 
 
-def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Values:
+def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
     """The values of one call.
 
     Args:
@@ -129,15 +129,15 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Va
             return _by(call, at)
         case _:
             found, carry = aggregated(call, at, carried, kernel)
-            return Values(found.values, carry, found.bad, found.error)
+            return WindowResult(found.values, carry, found.bad, found.error)
 
 
 def _nothing(rows: Positions) -> State:
     return []
 
 
-def _plain(values: npt.NDArray[np.generic]) -> Values:
-    return Values(pa.array(values), _nothing)
+def _plain(values: npt.NDArray[np.generic]) -> WindowResult:
+    return WindowResult(pa.array(values), _nothing)
 
 
 def _tiles(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
@@ -189,7 +189,7 @@ def _pick(known: Positions, which: Positions) -> Positions:
     return known[np.clip(which, 0, len(known) - 1)] if len(known) else np.zeros(len(which), np.int64)
 
 
-def _shifted(call: Over, at: OrderedRows) -> Values:
+def _shifted(call: Over, at: OrderedRows) -> WindowResult:
     """Lag and lead; another value of the same row stands in where the partition has no such row."""
     column = _column(at, call, None)
     if not call.ignore_nulls or call.number == 0:
@@ -204,7 +204,7 @@ def _shifted(call: Over, at: OrderedRows) -> Values:
     values = column.taken(places, there)
     if len(call.args) > 1:
         values = pc.if_else(pa.array(there), values, one_array(at.rows.column(call.args[1])))
-    return Values(values, _nothing)
+    return WindowResult(values, _nothing)
 
 
 class _Picked(ABC):
@@ -311,16 +311,16 @@ class _Nth(_Picked):
 _PICKED: dict[WindowFunction, type[_Picked]] = {WindowFunction.FIRST: _First, WindowFunction.LAST: _Last, WindowFunction.NTH: _Nth}
 
 
-def _picked(call: Over, at: OrderedRows, carried: State) -> Values:
+def _picked(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """First, last and nth value of a frame."""
     picked = _PICKED[call.function](call, at, carried)
-    return Values(picked.values(), picked.carry if carried_types(call) else _nothing)
+    return WindowResult(picked.values(), picked.carry if carried_types(call) else _nothing)
 
 
 # --- extremes ----------------------------------------------------------------------------------------------------------------------
 
 
-def _extreme(call: Over, at: OrderedRows, carried: State) -> Values:
+def _extreme(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """The least or greatest value of each frame, by the values' ranks, which are numbers whatever the type; NULL has the least rank."""
     low, high = at.frame(call)
     column = _column(at, call, carried[0] if carried else None)
@@ -333,7 +333,7 @@ def _extreme(call: Over, at: OrderedRows, carried: State) -> Values:
             return []
         return [column.taken(*_sampled(at, sample, running[at.places[rows] - 1]))]
 
-    return Values(values, carry)
+    return WindowResult(values, carry)
 
 
 def _best(call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions) -> tuple[Positions, Positions | None]:
@@ -355,7 +355,7 @@ def _best(call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: P
     return np.where(high > low, best, -1), running
 
 
-def _by(call: Over, at: OrderedRows) -> Values:
+def _by(call: Over, at: OrderedRows) -> WindowResult:
     """min_by and max_by: of the frame's row whose second argument is the least or the greatest, of several the last, as Spark goes through
     a frame."""
     value, by = (one_array(at.rows.column(c)) for c in call.args)
@@ -365,7 +365,7 @@ def _by(call: Over, at: OrderedRows) -> Values:
     ranks[sample] = np.arange(len(sample))
     best, _ = _best(call, at, np.concatenate([ranks, np.full(at.partitions, -1)]), *at.frame(call))
     chosen = sample[np.maximum(best, 0)] if len(sample) else best
-    return Values(value.take(pa.array(chosen, mask=best < 0)), _nothing)
+    return WindowResult(value.take(pa.array(chosen, mask=best < 0)), _nothing)
 
 
 def _sampled(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
@@ -392,7 +392,7 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
 # --- sessions ----------------------------------------------------------------------------------------------------------------------
 
 
-def _sessions(call: Over, at: OrderedRows, carried: State) -> Values:
+def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """The start of each row's session: its own where it begins after all before it have ended, else that of the row before it."""
     start, end = (one_array(at.rows.column(c)) for c in call.args)
     heads = carried or [pa.nulls(at.partitions, start.type)] * 2
@@ -409,7 +409,7 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> Values:
     def moments_of(found: Positions) -> pa.Array:
         return pa.array(back(found), mask=found == 0).cast(start.type)
 
-    return Values(moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)])
+    return WindowResult(moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)])
 
 
 def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
@@ -433,14 +433,14 @@ def _agg(call: Over) -> Agg:
     return call.agg
 
 
-def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Values:
+def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
     """Counts, sums and averages."""
     low, high = at.frame(call)
     if call.function is WindowFunction.COUNT:
         there = np.ones(len(at), np.bool_) if not call.args else ~null_mask(one_array(at.rows.column(call.args[0])))
         counts = _Prefix.of(at, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, at))
         numbers = pa.array(counts.between(low, high)[0])
-        return Values(numbers, (lambda rows: [pa.array(counts.before(rows)[0])]) if call.runs else _nothing)
+        return WindowResult(numbers, (lambda rows: [pa.array(counts.before(rows)[0])]) if call.runs else _nothing)
     column = one_array(at.rows.column(call.args[0]))
     total, number = _slots(call)
     counts = _Prefix.of(at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at))
@@ -460,7 +460,7 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Valu
             parts.append(_SUM.result(_agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel))
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
-    return Values(values, carry if call.runs else _nothing, overflow if overflow.any() else None)  # which lets go of the sums
+    return WindowResult(values, carry if call.runs else _nothing, overflow if overflow.any() else None)  # which lets go of the sums
 
 
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:

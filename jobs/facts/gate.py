@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from tussock.jobs.facts.moment import moment
-from tussock.jobs.gate.index import RESULTS, Result
-from tussock.jobs.gate.record import Failure, Metric, Verdict, ViewQuality, read_record
+from tussock.jobs.gate.index import RESULTS, SuiteResult
+from tussock.jobs.gate.record import Failure, GateVerdict, Metric, ViewQuality, read_record
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.gate.text import expectation_text
 from tussock.jobs.settings.pipeline import QualitySettings
@@ -25,7 +25,7 @@ class CheckFacts(msgspec.Struct, frozen=True):
     epoch: int
     at: datetime
     view: str
-    verdict: Verdict
+    verdict: GateVerdict
     rows: int  # looked at
     all_rows: bool  # else those changed since the epoch that readers saw
     expectations: int
@@ -42,7 +42,7 @@ class EpochQuality(msgspec.Struct, frozen=True):
 
     epoch: int
     at: datetime
-    verdict: Verdict  # NONE: nobody looked, as in all epochs of a train but the last
+    verdict: GateVerdict  # NONE: nobody looked, as in all epochs of a train but the last
     checks: tuple[CheckFacts, ...]  # by view
     paused: tuple[str, ...]  # views with a suite that were not looked at
 
@@ -53,7 +53,7 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
     expectation: str
     only_reports: bool
     in_suite: bool  # False: it is no longer in the file
-    outcomes: tuple[tuple[int, Verdict], ...]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
+    outcomes: tuple[tuple[int, GateVerdict], ...]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
     values: tuple[float | None, ...]  # what was observed, or how many rows missed it, as `outcomes`
     last_failure: Failure | None
     last_failed: int | None  # epoch
@@ -66,7 +66,7 @@ def quality_of_epochs(objects: ObjectStore, epochs: Sequence[int], settings: Qua
     for epoch in epochs:
         record = read_record(objects, epoch)
         if record is None:
-            found.append(EpochQuality(epoch, moment(epoch), Verdict.NONE, (), ()))
+            found.append(EpochQuality(epoch, moment(epoch), GateVerdict.NONE, (), ()))
             continue
         checks = tuple(_check(epoch, view, pages.get((epoch, view.view), ())) for view in record.views)
         found.append(EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused))
@@ -92,8 +92,8 @@ def _history(text: str, only_reports: bool, in_suite: bool, checks: Sequence[Che
         failure = next((f for f, _ in _failed(check) if f.expectation == text), None)
         if failure is not None and last is None:
             last, last_epoch = failure, check.epoch
-        passed = Verdict.PASSED if in_suite else Verdict.NONE
-        outcomes.append((check.epoch, passed if failure is None else Verdict.FAILED))
+        passed = GateVerdict.PASSED if in_suite else GateVerdict.NONE
+        outcomes.append((check.epoch, passed if failure is None else GateVerdict.FAILED))
         values.append(next((metric.value for metric in check.metrics if metric.expectation == text), None))
     return ExpectationHistory(text, only_reports, in_suite, tuple(outcomes), tuple(values), last, last_epoch)
 
@@ -136,7 +136,7 @@ def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str
     """The pages of these epochs, by epoch and view, as far as the list names them near its beginning, where the newest are."""
     wanted = set(epochs)
     found: dict[tuple[int, str], tuple[str, ...]] = {}
-    decoder = decoder_of(Result)
+    decoder = decoder_of(SuiteResult)
     try:
         with (docs / RESULTS).open("rb") as lines:
             while wanted and lines.tell() < _MOST_BYTES and (line := lines.readline()):

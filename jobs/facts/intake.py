@@ -14,7 +14,7 @@ from tussock.statestore.meta.store import MetaStore
 MOST_EPOCHS = 1_000  # that one look goes through
 
 
-class Intake(NamedTuple):
+class SourceIntake(NamedTuple):
     """What one epoch took in of one source."""
 
     epoch: int
@@ -27,7 +27,7 @@ class Intake(NamedTuple):
 class Intakes(NamedTuple):
     """What some epochs took in, newest first. `whole`: all of them were looked at, else only the newest."""
 
-    found: tuple[Intake, ...]
+    found: tuple[SourceIntake, ...]
     whole: bool
 
 
@@ -37,7 +37,7 @@ def intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int
     Cost: two GETs for each of these epochs, `most` of them.
     """
     sources = {r.id: (r.name, reader_of(source)) for r in catalog.relations if (source := source_of(r)) is not None}
-    found: list[Intake] = []
+    found: list[SourceIntake] = []
     for _ in range(most):
         if until <= since or (sealed := meta.sealed(until)) is None:
             return Intakes(tuple(found), until <= since)
@@ -48,6 +48,6 @@ def intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int
                 name, reader = sources[relation]
                 counts = (sealed.rows or {}).get(name)
                 rows = None if counts is None else counts.net
-                found.append(Intake(until, relation, tuple(reader.items(document)), rows, barrier.run))
+                found.append(SourceIntake(until, relation, tuple(reader.items(document)), rows, barrier.run))
         until = sealed.prev_epoch
     return Intakes(tuple(found), until <= since)

@@ -13,7 +13,7 @@ import msgspec
 
 from tussock.jobs.facts.intake import intakes
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.plan.column_lineage import Origin, traced
+from tussock.jobs.plan.column_lineage import ColumnOrigin, traced
 from tussock.jobs.plan.definition import ViewDefinition, definition_of, source_of
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.kafka_cluster import SERVERS
@@ -134,7 +134,7 @@ def _output(pipeline: str, view: Relation, relations: Mapping[str, Relation]) ->
     assert isinstance(definition, ViewDefinition)
     found = traced(definition.plan)
 
-    def named(origins: frozenset[Origin]) -> tuple[FieldOrigin, ...]:
+    def named(origins: frozenset[ColumnOrigin]) -> tuple[FieldOrigin, ...]:
         return tuple(
             FieldOrigin(_data_set(pipeline, relations[o.relation]), relations[o.relation].columns[o.column].name, o.how.value, o.how.direct)
             for o in sorted(origins)

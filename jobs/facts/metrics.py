@@ -23,7 +23,7 @@ class MetricKind(StrEnum):
     MS = "ms"  # a span of time, in milliseconds: their distribution
 
 
-class Metric(msgspec.Struct, frozen=True):
+class MetricFacts(msgspec.Struct, frozen=True):
     """One number."""
 
     name: str  # after `tussock.<pipeline>.`
@@ -31,7 +31,7 @@ class Metric(msgspec.Struct, frozen=True):
     kind: MetricKind
 
 
-def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[Metric]:
+def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[MetricFacts]:
     """Of epochs that a task has committed."""
     for epoch in done:
         yield _count("epochs", 1)
@@ -46,7 +46,7 @@ def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[Metric]:
             yield _count(f"unit.{unit.unit}.rows_in", unit.rows)
 
 
-def view_metrics(found: Sequence[ViewFacts]) -> Iterator[Metric]:
+def view_metrics(found: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
     """Of views and tables, as they stand."""
     for view in found:
         name = f"view.{view.view}"
@@ -61,7 +61,7 @@ def view_metrics(found: Sequence[ViewFacts]) -> Iterator[Metric]:
     yield _gauge("views_held_back", sum(view.state is ViewState.HELD_BACK for view in found))
 
 
-def source_metrics(found: Sequence[SourceFacts]) -> Iterator[Metric]:
+def source_metrics(found: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
     """Of sources, as they stand; what waits is left out where nobody could look."""
     for source in found:
         name = f"source.{source.source}"
@@ -71,7 +71,7 @@ def source_metrics(found: Sequence[SourceFacts]) -> Iterator[Metric]:
     yield _gauge("sources_held", sum(bool(source.held) for source in found))
 
 
-def store_metrics(shape: StoreFacts) -> Iterator[Metric]:
+def store_metrics(shape: StoreFacts) -> Iterator[MetricFacts]:
     """Of the store, as it stands."""
     yield _gauge("store.bytes", shape.bytes)
     yield _gauge("store.ssts", sum(level.ssts for level in shape.levels))
@@ -79,18 +79,18 @@ def store_metrics(shape: StoreFacts) -> Iterator[Metric]:
     yield from () if shape.space_amplification is None else (_gauge("store.space_amplification", shape.space_amplification),)
 
 
-def vacuum_metrics(removed: VacuumFacts) -> Iterator[Metric]:
+def vacuum_metrics(removed: VacuumFacts) -> Iterator[MetricFacts]:
     """Of a vacuum that has run."""
     yield from (_count("vacuum.objects", removed.objects), _count("vacuum.bytes", removed.bytes))
 
 
-def _count(name: str, value: float) -> Metric:
-    return Metric(name, value, MetricKind.COUNT)
+def _count(name: str, value: float) -> MetricFacts:
+    return MetricFacts(name, value, MetricKind.COUNT)
 
 
-def _gauge(name: str, value: float) -> Metric:
-    return Metric(name, value, MetricKind.GAUGE)
+def _gauge(name: str, value: float) -> MetricFacts:
+    return MetricFacts(name, value, MetricKind.GAUGE)
 
 
-def _ms(name: str, seconds: float) -> Metric:
-    return Metric(name, seconds * 1000, MetricKind.MS)
+def _ms(name: str, seconds: float) -> MetricFacts:
+    return MetricFacts(name, seconds * 1000, MetricKind.MS)

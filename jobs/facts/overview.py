@@ -14,7 +14,7 @@ from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class StalledRelation(msgspec.Struct, frozen=True):
     """A relation that does not follow its inputs, and why, for a person."""
 
     name: str
@@ -44,7 +44,7 @@ class PipelineState(msgspec.Struct, frozen=True):
     published: int
     published_at: datetime | None
     kinds: Mapping[str, int]  # how many sources, tables, views, …
-    troubles: tuple[Trouble, ...]
+    troubles: tuple[StalledRelation, ...]
     bytes: int  # of all SSTs
     ssts: int
     units: int
@@ -94,16 +94,18 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
     return tuple(found)
 
 
-def _trouble(relation: Relation, held_back: Mapping[str, int]) -> Trouble | None:
+def _trouble(relation: Relation, held_back: Mapping[str, int]) -> StalledRelation | None:
     if relation.holds:
         reasons = "\n".join(dict.fromkeys(hold.reason for hold in relation.holds))
-        return Trouble(relation.name, NodeState.HELD, min(hold.since for hold in relation.holds), reasons)
+        return StalledRelation(relation.name, NodeState.HELD, min(hold.since for hold in relation.holds), reasons)
     if relation.paused is not None:
-        return Trouble(
+        return StalledRelation(
             relation.name, NodeState.PAUSED, relation.paused, relation.paused_for or "a person paused it, or a view that it reads is"
         )
     if relation.name in held_back:
-        return Trouble(relation.name, NodeState.HELD_BACK, held_back[relation.name], "its suite, or that of a view that it reads, failed")
+        return StalledRelation(
+            relation.name, NodeState.HELD_BACK, held_back[relation.name], "its suite, or that of a view that it reads, failed"
+        )
     return None
 
 

@@ -46,14 +46,14 @@ def copied(meta: MetaStore) -> CopyFacts | None:
 def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
     """The folder's records, compared with the store's history. Cost: one LIST, and two GETs for each record: about one per table."""
     from tussock.jobs.lake.location import location_of
-    from tussock.jobs.sinks.lineage import Lineage
+    from tussock.jobs.sinks.lineage import StoreHistory
     from tussock.jobs.sinks.manifest import manifest_epochs
 
     strange: set[int] = set()
     unknown, owner, trouble = False, "", ""
     try:
         tables, home = location_of(settings.to).objects, recorded_home(meta.objects)
-        lineage = Lineage(meta, home, tables)
+        lineage = StoreHistory(meta, home, tables)
         others = {record.store for record in lineage.records} - (frozenset() if home is None else home.ids)
         owner = min(others, default="")
         strange = {record.epoch for record in lineage.strangers()}

@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from tussock.jobs.gate.history import earlier_values, with_bounds
 from tussock.jobs.gate.import_gx import import_gx
-from tussock.jobs.gate.index import Result, add_results
-from tussock.jobs.gate.measured import Measured, measured
+from tussock.jobs.gate.index import SuiteResult, add_results
+from tussock.jobs.gate.measured import ViewMeasures, measured
 from tussock.jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
 from tussock.jobs.gate.record import (
     SAMPLE_KEYS,
@@ -42,8 +42,8 @@ from tussock.jobs.gate.record import (
     stays_published,
     write_record,
 )
-from tussock.jobs.gate.rows import MeasuredRows, PandasRows, Rows, SparkRows
-from tussock.jobs.gate.suite import Part, QualitySuiteError, Suite, read_suites, require_columns
+from tussock.jobs.gate.rows import MeasuredRows, PandasRows, SparkRows, ViewRows
+from tussock.jobs.gate.suite import QualitySuiteError, Suite, SuitePart, read_suites, require_columns
 from tussock.jobs.gate.text import expectation_text
 from tussock.jobs.gate.without_spark import MOST_ROWS, objection
 from tussock.jobs.plan.definition import output_of
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 _REPORTS, _TEXT = "only_reports", "expectation"  # what an expectation carries through Great Expectations to its result
 
 
-class Found(NamedTuple):
+class SuiteFound(NamedTuple):
     """What a scan found: rows looked at, expectations that failed."""
 
     rows: int
@@ -81,7 +81,7 @@ _Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifie
 class _Checked:
     """A part of a suite that was run: what the index says of it, but for its page, and what names that page and the suite's."""
 
-    result: Result
+    result: SuiteResult
     pages: _Pages
 
 
@@ -129,7 +129,7 @@ class QualityGate:
             self._context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
             add_results(self.docs, [msgspec.structs.replace(one.result, page=self._address(one.pages[0])) for one in self._checked])
 
-    def check(self, suite: Suite, part: Part, rows: Rows, epoch: int, key: Sequence[str]) -> Found:
+    def check(self, suite: Suite, part: SuitePart, rows: ViewRows, epoch: int, key: Sequence[str]) -> SuiteFound:
         """Hold `rows`, as they are at `epoch`, against a part of `suite`.
 
         Args:
@@ -146,13 +146,13 @@ class QualityGate:
             reported = [r for r in result.results if _only_reports(r)]
             gates = [r for r in result.results if not _only_reports(r)]
             failures, warnings = (tuple(_failures(results, named_by)) for results in (gates, reported))
-            found = Found(rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results))
-            shown = Result(epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings))
+            found = SuiteFound(rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results))
+            shown = SuiteResult(epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings))
             self._checked.append(_Checked(shown, pages))
             return found
 
     def _run(
-        self, suite: Suite, part: Part, source: Any, frame: Any, epoch: int, key: list[str]
+        self, suite: Suite, part: SuitePart, source: Any, frame: Any, epoch: int, key: list[str]
     ) -> "tuple[ExpectationSuiteValidationResult, _Pages]":
         """The result, and what names its page and the suite's."""
         import great_expectations as gx
@@ -241,7 +241,7 @@ def validate_epoch(
 
 
 @dataclass(frozen=True, slots=True)
-class ViewPlan:
+class GatePlan:
     """What the gate does about one view.
 
     Args:
@@ -256,11 +256,11 @@ class ViewPlan:
     earlier: Mapping[str, tuple[float, ...]]
 
     @staticmethod
-    def of(suite: Suite, relation: "Relation", seen: int, before: QualityRecord | None, epoch: int) -> "ViewPlan":
+    def of(suite: Suite, relation: "Relation", seen: int, before: QualityRecord | None, epoch: int) -> "GatePlan":
         """`seen`: the epoch as of which readers see the view, 0 if they do not; `before`: its record."""
         bounded = with_bounds(suite, before, epoch)
         passed = relation.created <= seen and passed_before(before, bounded)
-        return ViewPlan(bounded, relation, seen if passed else None, _earlier(suite, before, epoch))
+        return GatePlan(bounded, relation, seen if passed else None, _earlier(suite, before, epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +268,11 @@ class _Look:
     """A part of a suite, and what it is to look at: rows that this process holds, what is kept of all of them, or, where only Spark judges
     it, None and the reason."""
 
-    plan: ViewPlan
-    part: Part
+    plan: GatePlan
+    part: SuitePart
     since: int | None  # only rows changed after this epoch
     key: tuple[str, ...]
-    rows: pa.Table | Measured | None
+    rows: pa.Table | ViewMeasures | None
     reason: str = ""
     scans: bool = False  # reads all rows of a large view
 
@@ -314,15 +314,15 @@ def _validate(
 
 def _plans(
     meta: "MetaStore", version: HummockVersion, relations: "Mapping[str, Relation]", suites: Sequence[Suite], epoch: int
-) -> list[ViewPlan]:
+) -> list[GatePlan]:
     """One for each suite. Cost: a GET for each epoch as of which readers see some of the views."""
     sight = published_sight(version)
     seen = [sight.epoch_of(suite.view) for suite in suites]
     records = {at: read_record(meta.objects, at) if at else None for at in set(seen)}
-    return [ViewPlan.of(suite, relations[suite.view], at, records[at], epoch) for suite, at in zip(suites, seen, strict=True)]
+    return [GatePlan.of(suite, relations[suite.view], at, records[at], epoch) for suite, at in zip(suites, seen, strict=True)]
 
 
-def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: HummockVersion, epoch: int) -> Rows:
+def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: HummockVersion, epoch: int) -> ViewRows:
     """The rows of a look as Great Expectations takes them."""
     match look.rows:
         case None:
@@ -330,7 +330,7 @@ def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: H
 
             assert session is not None, "it was started for looks without rows"
             return SparkRows(relation_frame(session, store, version, look.plan.relation, epoch, look.since))
-        case Measured() as kept:
+        case ViewMeasures() as kept:
             return MeasuredRows(kept)
         case held:
             return PandasRows(held, look.part, look.key)
@@ -368,7 +368,7 @@ def _looks(
     objects: "ObjectStore",
     version: HummockVersion,
     relations: "Mapping[str, Relation]",
-    plan: ViewPlan,
+    plan: GatePlan,
     epoch: int,
     sizes: tuple[int, int],
 ) -> Iterator[_Look]:
@@ -383,7 +383,7 @@ def _looks(
     key = suite.key or tuple(_key_columns(relation))
     measures = measures_of(suite, relation)
     if (is_large or suite.maintain) and (kept := measured(objects, version, relations, relation, measures, epoch)) is not None:
-        yield _Look(plan, Part(f"{suite.view}.maintained", measures.items), None, key, kept)
+        yield _Look(plan, SuitePart(f"{suite.view}.maintained", measures.items), None, key, kept)
         rest = suite.without(measures.items)
     else:
         rest = suite
@@ -402,7 +402,7 @@ def _looks(
             yield _Look(plan, part, since, key, rows, "", scans)
 
 
-def _with(view: ViewQuality, look: _Look, found: Found) -> ViewQuality:
+def _with(view: ViewQuality, look: _Look, found: SuiteFound) -> ViewQuality:
     metrics = (msgspec.structs.replace(metric, earlier=look.plan.earlier.get(metric.expectation, ())) for metric in found.metrics)
     return msgspec.structs.replace(
         view,
@@ -410,7 +410,7 @@ def _with(view: ViewQuality, look: _Look, found: Found) -> ViewQuality:
         failures=(*view.failures, *found.failures),
         warnings=(*view.warnings, *found.warnings),
         metrics=(*view.metrics, *metrics),
-        maintained=view.maintained + (len(look.part.items) if isinstance(look.rows, Measured) else 0),
+        maintained=view.maintained + (len(look.part.items) if isinstance(look.rows, ViewMeasures) else 0),
         scanned=view.scanned + (len(look.part.items) if look.scans else 0),
     )
 

@@ -30,7 +30,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-class Result(msgspec.Struct, frozen=True):
+class SuiteResult(msgspec.Struct, frozen=True):
     """What one part of a suite found at one epoch."""
 
     epoch: int
@@ -43,13 +43,13 @@ class Result(msgspec.Struct, frozen=True):
     warned: int = 0  # expectations that failed and only report
 
 
-def add_results(docs: Path, results: Sequence[Result]) -> None:
+def add_results(docs: Path, results: Sequence[SuiteResult]) -> None:
     """Keep results, each in place of an earlier one of the same epoch and part, and write the page anew.
 
     Cost: a pass over all results kept. Both files are replaced, never seen half written.
     """
     file = docs / RESULTS
-    known = decoder_of(list[Result])
+    known = decoder_of(list[SuiteResult])
     lines = file.read_bytes().splitlines() if file.exists() else []
     before = known.decode(b"[" + b",".join(lines) + b"]")
     kept = {(-r.epoch, r.part): r for r in (*before, *results)}
@@ -58,7 +58,7 @@ def add_results(docs: Path, results: Sequence[Result]) -> None:
     _replace(docs / "index.html", render(kept_in_order).encode())
 
 
-def render(results: Sequence[Result]) -> str:
+def render(results: Sequence[SuiteResult]) -> str:
     """The page of these results, newest first."""
     rows = "\n".join(_row(r) for r in results[:SHOWN])
     more = f"<p>{len(results) - SHOWN:,} older results are below validations/.</p>" if len(results) > SHOWN else ""
@@ -75,7 +75,7 @@ def render(results: Sequence[Result]) -> str:
 """
 
 
-def _row(r: Result) -> str:
+def _row(r: SuiteResult) -> str:
     at = datetime.fromtimestamp(epoch_ms(r.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     warned = f", {r.warned} to be reported" if r.warned else ""
     verdict, word = ("failed", f"{r.failed} of {r.expectations} failed{warned}") if r.failed else ("passed", f"all {r.expectations} passed")

@@ -41,7 +41,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ViewMeasures:
     """What the measures of a view hold at an epoch."""
 
     measures: Measures
@@ -149,7 +149,7 @@ class Measured:
 
 def measured(
     objects: ObjectStore, version: HummockVersion, relations: Mapping[str, Relation], view: Relation, measures: Measures, epoch: int
-) -> Measured | None:
+) -> ViewMeasures | None:
     """What the measures hold at `epoch`; None where they are not there, are others, or stand still.
 
     Args:
@@ -175,7 +175,7 @@ def measured(
     numbers = {number: row[number.column] for number in measures.numbers}
     if any(value is None and _cannot_be_null(number, numbers) for number, value in numbers.items()):
         return None  # a sum beyond its type, which Spark's engine says better
-    return Measured(
+    return ViewMeasures(
         measures,
         tuple((c.name, c.type) for c in view.columns),
         numbers,

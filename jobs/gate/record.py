@@ -23,7 +23,7 @@ SAMPLE_KEYS = 10
 """Most failing rows that a report names."""
 
 
-class Verdict(StrEnum):
+class GateVerdict(StrEnum):
     """What is known of the quality of a view, or of an epoch."""
 
     PASSED = "passed"  # all expectations hold
@@ -65,8 +65,8 @@ class ViewQuality(msgspec.Struct, frozen=True):
     scanned: int = 0  # those for which all rows of a large view were read
 
     @property
-    def verdict(self) -> Verdict:
-        return Verdict.FAILED if self.failures else Verdict.PASSED
+    def verdict(self) -> GateVerdict:
+        return GateVerdict.FAILED if self.failures else GateVerdict.PASSED
 
     def metric(self, expectation: str) -> Metric | None:
         """That of an expectation, by its text."""
@@ -94,8 +94,8 @@ class QualityRecord(msgspec.Struct, frozen=True):
         return not self.failed
 
     @property
-    def verdict(self) -> Verdict:
-        return Verdict.PASSED if self.passed else Verdict.FAILED
+    def verdict(self) -> GateVerdict:
+        return GateVerdict.PASSED if self.passed else GateVerdict.FAILED
 
 
 class QualityGateError(InputError):

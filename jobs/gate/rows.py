@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.gate.measured import Measured
-from tussock.jobs.gate.suite import Part
+from tussock.jobs.gate.measured import ViewMeasures
+from tussock.jobs.gate.suite import SuitePart
 from tussock.jobs.gate.without_spark import joined_columns, named_columns
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SOURCE = "views"  # of the data, in the names of pages
 
 
-class Rows(Protocol):
+class ViewRows(Protocol):
     """Rows of one view."""
 
     @property
@@ -43,12 +43,12 @@ class SparkRows:
         self.columns = rows.columns
 
     def source(self, context: "AbstractDataContext") -> Any:
-        """See Rows."""
+        """See ViewRows."""
         return _sources_for(context, "spark").add_or_update_spark(SOURCE)
 
     @contextmanager
     def frame(self) -> Iterator["DataFrame"]:
-        """See Rows."""
+        """See ViewRows."""
         self._rows = self._rows.persist()
         try:
             yield self._rows
@@ -56,14 +56,14 @@ class SparkRows:
             self._rows.unpersist()
 
     def count(self) -> int:
-        """See Rows."""
+        """See ViewRows."""
         return self._rows.count()
 
 
 class PandasRows:
     """Rows that this process holds. pandas gets the columns that the suite names; all others are NULL to it, for nobody asks."""
 
-    def __init__(self, rows: pa.Table, part: Part, key: Sequence[str]) -> None:
+    def __init__(self, rows: pa.Table, part: SuitePart, key: Sequence[str]) -> None:
         """
         Args:
             part: of a suite, to which jobs/gate/without_spark.py has no objection.
@@ -73,12 +73,12 @@ class PandasRows:
         self.columns = rows.column_names
 
     def source(self, context: "AbstractDataContext") -> Any:
-        """See Rows."""
+        """See ViewRows."""
         return _sources_for(context, "pandas").add_or_update_pandas(SOURCE)
 
     @contextmanager
     def frame(self) -> Iterator[Any]:
-        """See Rows."""
+        """See ViewRows."""
         import pandas as pd  # type: ignore[import-untyped]
 
         columns = {name: self._column(name, pd.Int64Dtype()) for name in self.columns}
@@ -98,32 +98,32 @@ class PandasRows:
         return column.to_pandas(types_mapper={pa.int64(): int64}.get)  # an integer beside NULL stays one; numpy would make it a float
 
     def count(self) -> int:
-        """See Rows."""
+        """See ViewRows."""
         return len(self._rows)
 
 
 class MeasuredRows:
     """Rows that nobody reads: Great Expectations gets an empty frame, and from its engine the measures."""
 
-    def __init__(self, found: Measured) -> None:
+    def __init__(self, found: ViewMeasures) -> None:
         self._found = found
         self.columns = [name for name, _ in found.columns]
 
     def source(self, context: "AbstractDataContext") -> Any:
-        """See Rows."""
+        """See ViewRows."""
         from tussock.jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
 
         return measures_source(context, self._found)
 
     @contextmanager
     def frame(self) -> Iterator[Any]:
-        """See Rows."""
+        """See ViewRows."""
         import pandas as pd
 
         yield pd.DataFrame(columns=self.columns)
 
     def count(self) -> int:
-        """See Rows."""
+        """See ViewRows."""
         return self._found.rows
 
 

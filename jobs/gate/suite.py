@@ -95,7 +95,7 @@ REPORTS = frozenset({"warning", "info"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SuitePart:
     """Expectations that look at the same rows. `name` is theirs in the Data Docs; `items` are as in the file, in order."""
 
     name: str
@@ -126,19 +126,19 @@ class Suite:
         return replace(self, items=tuple(item for item in self.items if item not in items))
 
     @property
-    def whole(self) -> Part:
+    def whole(self) -> SuitePart:
         """All expectations."""
-        return Part(self.view, self.items)
+        return SuitePart(self.view, self.items)
 
     @property
-    def by_row(self) -> Part:
+    def by_row(self) -> SuitePart:
         """The expectations that may look at changed rows only."""
-        return Part(f"{self.view}.changed_rows", tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)))
+        return SuitePart(f"{self.view}.changed_rows", tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)))
 
     @property
-    def by_view(self) -> Part:
+    def by_view(self) -> SuitePart:
         """The others, which need all rows."""
-        return Part(f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item)))
+        return SuitePart(f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item)))
 
 
 def read_suite(file: Path) -> Suite:

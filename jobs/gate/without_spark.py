@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.gate.suite import Part
+from tussock.jobs.gate.suite import SuitePart
 from tussock.statestore.types import type_name
 
 MOST_ROWS = 100_000
@@ -38,7 +38,7 @@ Judge = Callable[[pa.Table, Mapping[str, Any]], Objection]
 """Why an expectation with these arguments is left to Spark; None: pandas judges it the same."""
 
 
-def objection(part: Part, key: Sequence[str], rows: pa.Table) -> Objection:
+def objection(part: SuitePart, key: Sequence[str], rows: pa.Table) -> Objection:
     """Why a part of a suite is left to Spark; None: pandas judges it the same.
 
     Args:
@@ -53,7 +53,7 @@ def objection(part: Part, key: Sequence[str], rows: pa.Table) -> Objection:
     return next((f"key {name!r}: {why}" for name in key if (why := _value_objection(rows, name, _SHOWN)) is not None), None)
 
 
-def named_columns(part: Part, key: Sequence[str]) -> frozenset[str]:
+def named_columns(part: SuitePart, key: Sequence[str]) -> frozenset[str]:
     """The columns whose values a part of a suite looks at, or shows."""
     found = set(key)
     for item in part.items:
@@ -63,9 +63,9 @@ def named_columns(part: Part, key: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def joined_columns(part: Part) -> frozenset[str]:
+def joined_columns(part: SuitePart) -> frozenset[str]:
     """Those among them that an expectation looks at two or more of at once."""
-    together = Part(part.name, tuple(i for i in part.items if {"column_A", "column_list"} & i.get("kwargs", {}).keys()))
+    together = SuitePart(part.name, tuple(i for i in part.items if {"column_A", "column_list"} & i.get("kwargs", {}).keys()))
     return named_columns(together, ())
 
 

@@ -1,7 +1,7 @@
 """The outcomes of conditions over the rows of a small chunk, without a query of the kernel for each condition.
 
 Five hundred views may filter one table, and a query costs 2 ms. So the values that the conditions compare with constants are computed
-for all of them together, and summed up. `Seen.keeps_none` follows AND, OR, NOT and the comparisons of a condition over these values.
+for all of them together, and summed up. `ChunkValues.keeps_none` follows AND, OR, NOT and the comparisons of a condition over these values.
 It may count an outcome that no row has, and never misses one that a row has.
 """
 
@@ -55,7 +55,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparedValue:
     """A part of a condition that depends on the values of one expression. `of(summary)` gives its outcomes, None if unknown."""
 
     value: Expr
@@ -69,7 +69,7 @@ def over_columns(condition: Expr, columns: tuple[int, ...]) -> Expr:
     return without_places(renumbered(condition, columns))
 
 
-class Seen:
+class ChunkValues:
     """The values of one chunk, summed up. Requires: the chunk has at least one row, and MOST_ROWS at most."""
 
     def __init__(self, chunk: pa.Table, kernel: Kernel, conditions: Iterable[Expr]) -> None:
@@ -149,7 +149,7 @@ def _computed_values(condition: Expr) -> Iterator[Expr]:
 
 
 @lru_cache(maxsize=4096)
-def comparison(condition: Expr) -> Comparison:
+def comparison(condition: Expr) -> ComparedValue:
     """The value that decides a condition without AND, OR and NOT: the one compared with constants, else the condition itself."""
     match condition:
         case Call(node=node, args=(value, Literal() as constant)) if node in _TURNED and _alike(value, (constant,)):
@@ -159,10 +159,10 @@ def comparison(condition: Expr) -> Comparison:
         case Call(node="In", args=(value, *items)) if _alike(value, items):
             return _in(value, [i for i in items if isinstance(i, Literal)])
         case Call(node="IsNull", args=(value,)) if isinstance(value, Column) or _alike(value):
-            return Comparison(value, _is_null)
+            return ComparedValue(value, _is_null)
         case Call(node="IsNotNull", args=(value,)) if isinstance(value, Column) or _alike(value):
-            return Comparison(value, lambda s: (FALSE if s.nulls else 0) | (0 if s.all_null else TRUE))
-    return Comparison(condition, lambda s: _among(s, frozenset([True])))
+            return ComparedValue(value, lambda s: (FALSE if s.nulls else 0) | (0 if s.all_null else TRUE))
+    return ComparedValue(condition, lambda s: _among(s, frozenset([True])))
 
 
 def _alike(value: Expr, constants: Sequence[Expr] = ()) -> bool:
@@ -182,24 +182,24 @@ def _among(summary: Summary, constants: frozenset[Any]) -> Outcomes | None:
     return found | (0 if summary.values <= constants else FALSE) | (NULL if summary.nulls else 0)
 
 
-def _in(value: Expr, items: Sequence[Literal]) -> Comparison:
+def _in(value: Expr, items: Sequence[Literal]) -> ComparedValue:
     constants = [comparable(item) for item in items if item.value is not None]
     if any(c is None for c in constants):
-        return Comparison(value, lambda s: None)
+        return ComparedValue(value, lambda s: None)
     known, has_null = frozenset(constants), len(constants) < len(items)
 
     def of(summary: Summary) -> Outcomes | None:
         found = _among(summary, known)
         return found if found is None or not has_null or not found & FALSE else (found & ~FALSE) | NULL
 
-    return Comparison(value, of)
+    return ComparedValue(value, of)
 
 
-def _with_constant(value: Expr, node: str, constant: Literal) -> Comparison:
+def _with_constant(value: Expr, node: str, constant: Literal) -> ComparedValue:
     if constant.value is None:
-        return Comparison(value, _is_null if node == "EqualNullSafe" else lambda s: NULL)
+        return ComparedValue(value, _is_null if node == "EqualNullSafe" else lambda s: NULL)
     if (known := comparable(constant)) is None:
-        return Comparison(value, lambda s: None)
+        return ComparedValue(value, lambda s: None)
     only = frozenset([known])
 
     def of(summary: Summary) -> Outcomes | None:
@@ -212,7 +212,7 @@ def _with_constant(value: Expr, node: str, constant: Literal) -> Comparison:
             return found if not found or not found & NULL else (found & ~NULL) | FALSE
         return (NULL if summary.nulls else 0) | (_of_order(summary, node, known) if summary.values else 0)
 
-    return Comparison(value, of)
+    return ComparedValue(value, of)
 
 
 def _of_order(summary: Summary, node: str, constant: Any) -> Outcomes:

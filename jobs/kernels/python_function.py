@@ -35,7 +35,7 @@ FOLDER = "functions"  # of a pipeline
 _SERIES = frozenset({"Series", "pd.Series", "pandas.Series"})
 
 
-class Over(Enum):
+class FunctionInput(Enum):
     """What a function's columns are."""
 
     ARROW = "Arrow arrays"
@@ -78,7 +78,7 @@ class LoadedFunction:
 
     declared: CreateFunction
     call: Callable[..., Any]
-    over: Over
+    over: FunctionInput
 
 
 _installed: dict[str, CreateFunction] = {}  # by digest
@@ -127,11 +127,11 @@ def loaded(function: CreateFunction) -> LoadedFunction:
     return LoadedFunction(function, found, _over(parameters[0].annotation))
 
 
-def _over(annotation: Any) -> Over:
+def _over(annotation: Any) -> FunctionInput:
     if isinstance(annotation, str):
-        return Over.PANDAS if annotation.strip("'\" ") in _SERIES else Over.ARROW
+        return FunctionInput.PANDAS if annotation.strip("'\" ") in _SERIES else FunctionInput.ARROW
     name = f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__name__', '')}"
-    return Over.PANDAS if name.startswith("pandas.") and name.endswith(".Series") else Over.ARROW
+    return FunctionInput.PANDAS if name.startswith("pandas.") and name.endswith(".Series") else FunctionInput.ARROW
 
 
 def called(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
@@ -214,14 +214,14 @@ def _call(name: str, digest: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Ar
         raise
 
 
-def _argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: Over) -> Any:
+def _argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: FunctionInput) -> Any:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if is_nested(kind) or placed(kind) != kind:
         whole = relabelled(pa.chunked_array([whole]), kind).combine_chunks()
     elif whole.type != kind:
         whole = whole.cast(kind)
     whole = given_array(whole)
-    return whole if over is Over.ARROW else whole.to_pandas(types_mapper=_pandas_types().get)
+    return whole if over is FunctionInput.ARROW else whole.to_pandas(types_mapper=_pandas_types().get)
 
 
 @lru_cache(maxsize=1)
@@ -251,8 +251,8 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     if isinstance(result, pa.ChunkedArray):
         result = result.combine_chunks()
     if not isinstance(result, pa.Array):
-        if function.over is Over.ARROW or not hasattr(result, "to_numpy"):
-            expected = "a pyarrow Array" if function.over is Over.ARROW else "a pandas Series"
+        if function.over is FunctionInput.ARROW or not hasattr(result, "to_numpy"):
+            expected = "a pyarrow Array" if function.over is FunctionInput.ARROW else "a pandas Series"
             raise wrong(f"a {type(result).__module__}.{type(result).__name__}", f"{expected} with one value for each row")
         try:
             result = pa.Array.from_pandas(result, type=kind)

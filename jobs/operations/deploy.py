@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tussock.jobs.catalog.approval import Approval, Item, ItemKind, approval_of, edits, statement_items
+from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
 from tussock.jobs.catalog.deployment import Deployment, Derived
 from tussock.jobs.gate.measures import statements_for
 from tussock.jobs.gate.suite import Suite, read_suite
@@ -122,7 +122,7 @@ class _Read:
     name: str
     scripts: Sequence[tuple[Path, str]]
     derived: Derived
-    items: tuple[Item, ...]
+    items: tuple[PlanItem, ...]
     makes_store: bool
 
     def whole(self, deployment: Deployment) -> Deployment:
@@ -164,9 +164,9 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
     }
     items = (
         *_new_store(pipeline, makes_store),
-        *(Item(ItemKind.SETTING, name, value) for name, value in settings.items()),
-        *(Item(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
-        *(Item(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
+        *(PlanItem(ItemKind.SETTING, name, value) for name, value in settings.items()),
+        *(PlanItem(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
+        *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
     )
     return _Read(pipeline.name, pipeline.scripts(), partial(statements_for, suites), items, makes_store)
 
@@ -179,7 +179,7 @@ def _is_there(store: str) -> bool:
     return True
 
 
-def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[Item]:
+def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
     """The size of a new store. An empty store counts as new."""
     vnodes, units = pipeline.epoch.vnodes, pipeline.epoch.units or NEW_STORE_UNITS
     if not makes_store:
@@ -188,7 +188,7 @@ def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[Item]:
         if version.epoch or meta.log_end():
             return
         vnodes, units = meta.settings.vnode_count, version.mapping.unit_count
-    yield Item(ItemKind.ACTION, "new store", f"{vnodes} vnodes, {units} units")
+    yield PlanItem(ItemKind.ACTION, "new store", f"{vnodes} vnodes, {units} units")
 
 
 def _suites(pipeline: Pipeline) -> list[Suite]:

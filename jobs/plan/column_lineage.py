@@ -53,7 +53,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Origin:
+class ColumnOrigin:
     """A column of a relation, by its place there, and how it comes in."""
 
     relation: str
@@ -61,7 +61,7 @@ class Origin:
     how: How
 
 
-Origins = frozenset[Origin]
+Origins = frozenset[ColumnOrigin]
 _NONE: Origins = frozenset()
 
 
@@ -79,7 +79,7 @@ def traced(plan: Plan) -> Traced:
     rows = reduce(frozenset.union, (one.rows for one in inputs), _NONE)
     match plan:
         case Scan(relation, columns):
-            return Traced(tuple(frozenset({Origin(relation, column, How.IDENTITY)}) for column in columns))
+            return Traced(tuple(frozenset({ColumnOrigin(relation, column, How.IDENTITY)}) for column in columns))
         case Values() | Range():
             return Traced((_NONE,) * len(plan.fields))
         case SingleRow() | Sort():  # an order decides about no row
@@ -142,7 +142,7 @@ def _value(expr: Expr, below: Sequence[Origins]) -> Origins:
 def _as(origins: Origins, how: How) -> Origins:
     """What is made of these: an aggregate stays one, whatever is computed of it."""
     return frozenset(
-        Origin(o.relation, o.column, how) if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION) else o
+        ColumnOrigin(o.relation, o.column, how) if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION) else o
         for o in origins
     )
 
@@ -150,7 +150,7 @@ def _as(origins: Origins, how: How) -> Origins:
 def _deciding(exprs: Iterable[Expr], below: Sequence[Origins], how: How) -> Origins:
     """The columns by whose values rows are chosen or put together."""
     read = _union(below[column] for expr in exprs for column in columns_of(expr))
-    return frozenset(Origin(o.relation, o.column, how if o.how.direct else o.how) for o in read)
+    return frozenset(ColumnOrigin(o.relation, o.column, how if o.how.direct else o.how) for o in read)
 
 
 def _union(origins: Iterable[Origins]) -> Origins:

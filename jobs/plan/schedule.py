@@ -5,8 +5,8 @@ tables) and what is chained to them run one level before their first reader, so 
 One exchange per (producer, columns, dispatch, keys) serves all its readers.
 
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
-One that is built over several epochs (tussock.jobs.plan.builds) reads a `Part` in each: the snapshot of the next vnodes, and this epoch's
-changes to all that it has read by then. Such inputs have exchanges of their own.
+One that is built over several epochs (tussock.jobs.plan.builds) reads a `SnapshotPart` in each: the snapshot of the next vnodes, and
+this epoch's changes to all that it has read by then. Such inputs have exchanges of their own.
 
 A relation that goes on, and reads one that takes another's place in this epoch, gets the *difference*: the rows that it read before, at
 weight -1, netted with the new one's.
@@ -26,7 +26,7 @@ from tussock.statestore.meta.catalog import ALL_READ, BEING_BUILT, Build, Catalo
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Part:
+class SnapshotPart:
     """What a reader that is new takes of a producer: the snapshot at the previous epoch from `first` up to, not including, `end`, and this
     epoch's changes below `end`. Counted in vnodes, of a source in the numbers of what it has taken."""
 
@@ -39,7 +39,7 @@ def name_of_build(relation: str) -> str | None:
     return relation.removesuffix(BEING_BUILT) if relation.endswith(BEING_BUILT) else None
 
 
-IN_FULL = Part(0, ALL_READ)
+IN_FULL = SnapshotPart(0, ALL_READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Exchange:
     index: int  # unique per producer; the `input` of its cells
     columns: tuple[int, ...]
     keys: tuple[int, ...]  # into columns
-    part: Part | None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
+    part: SnapshotPart | None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
     last_level: int  # of its deepest reader; until there it passes through
     dispatch: Dispatch
     project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
@@ -73,7 +73,7 @@ class Feed:
     exchange: int | None
     columns: tuple[int, ...]
     types: tuple[str, ...]
-    part: Part | None
+    part: SnapshotPart | None
     project: tuple[Expr, ...] = ()
     replaced: Replaced | None = None
     rejects: bool = False
@@ -103,7 +103,7 @@ class Scheduled:
     tables: tuple[TableSchema, ...]
     feeds: tuple[Feed, ...]
     exchanges: tuple[Exchange, ...]
-    parts: tuple[Part, ...]  # what readers want beside the changes
+    parts: tuple[SnapshotPart, ...]  # what readers want beside the changes
     snapshot_table: TableSchema | None  # the stored rows, where a reader wants some
     must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
 
@@ -205,7 +205,7 @@ class _Reading:
         """Whether this is the relation's first epoch."""
         return relation.created == self.epoch and relation.id not in self._before
 
-    def part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> Part | None:
+    def part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> SnapshotPart | None:
         """What the reader takes of a relation; None: its changes alone, all of them."""
         now, before = self._now.get(reader.id), self._before.get(reader.id)
         if now is not None or before is not None:
@@ -213,7 +213,7 @@ class _Reading:
                 return None  # of the same build: it has had all of it from the start
             first = 0 if before is None else before.read.get(read.id, 0)
             end = ALL_READ if now is None else now.read.get(read.id, 0)
-            return None if first == ALL_READ else Part(first, end)
+            return None if first == ALL_READ else SnapshotPart(first, end)
         if reader.created == self.epoch and read.created < self.epoch and read.id != reader.id:
             return IN_FULL
         if replaced is not None and read.id in self._before:
@@ -276,7 +276,7 @@ def _chained(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int
 def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
     exchanges: dict[int, dict[tuple[object, ...], Exchange]] = {}
     feeds: dict[int, list[Feed]] = {}
-    parts: dict[int, set[Part]] = {}  # by producer
+    parts: dict[int, set[SnapshotPart]] = {}  # by producer
     take_back: set[int] = set()  # producers that send what goes, also where nothing comes
     for index, entry in enumerate(entries):
         for producer, i, replaced in entry.inputs:

@@ -74,7 +74,7 @@ def _require_computable(fragments: Sequence[Fragment]) -> None:
             raise UnsupportedQueryError(
                 expression_text(call),
                 "no kernel renders it, and Spark, which computes such expressions between two operators, cannot reach into "
-                f"{type(operator.node).__name__}; compute it in a subquery below, as a column of its own",
+                f"{operator.node.operator_name}; compute it in a subquery below, as a column of its own",
                 call.place,
             )
 

@@ -16,7 +16,7 @@ from tussock.jobs.logical.expression_tree import conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Filter, Literal, Plan, Project, Scan, Sort, SortKey, TopN
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.plan.definition import output_of
-from tussock.jobs.reading.reader import ALL, Part, stored_table
+from tussock.jobs.reading.reader import ALL, ViewPart, stored_table
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.now import has_clock
 from tussock.jobs.sql.plan_nodes.limit import order_of
@@ -37,7 +37,7 @@ def is_ordered(relation: Relation) -> bool:
     return output is not None and output.is_ordered
 
 
-def ordered_parts(sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int) -> dict[str, Part]:
+def ordered_parts(sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int) -> dict[str, ViewPart]:
     """The rows to read of each ordered view that a query reads in part or in its order.
 
     Args:
@@ -83,7 +83,7 @@ class _Reading:
     optimized: JavaObject
     clock: bool  # it reads the clock, which is another one when it runs
 
-    def part(self, name: str, relation: Relation, vnodes: int) -> Part | None:
+    def part(self, name: str, relation: Relation, vnodes: int) -> ViewPart | None:
         """The part of a view that it reads. None: all rows, in any order."""
         path = self._path(self.optimized, name)
         if path is None:
@@ -133,7 +133,7 @@ class _Rows:
     exact: bool = True  # every row in the ranges passes the conditions
 
     @staticmethod
-    def of(plan: Plan, layout: TableLayout) -> Part | None:
+    def of(plan: Plan, layout: TableLayout) -> ViewPart | None:
         """The part that a plan reads of its only relation. None: all rows."""
         nodes = [plan]
         while len(nodes[-1].inputs) == 1:
@@ -193,18 +193,18 @@ class _Rows:
         new, found.equal = found.equal is None, found.equal or value
         return new
 
-    def _part(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> Part | None:
+    def _part(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> ViewPart | None:
         """The part between the bounds; at most so many rows of it if these are the first ones in `order`. None: all rows."""
         key = self.layout.schema.key
         fixed = [k.column for k in self._leading(key)]
         bounds, covered = self._bounds(fixed)
         if not covered or order is None or most is None:
-            return None if bounds is None else Part(bounds)
+            return None if bounds is None else ViewPart(bounds)
         wanted = [(at.get(k.expr.index), k.descending, k.nulls_last) if isinstance(k.expr, Column) else None for k in order]
         reverse = _reverse(wanted, [k for k in key if k.column not in fixed], fixed)
         if reverse is None:
-            return None if bounds is None else Part(bounds)
-        return Part(KeyBounds() if bounds is None else bounds, most, reverse)
+            return None if bounds is None else ViewPart(bounds)
+        return ViewPart(KeyBounds() if bounds is None else bounds, most, reverse)
 
     def _leading(self, key: Sequence[KeyColumn]) -> Iterator[KeyColumn]:
         """The first columns of the key that have one value."""

@@ -11,7 +11,7 @@ from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.plan.definition import functions_of, output_of
 from tussock.jobs.reading.read import warn_of_age
-from tussock.jobs.reading.reader import NoStoredRowsError, Part, changes_frame, ordered_frame, relation_frame
+from tussock.jobs.reading.reader import NoStoredRowsError, ViewPart, changes_frame, ordered_frame, relation_frame
 from tussock.jobs.spark.session import sql_session
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.sandbox import table_of
@@ -25,7 +25,7 @@ from tussock.statestore.meta.version import HummockVersion
 #: From the version of a statement and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
 VersionOf = Callable[[HummockVersion, int], HummockVersion]
 
-_WHOLE: Mapping[str, Part] = {}
+_WHOLE: Mapping[str, ViewPart] = {}
 
 
 def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
@@ -57,7 +57,7 @@ def query_frame(
     time_zone: str,
     at: Sequence[RelationAt] = (),
     version_of: VersionOf = _own_version,
-    parts: Mapping[str, Part] = _WHOLE,
+    parts: Mapping[str, ViewPart] = _WHOLE,
 ) -> DataFrame:
     """The query over the rows of `relations` that `sight` shows, in a Spark session of its own: its views clash with nobody's.
 
@@ -95,7 +95,7 @@ def query_session(
     time_zone: str,
     at: Sequence[RelationAt] = (),
     version_of: VersionOf = _own_version,
-    parts: Mapping[str, Part] = _WHOLE,
+    parts: Mapping[str, ViewPart] = _WHOLE,
 ) -> SparkSession:
     """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
     view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
@@ -107,7 +107,9 @@ def query_session(
     return session
 
 
-def _frame_at(session: SparkSession, store_uri: str, version: HummockVersion, other: RelationAt, parts: Mapping[str, Part]) -> DataFrame:
+def _frame_at(
+    session: SparkSession, store_uri: str, version: HummockVersion, other: RelationAt, parts: Mapping[str, ViewPart]
+) -> DataFrame:
     relation = other.relation
     if other.since is not None:
         check_readable(version, other.since)
@@ -122,7 +124,7 @@ def _frame_at(session: SparkSession, store_uri: str, version: HummockVersion, ot
 
 
 def _make_known(
-    session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str], parts: Mapping[str, Part]
+    session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str], parts: Mapping[str, ViewPart]
 ) -> list[str]:
     """Views of the relations that are seen, and of what plain views among them use. Returns their names."""
     known = []

@@ -52,7 +52,7 @@ class NoStoredRowsError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ViewPart:
     """Which rows of an ordered view to read, and in which order."""
 
     bounds: KeyBounds = EVERY_KEY
@@ -61,7 +61,7 @@ class Part:
     in_order: bool = True  # as one; else each unit's rows, in parallel
 
 
-ALL = Part()
+ALL = ViewPart()
 
 
 def stored_output(relation: Relation) -> Output:
@@ -116,7 +116,7 @@ def scan_ordered(
     version: HummockVersion,
     relation: Relation,
     epoch: int,
-    part: Part = ALL,
+    part: ViewPart = ALL,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
     """As `scan_relation`, the rows of all these vnodes in one order: that of the key by which they are stored."""
@@ -214,7 +214,7 @@ def relation_frame(
 
 
 def ordered_frame(
-    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: Part = ALL
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: ViewPart = ALL
 ) -> "DataFrame":
     """Rows of an ordered view, in the order of its key, in one partition or one per unit; else as `relation_frame`."""
     vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
@@ -246,7 +246,7 @@ def _changed(
 
 
 def _in_order(
-    relation: Relation, epoch: int, part: Part, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+    relation: Relation, epoch: int, part: ViewPart, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
 ) -> Iterator[pa.Table]:
     return scan_ordered(objects, version, relation, epoch, part, vnodes)
 

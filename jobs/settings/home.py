@@ -31,7 +31,7 @@ _BEFORE = "publish/identity.json"  # of earlier releases: an identity without a 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class Place(NamedTuple):
+class StorePlace(NamedTuple):
     """The place of a store."""
 
     address: str
@@ -51,7 +51,7 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whose tables the store may write: its own, and those of its earlier identities."""
         return frozenset((self.id, *self.before))
 
-    def is_at(self, place: Place) -> bool:
+    def is_at(self, place: StorePlace) -> bool:
         """Whether the store at `place` is the one that recorded this."""
         return self.address == place.address or (place.mark != "" and self.mark == place.mark)
 
@@ -121,17 +121,17 @@ def cloned_here(objects: ObjectStore) -> Home:
     return _recorded(objects, Home(_drawn(), *place_of(objects)))
 
 
-def place_of(objects: ObjectStore) -> Place:
+def place_of(objects: ObjectStore) -> StorePlace:
     """The place of a store. Cost: a look at one file; in a bucket a HEAD."""
     parts = urlsplit(objects.uri)
     if parts.scheme == "file":
         real = os.path.realpath(unquote(parts.path))
-        return Place(f"file://{socket.gethostname()}{real}", _mark_of_file(f"{real}/{STORE}"))
+        return StorePlace(f"file://{socket.gethostname()}{real}", _mark_of_file(f"{real}/{STORE}"))
     try:
         written = objects.head(STORE).modified_ms
     except ObjectNotFoundError:
         written = 0
-    return Place(_address_in_bucket(objects.uri), str(written) if written else "")
+    return StorePlace(_address_in_bucket(objects.uri), str(written) if written else "")
 
 
 def _path(address: str) -> str:

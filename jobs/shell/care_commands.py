@@ -175,7 +175,7 @@ def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
 def _rebalance(chosen: argparse.Namespace) -> None:
     from tussock.jobs.settings.pipeline import RebalanceSettings
     from tussock.jobs.texts.rebalance import rebalance_text
-    from tussock.jobs.upkeep.rebalance import Verdict, cause_of, measure, move, plan, require_approved, require_units_of_file
+    from tussock.jobs.upkeep.rebalance import MoveVerdict, cause_of, measure, move, plan, require_approved, require_units_of_file
 
     pipeline = chosen_pipeline(chosen)
     if pipeline is not None and not chosen.plan:
@@ -187,7 +187,7 @@ def _rebalance(chosen: argparse.Namespace) -> None:
     if chosen.approved is not None:
         require_approved(found, chosen.approved)
     print(rebalance_text(found, cause_of(meta, measured, found)))
-    if found.verdict is not Verdict.MOVE:
+    if found.verdict is not MoveVerdict.MOVE:
         return
     if chosen.plan:
         print("nothing was changed")

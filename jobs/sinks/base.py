@@ -38,7 +38,7 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SinkState:
     """What a sink holds.
 
     Args:
@@ -77,7 +77,7 @@ class Sink(Protocol):
     place: str  # where it is, for messages and manifests
     key: tuple[str, ...]  # by which `apply` finds rows; empty: it finds none
 
-    def held(self) -> Held | None:
+    def held(self) -> SinkState | None:
         """What it holds now; None: nothing was ever written there. Raises ForeignTableError."""
         ...
 

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tussock.jobs.lake.location import Location, folder_name
 from tussock.jobs.settings.pipeline import TableEngine
-from tussock.jobs.sinks.base import Difference, Held, Outline, WholeRows
+from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translated
@@ -35,7 +35,7 @@ class DeltaRsSink:
         self._options = location.delta_options
         self._table: DeltaTable | None = None
 
-    def held(self) -> Held | None:
+    def held(self) -> SinkState | None:
         """See Sink."""
         self._table = open_table(self._url, self.place, self._options)
         return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)

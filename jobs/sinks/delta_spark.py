@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from tussock.jobs.lake.location import Location, folder_name
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.settings.pipeline import TableEngine
-from tussock.jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
+from tussock.jobs.sinks.base import BeatenError, Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
@@ -41,7 +41,7 @@ class DeltaSparkSink:
         self._spark, self._outline = sql_session(spark, "UTC"), outline  # its settings are of the one write at hand
         self._table: DeltaTable | None = None  # as `held` found it
 
-    def held(self) -> Held | None:
+    def held(self) -> SinkState | None:
         """See Sink."""
         self._table = table = open_table(self._url, self.place)
         return None if table is None else held_by(table, self._outline, self.engine, self.place)

@@ -9,7 +9,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from tussock.jobs.lake.delta_calls import first_line, one_call
 from tussock.jobs.settings.pipeline import TableEngine
-from tussock.jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Held, Outline
+from tussock.jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Outline, SinkState
 from tussock.jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
 from tussock.statestore.types import type_name
 
@@ -24,7 +24,7 @@ def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -
             return None
 
 
-def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> Held | None:
+def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> SinkState | None:
     """What a Delta table holds, whoever of the two engines writes it.
 
     Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.
@@ -41,7 +41,7 @@ def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str
             raise ForeignTableError(place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})")
     columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
     fits = columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)] and properties.get(KEY) == wanted[KEY]
-    return Held(epoch, str(table.version()), fits)
+    return SinkState(epoch, str(table.version()), fits)
 
 
 def replacements_of(table: DeltaTable) -> int:

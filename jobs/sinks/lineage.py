@@ -7,7 +7,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectStore
 
 
-class Lineage:
+class StoreHistory:
     """The history of a store, next to the records of the folder that it publishes to. Not safe for threads.
 
     Cost: one LIST of the records; one GET for each epoch that is looked up.

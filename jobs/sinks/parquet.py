@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.lake.location import Location, folder_name
 from tussock.jobs.reading.written_rows import write_parquet
-from tussock.jobs.sinks.base import Difference, ForeignTableError, Held, Outline, WholeRows
+from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, SinkState, WholeRows
 from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.types import arrow_type, type_name
 
@@ -31,7 +31,7 @@ class ParquetSink:
         self.place = location.uri(self._folder)
         self._schema = pa.schema([(column.name, arrow_type(column.type)) for column in outline.columns])
 
-    def held(self) -> Held | None:
+    def held(self) -> SinkState | None:
         """See Sink. Cost: a LIST of the snapshots, and the footer of the last one."""
         names = self._names()
         if not names:
@@ -41,7 +41,7 @@ class ParquetSink:
         if owner and owner not in self._outline.stores:
             raise ForeignTableError(self.place, f"holds snapshots of another store (identity {owner}, expected {self._outline.store})")
         fits = [(f.name, type_name(f.type)) for f in found] == [(f.name, type_name(f.type)) for f in self._schema]
-        return Held(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
+        return SinkState(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
 
     def apply(self, difference: Difference, epoch: int) -> None:
         """See Sink: nothing can be brought into a file."""

@@ -20,9 +20,9 @@ from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import PublishSettings
-from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Held, Outline, Sink, SinkBusyError
+from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Outline, Sink, SinkBusyError, SinkState
 from tussock.jobs.sinks.difference import difference_of
-from tussock.jobs.sinks.lineage import Lineage
+from tussock.jobs.sinks.lineage import StoreHistory
 from tussock.jobs.sinks.manifest import (
     Manifest,
     TableState,
@@ -130,7 +130,7 @@ def publish_tables(
     with meta.reading(epoch) as version:
         sight = _sight_of(meta, version, epoch)
         held = {name: str(at) for name, at in sight.held.items()}
-        lineage = Lineage(meta, home, location.objects)
+        lineage = StoreHistory(meta, home, location.objects)
         lineage.require_owned()
         strangers = lineage.strangers()
         unclean = bool(strangers) or not lineage.records  # states of other histories may be there, also of before there were records
@@ -260,7 +260,7 @@ class _Copying:
 
     rows: _Rows
     sink: Sink
-    lineage: Lineage
+    lineage: StoreHistory
     known: Manifest | None
     progress: Progress
 
@@ -281,7 +281,7 @@ class _Copying:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)
 
-    def _written(self, held: Held | None) -> PublishedTable:
+    def _written(self, held: SinkState | None) -> PublishedTable:
         """The sink brought on from what it holds. Requires: that is an epoch of the store's history."""
         if held is not None and held.epoch == self.rows.epoch:
             return self._unchanged(held)
@@ -301,25 +301,25 @@ class _Copying:
         self._say(f"all rows, version {version} of {self.sink.place}{why}")
         return self._published(version, self.rows.epoch, changed=True)
 
-    def _changes(self, held: Held) -> pa.Table | None:
+    def _changes(self, held: SinkState) -> pa.Table | None:
         """The net changes since the sink was right; None: they cannot be told, and the sink has to be replaced."""
         rows, since = self.rows, self._right_until(held)
         if not held.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
             return None
         return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
 
-    def _right_until(self, held: Held) -> int:
+    def _right_until(self, held: SinkState) -> int:
         """The last epoch known whose rows the sink holds: those of its own, unless a manifest says that nothing changed after it."""
         return max(held.epoch, self._confirmed(held) or 0)
 
-    def _confirmed(self, held: Held) -> int | None:
+    def _confirmed(self, held: SinkState) -> int | None:
         """The epoch of the newest manifest, if that names the sink as it is."""
         state = None if self.known is None else self.known.tables.get(self.rows.relation.name)
         if self.known is None or state is None or state.written != str(held.epoch):
             return None
         return self.known.holds(self.rows.relation.name)
 
-    def _unchanged(self, held: Held) -> PublishedTable:
+    def _unchanged(self, held: SinkState) -> PublishedTable:
         return self._published(held.version, held.epoch, changed=False)
 
     def _published(self, version: str, written: int, *, changed: bool) -> PublishedTable:

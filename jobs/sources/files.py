@@ -29,7 +29,7 @@ from tussock.jobs.sources.listing import (
 from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchanged, restated_files
-from tussock.jobs.sources.taken import Change, compare, fitting, taken_files, taken_rows, taken_schema, with_content
+from tussock.jobs.sources.taken import ChangedFile, compare, fitting, taken_files, taken_rows, taken_schema, with_content
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -164,7 +164,7 @@ class FileSource:
         kept = comes if restated.time_zone else self._kept(source, with_content(comes), keeper)
         return _pins([*goes, *kept], [])
 
-    def _to_restate(self, source: CreateSource, changed: Sequence[Change], interval: Interval | None) -> Sequence[Change]:
+    def _to_restate(self, source: CreateSource, changed: Sequence[ChangedFile], interval: Interval | None) -> Sequence[ChangedFile]:
         """Of taken files that have changed those whose rows of now are to take the place of the others. Raises ChangedFileError."""
         of_interval = retains(source) and interval is not None and has_interval(source.options["path"])
         match source.options.get(ON_CHANGE, "restate" if of_interval else "error"):
@@ -285,7 +285,7 @@ class FileSource:
 _ON_CHANGE = ("error", "restate", "ignore")
 
 
-def _accepted(change: Change) -> PinnedFile:
+def _accepted(change: ChangedFile) -> PinnedFile:
     """A file that changed, as recorded before, and as it is now accepted."""
     return msgspec.structs.replace(change.was, accepted=mark_of(change.now.path, change.now.size, change.now.etag))
 

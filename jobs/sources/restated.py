@@ -11,7 +11,7 @@ from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.listing import Interval, ListedFile, names_file, open_file
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
-from tussock.jobs.sources.taken import Change, compare, next_number, recorded_files, taken_files
+from tussock.jobs.sources.taken import ChangedFile, compare, next_number, recorded_files, taken_files
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -51,7 +51,7 @@ def restated_files(
     return goes, comes
 
 
-def exchanged(changed: Sequence[Change], number: int) -> _Files:
+def exchanged(changed: Sequence[ChangedFile], number: int) -> _Files:
     """Files that changed: as they were, for their rows to go, and as they are, for their rows to come, numbered from `number` on. One of 0
     bytes has no rows, and is no file that could be read."""
     goes = [
@@ -79,7 +79,7 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
         raise CannotRestateError(source.name, reason)
     if was.rows and is_as_recorded(was.path, there.size, there.etag, was.size, was.etag):
         return [], []
-    return exchanged([Change(was, PinnedFile(there.path, there.size, there.etag, was.number))], next_number(taken))
+    return exchanged([ChangedFile(was, PinnedFile(there.path, there.size, there.etag, was.number))], next_number(taken))
 
 
 def _of_interval(source: CreateSource, taken: StorageTable, interval: Interval | None, listed: Sequence[ListedFile]) -> _Files:

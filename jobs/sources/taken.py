@@ -37,7 +37,7 @@ def taken_schema(source: str) -> TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedFile:
     """A file that was taken and has other bytes now. `now` has the number of `was`, and an ETag without a hash."""
 
     was: PinnedFile
@@ -55,7 +55,7 @@ class Compared:
     """
 
     new: tuple[PinnedFile, ...]
-    changed: tuple[Change, ...]
+    changed: tuple[ChangedFile, ...]
     next_number: int
 
 
@@ -101,12 +101,12 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     return both.filter(pc.invert(same)).sort_by("path")
 
 
-def _changes(other: pa.Table) -> Iterator[Change]:
+def _changes(other: pa.Table) -> Iterator[ChangedFile]:
     """Those of `_unlike` files that hold other bytes than were recorded."""
     for was, row in zip(_files(other), other.to_pylist(), strict=True):
         size, etag = row["size_now"], row["etag_now"]
         if not is_accepted(was, size, etag) and not is_as_recorded(was.path, size, etag, was.size, was.etag):
-            yield Change(was, PinnedFile(was.path, size, etag, was.number))
+            yield ChangedFile(was, PinnedFile(was.path, size, etag, was.number))
 
 
 def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[PinnedFile]:

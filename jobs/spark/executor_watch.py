@@ -38,7 +38,7 @@ class NoExecutorsError(RetryableError):
         )
 
 
-class Seen(NamedTuple):
+class ExecutorsSeen(NamedTuple):
     """What a look found: the executors by host and port, the driver not among them, and whether tasks wait."""
 
     executors: frozenset[str]
@@ -53,7 +53,7 @@ class Watch:
         self._wait_s = wait_s
         self._since: float | None = None  # seconds of a monotonic clock
 
-    def gives_up(self, seen: Seen, now_s: float) -> bool:
+    def gives_up(self, seen: ExecutorsSeen, now_s: float) -> bool:
         """Whether tasks have waited long enough without an executor."""
         self.lost |= seen.executors
         if seen.executors or not seen.waiting:
@@ -106,12 +106,12 @@ def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
         return
 
 
-def _seen(context: "SparkContext") -> Seen:
+def _seen(context: "SparkContext") -> ExecutorsSeen:
     jvm: Any = context._jvm
     tracker = context._jsc.sc().statusTracker()
     driver = str(jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort())  # it is in the list too
     found = {f"{info.host()}:{info.port()}" for info in tracker.getExecutorInfos()}
-    return Seen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
+    return ExecutorsSeen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
 
 
 def _wanted(context: "SparkContext") -> str:

@@ -79,7 +79,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class MergeBranch:
     """One WHEN of a MERGE, or what an UPDATE or DELETE does; expressions are Catalyst's, not resolved."""
 
     kind: Kind
@@ -94,7 +94,7 @@ class Candidates:
     """A frame of candidate rows and the actions on them; `pairs`: of a table's rows with a source's."""
 
     frame: DataFrame
-    actions: tuple[Action, ...]
+    actions: tuple[MergeBranch, ...]
     source: str = ""  # the name by which the source's columns are known, of a MERGE
     pairs: bool = False
 
@@ -161,7 +161,7 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     return pa.concat_tables([leaving, puts]).add_column(0, OP, pa.array(op))
 
 
-def _of_kinds(rows: pa.Table, actions: Sequence[Action], kinds: set[Kind]) -> pa.Table:
+def _of_kinds(rows: pa.Table, actions: Sequence[MergeBranch], kinds: set[Kind]) -> pa.Table:
     """The candidates to which an action of one of the kinds applies."""
     wanted = [number for number, action in enumerate(actions) if action.kind in kinds]
     return rows.filter(pc.is_in(rows[_ACTION], pa.array(wanted, pa.int32())))
@@ -178,9 +178,9 @@ def _candidates(walk: ExpressionWalk, session: SparkSession, target: DataFrame, 
         if kind == "UpdateTable":
             condition = option_of(parsed.condition())
             columns, values = assignments_of(walk, table, parsed.assignments())
-            action = Action(Kind.UPDATE, None, tuple(columns), tuple(values))
+            action = MergeBranch(Kind.UPDATE, None, tuple(columns), tuple(values))
         else:
-            condition, action = parsed.condition(), Action(Kind.DELETE, None)
+            condition, action = parsed.condition(), MergeBranch(Kind.DELETE, None)
         return [Candidates(rows if condition is None else rows.filter(_column(walk, condition)), (action,))]
     rows = _named(target, table, parsed.targetTable())
     made = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, parsed.sourceTable())
@@ -215,18 +215,18 @@ def _named(target: DataFrame, table: CreateTable, relation: JavaObject) -> DataF
     return target.select(*visible, whole.alias(_OLD)).alias(name)
 
 
-def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> Action:
+def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> MergeBranch:
     condition = option_of(action.condition())
     match action.productPrefix():
         case "DeleteAction":
-            return Action(Kind.DELETE, condition)
+            return MergeBranch(Kind.DELETE, condition)
         case "UpdateStarAction":
-            return Action(Kind.UPDATE, condition, star=True)
+            return MergeBranch(Kind.UPDATE, condition, star=True)
         case "InsertStarAction":
-            return Action(Kind.INSERT, condition, star=True)
+            return MergeBranch(Kind.INSERT, condition, star=True)
         case name:
             columns, values = assignments_of(walk, table, action.assignments())
-            return Action(Kind.UPDATE if name == "UpdateAction" else Kind.INSERT, condition, tuple(columns), tuple(values))
+            return MergeBranch(Kind.UPDATE if name == "UpdateAction" else Kind.INSERT, condition, tuple(columns), tuple(values))
 
 
 def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, hidden: bool = False) -> DataFrame:
@@ -262,7 +262,7 @@ def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, h
     return decided.select(F.col(_ACTION), (F.col(_OLD) if has_old else nothing).alias(_OLD), F.struct(*new).alias(_NEW))
 
 
-def _given(walk: ExpressionWalk, table: CreateTable, action: Action, candidates: Candidates) -> tuple[tuple[int, ...], list[Column]]:
+def _given(walk: ExpressionWalk, table: CreateTable, action: MergeBranch, candidates: Candidates) -> tuple[tuple[int, ...], list[Column]]:
     """The columns to which an action gives values, and the values; of an INSERT all columns."""
     if action.kind is Kind.DELETE:
         return (), []
@@ -277,7 +277,7 @@ def _given(walk: ExpressionWalk, table: CreateTable, action: Action, candidates:
     return columns, exprs
 
 
-def _written(action: Action, columns: Sequence[int]) -> list[JavaObject | None]:
+def _written(action: MergeBranch, columns: Sequence[int]) -> list[JavaObject | None]:
     """The values of `_given` as they were written; None where the statement does not write any."""
     return [*action.values, *[None] * (len(columns) - len(action.values))]
 
@@ -335,7 +335,7 @@ def _identities(table: CreateTable, rows: pa.Table) -> pa.BinaryArray:
     return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
 
 
-def _single_pairs(table: CreateTable, actions: Sequence[Action], rows: pa.Table) -> pa.Table:
+def _single_pairs(table: CreateTable, actions: Sequence[MergeBranch], rows: pa.Table) -> pa.Table:
     """The pairs of a MERGE, each row of the table in one at most. Raises TwoSourceRowsError.
 
     As in Spark, rows that match more than once are harmless only where all that may happen to them is that they go.

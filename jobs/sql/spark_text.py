@@ -83,7 +83,7 @@ class SparkText:
         return _made(writer, node, f"CASE WHEN {test} THEN {value} END", place)
 
     def _prove(self, call: Call, node: JavaObject, leaf: Leaf) -> None:
-        if not Comparison(self.sandbox, leaf=leaf, args=call.args).same(self._bound(call), node):
+        if not TreeComparison(self.sandbox, leaf=leaf, args=call.args).same(self._bound(call), node):
             raise NoTextError(f"Spark reads {shown(call)} as something else")
 
     def _bound(self, call: Call) -> JavaObject:
@@ -142,7 +142,7 @@ class _Writer:
         if name in _TRANSPARENT:
             return self.text(node.child())
         for original in self._texts.originals:
-            comparison = Comparison(self._texts.sandbox, holes=parameters(self._texts.sandbox, original))
+            comparison = TreeComparison(self._texts.sandbox, holes=parameters(self._texts.sandbox, original))
             if (found := comparison.match(original, node)) is not None:
                 return written(self._texts.sandbox, original, [self.text(n) for n in found])
         match name:
@@ -322,7 +322,7 @@ def _options(options: JavaObject) -> str:
 
 
 @dataclass(slots=True)
-class Comparison:
+class TreeComparison:
     """Compares two trees of Catalyst.
 
     Args:

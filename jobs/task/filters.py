@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.kernels.outcomes import over_columns
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.plan.fragments import Fragment, input_ref
@@ -36,4 +36,4 @@ def filters_of(level: Iterable[Scheduled]) -> Filters:
 def _condition(fragment: Fragment, place: int) -> Expr | None:
     """The condition of the filter that alone reads an input; None if something else reads it, too."""
     reading = [operator for operator in fragment.operators if input_ref(place) in operator.inputs]
-    return node.condition if len(reading) == 1 and isinstance(node := reading[0].node, Filter) else None
+    return node.condition if len(reading) == 1 and isinstance(node := reading[0].node, FilterNode) else None

@@ -21,10 +21,10 @@ from tussock.jobs.executors.operator import Actor, Entry
 from tussock.jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
 from tussock.jobs.flow.failure import SourceContradictedError, carried_by_spark, encode_failure
 from tussock.jobs.kernels.kernel import thread_kernel
-from tussock.jobs.kernels.outcomes import MOST_ROWS, Seen
+from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install
 from tussock.jobs.plan.fragments import Dispatch, Fragment
-from tussock.jobs.plan.schedule import Exchange, Feed, Part, Scheduled
+from tussock.jobs.plan.schedule import Exchange, Feed, Scheduled, SnapshotPart
 from tussock.jobs.sources.base import undeclared_of
 from tussock.jobs.sources.pins import POSITION_BITS
 from tussock.jobs.sources.registry import reader_of
@@ -66,10 +66,10 @@ class _Output:
     """What a fragment put out on this unit."""
 
     put: Put
-    parts: Mapping[Part, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
+    parts: Mapping[SnapshotPart, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
     rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
-    seen: Seen | None = None  # what is known of the changes, once a filter asks for it
+    seen: ChunkValues | None = None  # what is known of the changes, once a filter asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Unit:
         if (condition := self.filters.of.get((scheduled.id, place))) is None:
             return False
         if output.seen is None:
-            output.seen = Seen(rows, thread_kernel(), self.filters.on[feed.producer])
+            output.seen = ChunkValues(rows, thread_kernel(), self.filters.on[feed.producer])
         return output.seen.keeps_none(condition)
 
     def _sent(self, output: _Output, to: Feed | Exchange) -> pa.Table:
@@ -295,7 +295,7 @@ class Unit:
         taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
         return _Output(Put.of(delta), parts, news, rejects), taken
 
-    def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[Part, pa.Table]:
+    def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
         """What readers want beside the changes that a fragment put out."""
         if (schema := scheduled.snapshot_table) is None:
             return {}

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 
-from tussock.jobs.catalog.deployment import Action, Deployment, Step
+from tussock.jobs.catalog.deployment import Deployment, Step, StepAction
 
-_SIGNS: Mapping[Action, str] = {
-    Action.CREATE: "+",
-    Action.CHANGE: "~",
-    Action.FOLLOW: ">",
-    Action.RESUME: "~",
-    Action.RUN: "!",
-    Action.DROP: "-",
-    Action.GONE: "?",
-    Action.WAIT: ".",
+_SIGNS: Mapping[StepAction, str] = {
+    StepAction.CREATE: "+",
+    StepAction.CHANGE: "~",
+    StepAction.FOLLOW: ">",
+    StepAction.RESUME: "~",
+    StepAction.RUN: "!",
+    StepAction.DROP: "-",
+    StepAction.GONE: "?",
+    StepAction.WAIT: ".",
 }
 
 
@@ -22,7 +22,7 @@ def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -
     Args:
         full: with all of each statement that is new or runs, and the code of new functions; of what changes, its differences are all.
     """
-    shown = [s for s in deployment.steps if s.action is not Action.NONE or s.note]
+    shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(s.what) for s in shown), default=0)
     lines = [line for step in shown for line in _step(step, width, pipeline, full)]
     unchanged = len(deployment.steps) - len(shown)
@@ -35,7 +35,7 @@ def _step(step: Step, width: int, pipeline: str, full: bool) -> Iterator[str]:
     parts = [step.what.ljust(width), step.place, _does(step, pipeline)]
     yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
     yield from (f"      {line}" for line in step.differences)
-    if full and step.action in (Action.CREATE, Action.RUN):
+    if full and step.action in (StepAction.CREATE, StepAction.RUN):
         yield from (f"      {line}".rstrip() for line in step.text.splitlines())
     if step.note:
         yield f"      note: {step.note}"
@@ -43,26 +43,26 @@ def _step(step: Step, width: int, pipeline: str, full: bool) -> Iterator[str]:
 
 def _does(step: Step, pipeline: str) -> str:
     match step.action:
-        case Action.CREATE if step.rebuilt:
+        case StepAction.CREATE if step.rebuilt:
             return f"is new, {_reads(step)}"
-        case Action.CREATE:
+        case StepAction.CREATE:
             return "is new"
-        case Action.CHANGE | Action.FOLLOW if step.rebuilt:
-            why = "changes" if step.action is Action.CHANGE else "reads what changes"
+        case StepAction.CHANGE | StepAction.FOLLOW if step.rebuilt:
+            why = "changes" if step.action is StepAction.CHANGE else "reads what changes"
             return f"{why}: is built anew beside the one that readers see, {_reads(step)}"
-        case Action.RESUME:
+        case StepAction.RESUME:
             return f"goes on: is built anew, {_reads(step)}"
-        case Action.CHANGE:
+        case StepAction.CHANGE:
             return "changes, and keeps its rows" if step.what.startswith("view ") else "changes"
-        case Action.FOLLOW:
+        case StepAction.FOLLOW:
             return "reads what changes: keeps its state, and is fed the difference"
-        case Action.RUN:
+        case StepAction.RUN:
             return "runs, once"
-        case Action.DROP:
+        case StepAction.DROP:
             return "is dropped"
-        case Action.GONE:
+        case StepAction.GONE:
             return f"is not in the files, and stays; `tussock apply {pipeline} --prune` drops it"
-        case Action.WAIT:
+        case StepAction.WAIT:
             return "waits, and with it all that follows"
         case _:
             return ""

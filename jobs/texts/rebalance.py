@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Sequence
 
 from tussock.jobs.texts.table import aligned
-from tussock.jobs.upkeep.rebalance import HOT_SHARE, HotKey, Rebalance, UnitShare, Verdict
+from tussock.jobs.upkeep.rebalance import HOT_SHARE, MoveVerdict, Rebalance, UnitShare, VnodeHotKey
 
 _SHOWN = 20  # moves that are listed one by one, unless all are asked for
 
 
-def rebalance_text(found: Rebalance, hot: HotKey | None = None, full: bool = False) -> str:
+def rebalance_text(found: Rebalance, hot: VnodeHotKey | None = None, full: bool = False) -> str:
     """The verdict, the moves, and each unit before and after.
 
     Args:
         hot: of the hottest vnode, where that is the cause.
         full: every move, however many there are.
     """
-    digest = [f"digest {found.digest}"] if found.verdict is Verdict.MOVE else []
+    digest = [f"digest {found.digest}"] if found.verdict is MoveVerdict.MOVE else []
     moves = list(_moves(found))
     if not full and len(moves) > _SHOWN:
         moves = [*moves[:_SHOWN], f"  and {len(moves) - _SHOWN} more ranges"]
@@ -32,7 +32,7 @@ def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = 
 
 
 def _units(found: Rebalance) -> str:
-    return units_text(found.before, found.after if found.verdict is Verdict.MOVE else None)
+    return units_text(found.before, found.after if found.verdict is MoveVerdict.MOVE else None)
 
 
 def _cells(shares: Sequence[UnitShare], unit: int) -> tuple[str, str, str, str]:
@@ -42,21 +42,21 @@ def _cells(shares: Sequence[UnitShare], unit: int) -> tuple[str, str, str, str]:
     return f"{share.vnodes:,}", f"{share.rows:,}", f"{share.bytes:,}", f"{share.load:.1%}"
 
 
-def _verdict(found: Rebalance, hot: HotKey | None) -> str:
+def _verdict(found: Rebalance, hot: VnodeHotKey | None) -> str:
     busiest, units = max(share.load for share in found.before), len(found.before)
     times = f"the busiest of {units} units carries {busiest * units:.2f} times the mean"
-    if found.verdict is Verdict.MOVE:
+    if found.verdict is MoveVerdict.MOVE:
         moved = f"{found.moved} of {len(found.planned.units)} vnodes move, to {len(found.after)} units"
         return f"{moved}; the busiest then carries {_times(found.after):.2f} times the mean"
-    if found.verdict is Verdict.EVEN:
+    if found.verdict is MoveVerdict.EVEN:
         return "nothing moves: " + ("the vnodes lie as asked for" if found.target is None else f"{times}, the target is {found.target:g}")
-    if found.verdict is Verdict.STUCK:
+    if found.verdict is MoveVerdict.STUCK:
         return f"nothing moves: {times}, the target is {found.target}, and no vnode could move that would make it more even"
     alone = f"vnode {found.hottest} alone carries {found.hottest_load:.1%}, {found.hottest_load * units:.2f} times the mean of a unit"
     return f"nothing moves: {alone} (target {found.target:g}), so it is beyond that on any unit. {_cause(hot)}"
 
 
-def _cause(hot: HotKey | None) -> str:
+def _cause(hot: VnodeHotKey | None) -> str:
     if hot is None:
         return "Of what it is made can't be seen: nothing is stored of it."
     table = f"{hot.relation}, state table {hot.table_id}"

@@ -1,6 +1,6 @@
 """Rebalancing: which parallel unit owns which vnode. Planned by what units carry, moved by one delta, in force from the next barrier on.
 
-    measure  ──>  Measured    what each vnode holds, and what the last epochs wrote of it
+    measure  ──>  VnodeLoads  what each vnode holds, and what the last epochs wrote of it
     plan     ──>  Rebalance   the vnodes that move, and each unit before and after
     move                      the version's mapping; no row moves in storage, a vnode's new unit reads it where it is
     verify                    reads back what is in force
@@ -42,7 +42,7 @@ HOT_SHARE = 0.5  # of a vnode's rows, from which on one key is the cause of what
 _MOST_ROWS = 4_000_000  # of a vnode that are looked through for its hottest key
 
 
-class Verdict(StrEnum):
+class MoveVerdict(StrEnum):
     """What comes of a look at the units."""
 
     MOVE = "move"  # vnodes are to move
@@ -114,7 +114,7 @@ class UnitShare(msgspec.Struct, frozen=True):
 class Rebalance(msgspec.Struct, frozen=True):
     """A plan: plain data, JSON goes through."""
 
-    verdict: Verdict
+    verdict: MoveVerdict
     standing: VnodeMapping  # the version's own
     planned: VnodeMapping  # the version's own where nothing is to move
     moves: tuple[VnodeMove, ...]
@@ -136,7 +136,7 @@ class Rebalance(msgspec.Struct, frozen=True):
         return sum(move.last - move.first + 1 for move in self.moves)
 
 
-class HotKey(msgspec.Struct, frozen=True):
+class VnodeHotKey(msgspec.Struct, frozen=True):
     """What most rows of a vnode have in common, in the state table that has most of them."""
 
     relation: str
@@ -152,7 +152,7 @@ class HotKey(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class VnodeLoads:
     """What the vnodes of a version hold, and what the last epochs wrote of each."""
 
     version: HummockVersion
@@ -176,7 +176,7 @@ class Measured:
         return sum_of(self.load_of_tables.values(), self.vnode_count).rows
 
 
-def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> Measured:
+def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
     """Look at the newest version, and at what its `last` epochs wrote; not at those that created something, which happens once.
 
     Raises: DamagedSstError; MissingSstError where a compaction and a vacuum were quicker: try again.
@@ -198,14 +198,14 @@ def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> Measured:
         epochs += 1
         for table_id, sizes in found.items():
             written[table_id] = written[table_id] + sizes if table_id in written else sizes
-    return Measured(version, _of(stored, live), _of(written, live), epochs)
+    return VnodeLoads(version, _of(stored, live), _of(written, live), epochs)
 
 
 def _of(sizes: Mapping[int, VnodeSizes], tables: set[int]) -> dict[int, VnodeSizes]:
     return {table_id: found for table_id, found in sizes.items() if table_id in tables}
 
 
-def plan(measured: Measured, units: int | None = None, target: float = RebalanceSettings().target) -> Rebalance:
+def plan(measured: VnodeLoads, units: int | None = None, target: float = RebalanceSettings().target) -> Rebalance:
     """Which vnodes are to move. Nothing is written.
 
     Args:
@@ -217,16 +217,16 @@ def plan(measured: Measured, units: int | None = None, target: float = Rebalance
     if target < 1:
         raise SettingError("the target", f"{target:g}", "1 or more: no unit can be below the mean if none is above it")
     mapping, weights = measured.version.mapping, measured.weights
-    planned, verdict = mapping, Verdict.EVEN
+    planned, verdict = mapping, MoveVerdict.EVEN
     if units is not None:
         after = remap(mapping, units)
         if after.units != mapping.units:
-            planned, verdict = after, Verdict.MOVE
+            planned, verdict = after, MoveVerdict.MOVE
     else:
         most = target * weights.sum() / mapping.unit_count
         if np.bincount(mapping.units, weights).max() > most:
             planned = mapping if weights.max() > most else relieve(mapping, weights, most)
-            verdict = Verdict.MOVE if planned is not mapping else Verdict.HOT if weights.max() > most else Verdict.STUCK
+            verdict = MoveVerdict.MOVE if planned is not mapping else MoveVerdict.HOT if weights.max() > most else MoveVerdict.STUCK
     hottest = int(weights.argmax())
     return Rebalance(
         verdict,
@@ -276,12 +276,12 @@ def require_units_of_file(pipeline: Pipeline, units: int | None) -> None:
         raise UnitsInFileError(str(pipeline.folder / FILE), pipeline.epoch.units, units)
 
 
-def cause_of(meta: MetaStore, measured: Measured, found: Rebalance) -> HotKey | None:
+def cause_of(meta: MetaStore, measured: VnodeLoads, found: Rebalance) -> VnodeHotKey | None:
     """What makes a vnode hot, where that is why nothing moves. Raises, cost: as `hottest_key`."""
-    return hottest_key(meta, measured, found.hottest) if found.verdict is Verdict.HOT else None
+    return hottest_key(meta, measured, found.hottest) if found.verdict is MoveVerdict.HOT else None
 
 
-def hottest_key(meta: MetaStore, measured: Measured, vnode: int) -> HotKey | None:
+def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKey | None:
     """The key with most rows of a vnode, in the state table that the vnode costs most for; None where nothing is stored of it.
 
     Raises: EpochExpiredError and what a read of the store raises.
@@ -295,7 +295,7 @@ def hottest_key(meta: MetaStore, measured: Measured, vnode: int) -> HotKey | Non
     relation, table = tables[max(load, key=load.__getitem__)]
     rows = int(measured.stored[table.table_id].rows[vnode]) if table.table_id in measured.stored else 0
     if not table.distribution:
-        return HotKey(relation.name, table.table_id, "", rows, rows)
+        return VnodeHotKey(relation.name, table.table_id, "", rows, rows)
     with meta.reading(version.epoch) as pinned:
         keys = _counted(open_table(meta.objects, pinned, table, version.epoch).scan(table.distribution, [vnode]))
     if keys is None:
@@ -303,7 +303,7 @@ def hottest_key(meta: MetaStore, measured: Measured, vnode: int) -> HotKey | Non
     counts = keys.column("rows")
     most = int(pc.index(counts, pc.max(counts)).as_py())
     text = ", ".join(f"{_column(relation, table, n)} = {shown_at(keys.column(i), most)!r}" for i, n in enumerate(table.distribution))
-    return HotKey(relation.name, table.table_id, text, counts[most].as_py(), pc.sum(counts).as_py())
+    return VnodeHotKey(relation.name, table.table_id, text, counts[most].as_py(), pc.sum(counts).as_py())
 
 
 def _column(relation: Relation, table: TableSchema, column: int) -> str:
@@ -339,7 +339,7 @@ def _moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMove]:
             yield VnodeMove(first, last, int(old[first]), int(new[first]))
 
 
-def _shares(measured: Measured, weights: Amounts, mapping: VnodeMapping) -> tuple[UnitShare, ...]:
+def _shares(measured: VnodeLoads, weights: Amounts, mapping: VnodeMapping) -> tuple[UnitShare, ...]:
     owners = np.asarray(mapping.units)
     stored = sum_of(measured.stored.values(), measured.vnode_count)
 

@@ -58,7 +58,7 @@ class Columns:
         return frame.toDF(*(f"c{i}" for i in range(len(self.names))))
 
 
-class Difference(NamedTuple):
+class ViewDifference(NamedTuple):
     """The result of a comparison: rows that one side has more often than the other."""
 
     missing: int
@@ -97,7 +97,7 @@ class Digests:
         return [(row["key"], {n: row[f"t{i}"] for i, n in enumerate(self._columns.names)}) for row in known]
 
 
-def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: Callable[[], float]) -> Difference:
+def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: Callable[[], float]) -> ViewDifference:
     """Compare two sides.
 
     Args:
@@ -110,7 +110,7 @@ def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: 
     unequal = counted.groupBy("full").agg(F.sum("copies").alias("copies"), *kept).where("copies <> 0").persist()
     try:
         if not (most := unequal.count()):
-            return Difference(0, 0, 0, ())
+            return ViewDifference(0, 0, 0, ())
         left, rounded = unequal, 0
         if any(has_floats(kind) for kind in columns.kinds):
             before = _total(unequal)
@@ -118,10 +118,10 @@ def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: 
             rounded = before - _total(left)
             most = left.count()
         if not most:
-            return Difference(0, 0, rounded // 2, ())
+            return ViewDifference(0, 0, rounded // 2, ())
         sums = left.agg(F.sum(F.expr("greatest(copies, 0)")), F.sum(F.expr("greatest(-copies, 0)"))).first()
         assert sums is not None
-        return Difference(int(sums[1]), int(sums[0]), rounded // 2, _examples(left, ours, theirs, columns))
+        return ViewDifference(int(sums[1]), int(sums[0]), rounded // 2, _examples(left, ours, theirs, columns))
     finally:
         unequal.unpersist()
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tussock.jobs.catalog.statement_maker import StatementMaker
 from tussock.jobs.catalog.statement_writer import StatementWriter
-from tussock.jobs.catalog.transaction import Draft
+from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.plan.builds import planned
 from tussock.jobs.plan.definition import with_readers
 from tussock.jobs.plan.statement_log import PendingCatalog
@@ -38,7 +38,7 @@ def repaired(
         damaged = _still(version.catalog, catalog, verification)
         if not damaged:
             return verification
-        draft = Draft(catalog, version.epoch + 1)
+        draft = DraftTransaction(catalog, version.epoch + 1)
         doomed = with_readers(catalog, *damaged)
         views = [r for r in catalog.live() if r.id in doomed and r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
         for view in views:  # readers come after their input

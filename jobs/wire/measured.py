@@ -23,7 +23,7 @@ def together(one: Measurement, other: Measurement) -> Measurement:
     return units, one[1] + other[1]
 
 
-class Measured:
+class MeasurementSum:
     """A sum that grows while an epoch runs."""
 
     def __init__(self) -> None:

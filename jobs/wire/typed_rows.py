@@ -38,7 +38,7 @@ BATCH_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SparkStep:
     """What Spark computes on one exchange's rows, behind the level of its producer."""
 
     number: int  # among the steps of the level
@@ -73,20 +73,20 @@ class Step:
         return pa.struct([(UNIT, pa.int32()), (ROW, pa.int64()), (WEIGHT, pa.int64()), *columns])
 
 
-def steps_behind(schedule: Schedule, level: int) -> tuple[Step, ...]:
+def steps_behind(schedule: Schedule, level: int) -> tuple[SparkStep, ...]:
     """What Spark computes between a level and the next."""
     if level < 0:
         return ()
     found = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.project)
-    return tuple(Step(number, s, x) for number, (s, x) in enumerate(found))
+    return tuple(SparkStep(number, s, x) for number, (s, x) in enumerate(found))
 
 
-def frame_schema(steps: Sequence[Step]) -> pa.Schema:
+def frame_schema(steps: Sequence[SparkStep]) -> pa.Schema:
     """Of what the units of a level put out."""
     return pa.schema([*CELL_SCHEMA, *(pa.field(s.column, s.handed_type) for s in steps)])
 
 
-def typed_rows(slot: int, step: Step, unit: int, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+def typed_rows(slot: int, step: SparkStep, unit: int, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
     """A chunk's rows for the unit `slot`, as rows of a step; `unit` is the one that hands them on."""
     pieces = max(1, -(-chunk.nbytes // BATCH_BYTES))
     size = max(1, -(-chunk.num_rows // pieces))
@@ -109,7 +109,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=schema)
 
 
-def as_cells(batches: Iterator[pa.RecordBatch], steps: Sequence[Step], schedule: Schedule, slot: int) -> Iterator[pa.RecordBatch]:
+def as_cells(batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], schedule: Schedule, slot: int) -> Iterator[pa.RecordBatch]:
     """What arrives at a unit, as cells alone: those that were cells at once, then the rows of each step, in their order.
 
     A row on which an expression raised becomes a failure that names it; of several the first in order.
@@ -141,7 +141,7 @@ def _failed(slot: int, failure: bytes) -> pa.RecordBatch:
     return cells(slot, Address(Mail.FAILURE, LeafInput.ROWS), [failure])
 
 
-def _arrived(step: Step, rows: pa.StructArray, schedule: Schedule, slot: int) -> pa.RecordBatch:
+def _arrived(step: SparkStep, rows: pa.StructArray, schedule: Schedule, slot: int) -> pa.RecordBatch:
     order = np.lexsort((rows.field(ROW).to_numpy(), rows.field(UNIT).to_numpy()))
     rows = rows.take(pa.array(order))
     raised = rows.field(RAISED)
@@ -164,7 +164,7 @@ def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
     raise SparkTypeError(text, str(column.type), kind)
 
 
-def _failure(step: Step, raw: pa.StructArray, schedule: Schedule) -> bytes:
+def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
     """`raw`: one row as it was put out."""
     reader, feed = next(
         (s, number)

@@ -48,7 +48,7 @@ _dag_bag = create_dag_bag()
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class PageAction:
     """One thing to have done.
 
     Args:
@@ -95,43 +95,43 @@ def _required(form: FormData, name: str) -> str:
 
 
 ACTIONS = (
-    Action("epoch", "epoch", "Run an epoch", "Takes in what waits, audits it, and lets readers see it.", _epoch),
-    Action(
+    PageAction("epoch", "epoch", "Run an epoch", "Takes in what waits, audits it, and lets readers see it.", _epoch),
+    PageAction(
         "pause",
         "epoch",
         "Pause a view",
         "It keeps the rows it has, with the views over it, from the next epoch on.",
         lambda form: {"pause": [_required(form, "view")]} | _interval(form),
     ),
-    Action(
+    PageAction(
         "restate",
         "epoch",
         "Restate a source",
         "Rows that were taken go, and those that its files have now come.",
         lambda form: {"restate": _required(form, "source")} | _restated(form),
     ),
-    Action(
+    PageAction(
         "deploy",
         "deploy",
         "Apply the SQL files",
         "Compares the files with the store, and makes them hold.",
         lambda form: {"prune": _text(form, "prune") == "on"},
     ),
-    Action(
+    PageAction(
         "resume",
         "deploy",
         "Resume a view",
         "A paused view is built anew, beside the one that readers see.",
         lambda form: {"resume": [_required(form, "view")]},
     ),
-    Action(
+    PageAction(
         "upkeep",
         "upkeep",
         "Compact and vacuum",
         "Lets go of old epochs, merges what epochs wrote, removes what is of no use.",
         lambda form: {"full": _text(form, "full") == "on"},
     ),
-    Action(
+    PageAction(
         "rebalance",
         "rebalance",
         "Rebalance the units",
@@ -169,7 +169,7 @@ BY_NAME = {action.name: action for action in ACTIONS}
 class Offer:
     """An action on the page of all of them. `there`: whether Airflow has its DAG; `paused`: whether that is paused."""
 
-    action: Action
+    action: PageAction
     dag_id: str
     there: bool
     paused: bool
@@ -218,14 +218,14 @@ def begun(request: Request, user: User, dag_id: str, name: str, run: str) -> HTM
     return page(request, "begun.html", head=head_of(store_of(dag_id), dag_id, user), tab="actions", action=_action(dag_id, name), run=run)
 
 
-def _action(dag_id: str, name: str) -> Action:
+def _action(dag_id: str, name: str) -> PageAction:
     kind = (name_in(dag_id) or ("", ""))[0]
     if (action := BY_NAME.get(name)) is None or action.kind != kind:
         raise HTTPException(404, f"{dag_id} has no action {name!r}")
     return action
 
 
-def _will_do(store: Store, action: Action, chosen: Mapping[str, str]) -> Mapping[str, Any]:
+def _will_do(store: Store, action: PageAction, chosen: Mapping[str, str]) -> Mapping[str, Any]:
     """What the page of an action shows before it is done. `chosen`: the query of its address."""
     units = _units(chosen).get("units") if action.kind == "rebalance" else None
     catalog = store.at_version("catalog", lambda _, version: version.catalog)

@@ -34,7 +34,7 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ViewRow:
     """One relation of the table."""
 
     view: ViewFacts
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class PageHead:
     """What all pages of a DAG begin with."""
 
     dag_id: str
@@ -64,10 +64,10 @@ def store_of(dag_id: str) -> Store:
     return open_store(find_pipeline(found[1], steps.pipelines_folder()))
 
 
-def head_of(store: Store, dag_id: str, user: User) -> Head:
+def head_of(store: Store, dag_id: str, user: User) -> PageHead:
     """The head of a DAG's page."""
     state = store.at_version("state", lambda _, version: pipeline_state(version))
-    return Head(dag_id, store.pipeline.name, store.pipeline.description, state, may_edit(user, dag_id))
+    return PageHead(dag_id, store.pipeline.name, store.pipeline.description, state, may_edit(user, dag_id))
 
 
 @router.get("/dags/{dag_id}")
@@ -174,8 +174,8 @@ def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
     }
 
 
-def _row(view: ViewFacts, past: Sequence[ViewPoint]) -> Row:
-    return Row(
+def _row(view: ViewFacts, past: Sequence[ViewPoint]) -> ViewRow:
+    return ViewRow(
         view,
         sparkline([point.rows_out for point in past]),
         sparkline([point.behind_s for point in past]),

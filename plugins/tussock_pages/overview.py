@@ -40,7 +40,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PipelineRow:
     """One pipeline; `state` is None where its store cannot be read, which `error` says."""
 
     pipeline: Pipeline
@@ -81,7 +81,7 @@ def overview(request: Request, user: User, session: SessionDep, page_number: Ann
     return page(request, "overview.html", looking=looking, rows=rows, total=len(mine), page_number=page_number, pages=pages)
 
 
-def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> Row:
+def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
     dag_id = f"epoch_{pipeline.name}"
     run, is_paused = runs.get(dag_id), paused.get(dag_id)
     try:
@@ -90,8 +90,8 @@ def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]
         looked = look_at_status(store)
         found: Status | None = looked.value
     except TussockError as err:
-        return Row(pipeline, dag_id, None, err, None, None, 0, run, is_paused)
+        return PipelineRow(pipeline, dag_id, None, err, None, None, 0, run, is_paused)
     if found is None:
-        return Row(pipeline, dag_id, state, None, None, None, 0, run, is_paused, looked.looking)
+        return PipelineRow(pipeline, dag_id, state, None, None, None, 0, run, is_paused, looked.looking)
     wrong = sum(trouble.wrong for trouble in found.troubles)
-    return Row(pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused)
+    return PipelineRow(pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused)

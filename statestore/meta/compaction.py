@@ -15,7 +15,14 @@ from collections.abc import Collection
 
 import msgspec
 
-from tussock.statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, CompactionsRenewed, SstsMoved
+from tussock.statestore.meta.delta import (
+    CompactionClosed,
+    CompactionCommitted,
+    CompactionOpened,
+    CompactionsRenewed,
+    SstsMoved,
+    VersionChange,
+)
 from tussock.statestore.meta.errors import LostRaceError, SettingError
 from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
@@ -45,7 +52,7 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
         wanted = writer, plan.inputs, plan.target
         return next((task for task in version.tasks if (task.writer, task.inputs, task.target) == wanted), None)
 
-    def decide(version: HummockVersion) -> Change | None:
+    def decide(version: HummockVersion) -> VersionChange | None:
         if taken(version) is not None:
             return None
         _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
@@ -62,7 +69,7 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
     Raises LostRaceError when the task was closed; SettingError when outputs do not fit the task, which is then still open.
     """
 
-    def decide(version: HummockVersion) -> Change | None:
+    def decide(version: HummockVersion) -> VersionChange | None:
         if any(open_one.id == task.id for open_one in version.tasks):
             if (reason := outputs_objection(version, task, outputs)) is not None:
                 raise SettingError(f"the result of compaction task {task.id}", f"refused on version {version.id}", f"to fit, but {reason}")
@@ -76,7 +83,7 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
 def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
     """End a task without effect; nothing happens when it is not open. Raises SettingError for a task that never was."""
 
-    def decide(version: HummockVersion) -> Change | None:
+    def decide(version: HummockVersion) -> VersionChange | None:
         if not 0 < task_id < version.next_task_id:
             raise SettingError("a compaction task", str(task_id), f"one of 1 to {version.next_task_id - 1}")
         return CompactionClosed(task_id, reason) if any(task.id == task_id for task in version.tasks) else None
@@ -90,7 +97,7 @@ def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> 
     def open_still(version: HummockVersion) -> tuple[CompactionTask, ...]:
         return tuple(task for task in version.tasks if task.id in task_ids)
 
-    def decide(version: HummockVersion) -> Change | None:
+    def decide(version: HummockVersion) -> VersionChange | None:
         due = tuple(task.id for task in open_still(version) if task.expires_ms < expires_ms)
         return CompactionsRenewed(due, expires_ms) if due else None
 
@@ -102,7 +109,7 @@ def close_lapsed(log: VersionLog, now_ms: int) -> tuple[int, ...]:
     closed = []
     for lapsed in [task for task in log.latest().tasks if task.expires_ms <= now_ms]:
 
-        def decide(version: HummockVersion, task_id: int = lapsed.id) -> Change | None:
+        def decide(version: HummockVersion, task_id: int = lapsed.id) -> VersionChange | None:
             task = next((task for task in version.tasks if task.id == task_id and task.expires_ms <= now_ms), None)
             return CompactionClosed(task_id, f"its lease ended at {task.expires_ms} ms") if task is not None else None
 
@@ -118,7 +125,7 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
     """
     names = {name for taken in plan.inputs for name in taken.ssts}
 
-    def decide(version: HummockVersion) -> Change | None:
+    def decide(version: HummockVersion) -> VersionChange | None:
         if plan.target < len(version.levels) and names <= {sst.name for sst in version.levels[plan.target]}:
             return None
         _require_free(version, plan, move_objection(version, plan.inputs, plan.target))

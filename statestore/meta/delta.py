@@ -1,6 +1,6 @@
 """Version deltas: version n+1 is version n plus delta n+1. Pure data and one pure function.
 
-A new kind of change is one more struct in `Change` and one more case in `apply`.
+A new kind of change is one more struct in `VersionChange` and one more case in `apply`.
 """
 
 from collections.abc import Collection, Sequence
@@ -88,7 +88,7 @@ class SstsMoved(msgspec.Struct, frozen=True, tag="move"):
     target: int
 
 
-Change = (
+VersionChange = (
     EpochCommitted
     | Published
     | FloorRaised
@@ -107,7 +107,7 @@ class VersionDelta(msgspec.Struct, frozen=True):
 
     id: int
     writer: str
-    change: Change
+    change: VersionChange
 
 
 def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:

@@ -98,19 +98,19 @@ def epoch_of_copy(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SstOwner:
     """Who alone may commit an object of data/: an epoch or a compaction task."""
 
     kind: Literal["epoch", "task"]
     number: int
 
 
-def origin_of(name: str) -> Origin | None:
+def origin_of(name: str) -> SstOwner | None:
     """Whose object this is, by its name; None: nobody's that this release knows."""
     found = _OBJECT.fullmatch(name)
     if found is None:
         return None
-    return Origin("task" if found["task"] else "epoch", int(found["number"], 16))
+    return SstOwner("task" if found["task"] else "epoch", int(found["number"], 16))
 
 
 def number_in(name: str) -> int | None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from tussock.statestore.errors import RetryableError
-from tussock.statestore.meta.delta import Change, FloorRaised, RelationsForgotten
+from tussock.statestore.meta.delta import FloorRaised, RelationsForgotten, VersionChange
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
 from tussock.statestore.meta.pin import Pin, delete_pins, drop_pin, list_pins, renew_pin, write_pin
 from tussock.statestore.meta.readable import check_readable
@@ -121,7 +121,7 @@ class _Kept:
 def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: int) -> HummockVersion:
     """See MetaStore.raise_floor."""
 
-    def decide(version: HummockVersion) -> Change | None:
+    def decide(version: HummockVersion) -> VersionChange | None:
         if epoch <= version.min_readable_epoch:
             return None
         if epoch > version.published:
@@ -135,7 +135,7 @@ def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: 
         delete_pins(objects, *lapsed)
     pinned = [pin.epoch for pin in pins if pin.expires_ms > now_ms]
 
-    def forget(version: HummockVersion) -> Change | None:
+    def forget(version: HummockVersion) -> VersionChange | None:
         oldest = min((version.min_readable_epoch, *pinned))
         gone = tuple(r.id for r in version.catalog.relations if r.dropped is not None and r.dropped <= oldest)
         return RelationsForgotten(gone) if gone else None

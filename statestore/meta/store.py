@@ -9,7 +9,7 @@ from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
 from tussock.statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
 from tussock.statestore.meta.compaction import CompactionPlan, close_lapsed, close_task, commit_task, move_ssts, open_task, renew_tasks
-from tussock.statestore.meta.delta import Change, EpochCommitted, MappingChanged, Published
+from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
 from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
@@ -199,7 +199,7 @@ class MetaStore:
         Raises LostRaceError when another epoch was committed onto its prev epoch.
         """
 
-        def decide(version: HummockVersion) -> Change | None:
+        def decide(version: HummockVersion) -> VersionChange | None:
             if self._is_committed(version, manifest.epoch):
                 return None
             if version.epoch != manifest.prev_epoch:
@@ -222,7 +222,7 @@ class MetaStore:
         Raises EpochNotCommittedError.
         """
 
-        def decide(version: HummockVersion) -> Change | None:
+        def decide(version: HummockVersion) -> VersionChange | None:
             if epoch < version.published:
                 return None
             if epoch not in version.epochs:
@@ -238,7 +238,7 @@ class MetaStore:
         Without effect when the mapping has so many units already. Raises SettingError.
         """
 
-        def decide(version: HummockVersion) -> Change | None:
+        def decide(version: HummockVersion) -> VersionChange | None:
             if version.mapping.unit_count == units:
                 return None
             return MappingChanged(remap(version.mapping, units))
@@ -252,7 +252,7 @@ class MetaStore:
         Without effect when it is in force already, by whomever. Raises LostRaceError where another mapping came between; SettingError.
         """
 
-        def decide(version: HummockVersion) -> Change | None:
+        def decide(version: HummockVersion) -> VersionChange | None:
             if version.mapping == planned:
                 return None
             if version.mapping.id != planned.id - 1 or standing not in (None, version.mapping):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tussock.statestore.errors import RetryableError
-from tussock.statestore.meta.delta import Change, VersionDelta, apply
+from tussock.statestore.meta.delta import VersionChange, VersionDelta, apply
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import DamagedDocumentError, NoSuchVersionError
 from tussock.statestore.meta.names import HEAD, snapshot_name, version_name
@@ -87,7 +87,7 @@ class VersionLog:
         """Deltas `first` to `last`, one GET each. Requires: they have been seen. Raises DamagedDocumentError."""
         return (require_document(self._objects, version_name(i), VersionDelta) for i in range(first, last + 1))
 
-    def append(self, decide: Callable[[HummockVersion], Change | None]) -> Appended:
+    def append(self, decide: Callable[[HummockVersion], VersionChange | None]) -> Appended:
         """Commit what `decide` wants for the newest version, and return the version it made; None: nothing to do.
 
         When somebody else commits first, `decide` is asked again with theirs: it rebases, or raises its own error. A change is visible

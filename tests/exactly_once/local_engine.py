@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tussock.jobs.driver.held import Held, HeldByDriver
+from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.levels import read_answers
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
 from tussock.jobs.task.flush import flush_function
@@ -39,7 +39,7 @@ class UnkindShuffle(LocalRunner):
         self.moved += sum(slot != unit for slot in first["slot"].to_pylist())
         return first
 
-    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> Held:
+    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """What was sealed; its flush is attempted twice, too."""
         return _HeldUnkindly(self, levels, sealed)
 

@@ -11,7 +11,7 @@ from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import open_meta, read
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
-from tussock.jobs.driver.held import Held
+from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun
 from tussock.jobs.session import Session
 from tussock.jobs.upkeep.compaction import compact
@@ -28,7 +28,7 @@ class _Slow(UnkindShuffle):
         super().__init__(3)
         self._meanwhile = meanwhile
 
-    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         self._meanwhile()
         process_cache().clear()  # it is another process
         return super().run(levels)

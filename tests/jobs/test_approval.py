@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.catalog.approval import Approval, Item, ItemKind, NoApprovalError, approval_of, edits
+from tussock.jobs.catalog.approval import Approval, ItemKind, NoApprovalError, PlanItem, approval_of, edits
 from tussock.jobs.catalog.deployment import Deployment
 from tussock.jobs.operations.deploy import PlanOutdatedError, apply, plan
 from tussock.jobs.session import Session
@@ -201,13 +201,13 @@ def test_what_is_no_plan_is_refused_and_each_item_of_one_counts() -> None:
     for text in ("yes", "{}}", "a" * 64 + "\n" + "b" * 64):
         with pytest.raises(NoApprovalError):
             approval_of(text)
-    whole = Approval(tuple(Item(kind, f"name of {kind}", "SELECT 1") for kind in ItemKind))
+    whole = Approval(tuple(PlanItem(kind, f"name of {kind}", "SELECT 1") for kind in ItemKind))
     assert approval_of(whole.json()) == whole
     assert approval_of(f"digest {whole.digest}\n") == whole.digest
     assert approval_of(f"      digest {'a' * 64}\ndigest {whole.digest}\n") == whole.digest, "a statement cannot pose as the digest"
     for i, item in enumerate(whole.items):
-        other = Approval((*whole.items[:i], Item(item.kind, item.name, "SELECT 2"), *whole.items[i + 1 :]))
+        other = Approval((*whole.items[:i], PlanItem(item.kind, item.name, "SELECT 2"), *whole.items[i + 1 :]))
         assert (other.digest == whole.digest) == (item.kind is ItemKind.VARIABLE)
         assert any(item.name in line for line in edits(whole, other)) or item.kind is ItemKind.VARIABLE
-        blank = Approval((*whole.items[:i], Item(item.kind, item.name, "SELECT /* one */\n 1"), *whole.items[i + 1 :]))
+        blank = Approval((*whole.items[:i], PlanItem(item.kind, item.name, "SELECT /* one */\n 1"), *whole.items[i + 1 :]))
         assert (blank.digest == whole.digest) == (item.kind in (ItemKind.VARIABLE, ItemKind.STATEMENT))

@@ -16,7 +16,7 @@ from tussock.jobs import cli
 from tussock.jobs.catalog import statement_maker
 from tussock.jobs.plan.definition import find
 from tussock.jobs.reading import ordered_query
-from tussock.jobs.reading.reader import Part, key_of, scan_ordered
+from tussock.jobs.reading.reader import ViewPart, key_of, scan_ordered
 from tussock.jobs.session import Session
 from tussock.jobs.settings.home import Home
 from tussock.jobs.sinks.outline import outline_of
@@ -161,9 +161,9 @@ def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_reads_of_a_part_are_as_spark_s_and_read_their_rows_alone(
     store: str, spark: SparkSession, beside: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Part] = {}
+    asked: dict[str, ViewPart] = {}
 
-    def noted(*args: Any) -> dict[str, Part]:
+    def noted(*args: Any) -> dict[str, ViewPart]:
         asked.clear()
         asked.update(whole(*args))
         return dict(asked)

@@ -31,11 +31,11 @@ from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.gate.gate import validate_epoch
 from tussock.jobs.gate.record import (
     Failure,
+    GateVerdict,
     HeldViewsError,
     MissingRecordError,
     QualityGateError,
     QualityRecord,
-    Verdict,
     ViewQuality,
     record_lines,
     stays_published,
@@ -179,9 +179,9 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     assert {v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: steps.Said(told[view])).views} == {
         name: (v.since, v.changed_rows) for name, v in done.items()
     }
-    assert done["per_g"].quality is Verdict.PASSED
-    assert done["sizes"].quality is Verdict.NONE
-    assert Verdict.NONE.value == "not checked"
+    assert done["per_g"].quality is GateVerdict.PASSED
+    assert done["sizes"].quality is GateVerdict.NONE
+    assert GateVerdict.NONE.value == "not checked"
     shop.require(per_g=good, sizes=good, keys=good)
     assert shop.meta.latest().held == ()
     with Session(str(shop.folder / "store"), create=False) as session:
@@ -387,9 +387,9 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     assert "view 'per_g': expect_column_values_to_be_in_set(column='c1', value_set=[0]): found 1 of 2 rows, e.g. 3" in lines
     done = {v.name: v for v in steps.publish("shop", second).views}
     assert {name: (v.quality, v.warnings) for name, v in done.items()} == {
-        "per_g": (Verdict.PASSED, 1),
-        "sizes": (Verdict.NONE, 0),
-        "keys": (Verdict.PASSED, 1),
+        "per_g": (GateVerdict.PASSED, 1),
+        "sizes": (GateVerdict.NONE, 0),
+        "keys": (GateVerdict.PASSED, 1),
     }
     shop.require(per_g=second, sizes=second, keys=second)
     assert "0 of 1 passed, 1 to be reported" in (shop.folder / "docs/index.html").read_text()
@@ -420,7 +420,7 @@ def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(shop: Shop, name:
     pipeline = steps.find_pipeline("shop", steps.pipelines_folder())
     record = validate_epoch(lambda _: request.getfixturevalue("spark"), shop.meta, pipeline, second)
     assert record.failed == ("per_g",)
-    assert steps.verdict("shop", second) is Verdict.FAILED
+    assert steps.verdict("shop", second) is GateVerdict.FAILED
     assert steps.publish("shop", second).held == {"per_g": first, "sizes": first}
     shop.require(per_g=first, sizes=first, keys=second)
     with pytest.raises(HeldViewsError, match=r"view 'per_g': a suite that can be used: found .*per_g\.json: found "):

@@ -17,7 +17,7 @@ from tussock.jobs.driver.restate import EpochUnderWayError
 from tussock.jobs.driver.runner import LocalRunner, SparkWantedError
 from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources
 from tussock.jobs.facts.sources import sources
-from tussock.jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
+from tussock.jobs.gate.record import Failure, GateVerdict, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
@@ -299,8 +299,8 @@ def test_only_a_view_with_a_suite_of_its_own_is_said_to_have_passed(meta: MetaSt
     epoch = commit_of(meta, ("sales", "visits"), sales=1)
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
     sales, visits = steps.publish("shop", epoch).views
-    assert (sales.quality, sales.rows) == (Verdict.PASSED, 3)
-    assert (visits.quality, visits.rows) == (Verdict.NONE, None)
+    assert (sales.quality, sales.rows) == (GateVerdict.PASSED, 3)
+    assert (visits.quality, visits.rows) == (GateVerdict.NONE, None)
 
 
 def test_the_run_in_the_middle_is_that_of_the_open_barrier_else_of_the_epoch_that_waits_to_be_published(meta: MetaStore) -> None:
@@ -319,19 +319,19 @@ def test_the_run_in_the_middle_is_that_of_the_open_barrier_else_of_the_epoch_tha
 
 def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path: Path) -> None:
     epoch = commit_of(meta, ("sales",))
-    assert steps.verdict("shop", epoch) is Verdict.NONE
+    assert steps.verdict("shop", epoch) is GateVerdict.NONE
     digest = read_suite(tmp_path / "pipelines/shop/quality/sales.json").digest
-    for failures, verdict in (((), Verdict.PASSED), ((Failure("expect_x()", "1 of 3 rows"),), Verdict.FAILED)):
+    for failures, verdict in (((), GateVerdict.PASSED), ((Failure("expect_x()", "1 of 3 rows"),), GateVerdict.FAILED)):
         write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1, failures, suite=digest),)))
         assert steps.verdict("shop", epoch) is verdict
     write_record(meta.objects, QualityRecord(epoch, (), paused=("sales",)))
-    assert steps.verdict("shop", epoch) is Verdict.PASSED
+    assert steps.verdict("shop", epoch) is GateVerdict.PASSED
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1, suite=digest),)))
     (tmp_path / "pipelines/shop/quality/visits.json").write_text('{"expectations": []}')
-    assert steps.verdict("shop", epoch) is Verdict.NONE
+    assert steps.verdict("shop", epoch) is GateVerdict.NONE
     (tmp_path / "pipelines/shop/quality/visits.json").unlink()
     (tmp_path / "pipelines/shop/quality/sales.json").write_text('{"expectations": [ ]}')
-    assert steps.verdict("shop", epoch) is Verdict.NONE
+    assert steps.verdict("shop", epoch) is GateVerdict.NONE
 
 
 def test_publishing_imports_neither_spark_nor_great_expectations() -> None:

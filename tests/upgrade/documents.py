@@ -6,11 +6,11 @@ Fields are given values that are not their defaults, where they have one: a fiel
 import msgspec
 
 from tussock.jobs.executors.agg_call import Agg
-from tussock.jobs.executors.constant import Range, Values
-from tussock.jobs.executors.expand import Expand
-from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.constant import RangeNode, ValuesNode
+from tussock.jobs.executors.expand import ExpandNode
+from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.executors.first_rows import FirstRows
-from tussock.jobs.executors.generate import Generate
+from tussock.jobs.executors.generate import GenerateNode
 from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
@@ -20,18 +20,18 @@ from tussock.jobs.executors.number_copies import NumberCopies
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.partial_agg import PartialAgg
-from tussock.jobs.executors.project import Project
+from tussock.jobs.executors.project import ProjectNode
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.executors.row_digest import RowDigest
 from tussock.jobs.executors.row_join import RowJoin
-from tussock.jobs.executors.single_row import SingleRow
+from tussock.jobs.executors.single_row import SingleRowNode
 from tussock.jobs.executors.spread import Spread
 from tussock.jobs.executors.table_replay import TableReplay
-from tussock.jobs.executors.temporal_filter import TemporalFilter
-from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.executors.temporal_filter import TemporalFilterNode
+from tussock.jobs.executors.top_n import TopNNode
 from tussock.jobs.executors.unexpired import Unexpired
 from tussock.jobs.executors.union_all import UnionAll
-from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical import statements
 from tussock.jobs.logical.nodes import (
@@ -72,7 +72,6 @@ from tussock.jobs.sources.pins import PinnedFile
 from tussock.statestore.meta.barrier import Barrier, Mutation
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
 from tussock.statestore.meta.delta import (
-    Change,
     CompactionClosed,
     CompactionCommitted,
     CompactionOpened,
@@ -83,6 +82,7 @@ from tussock.statestore.meta.delta import (
     Published,
     RelationsForgotten,
     SstsMoved,
+    VersionChange,
     VersionDelta,
 )
 from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
@@ -209,28 +209,28 @@ _COVAR = Agg(AggFunction.COVAR_POP, 3, "double", "double", None, (4,), ("double"
 _LAST_TEXTS = Agg(AggFunction.LISTAGG, 1, "string", "string", params=(("delimiter", "-"),), order=(Order(0, True, True),))
 _WIDE = ("int", "string", "boolean", "double", "double")
 _BY = (Order(0, True, True),)
-_ENDS = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.OFFSET, 3, 1))
+_ENDS = (FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.OFFSET, 3, 1))
 _OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI", ("string",), (("delimiter", ","),))
-_TILL_HERE = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.CURRENT))
+_TILL_HERE = (FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT))
 _CHOSEN_OVER = msgspec.structs.replace(_OVER, function=WindowFunction.COLLECT_LIST, type="array<int>", order=_BY, kept=1)
 _SESSION = Over(WindowFunction.SESSION, (0, 1), "timestamp", "timestamp", True, *_TILL_HERE)
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
-    "values": Values(2, ((1, None), ("x", "y")), ("k", "g"), ("int", "string", "bigint")),
-    "range": Range(0, 10, 3, "id"),
-    "expand": Expand(((_K, _TEN), (_SUM, _TEN)), (0,), ("int", "int", "int", "int")),
-    "generate": Generate(logical.Generator.INLINE, Column(1, "string"), True, 2, ("int", "string", "int", "int")),
+    "values": ValuesNode(2, ((1, None), ("x", "y")), ("k", "g"), ("int", "string", "bigint")),
+    "range": RangeNode(0, 10, 3, "id"),
+    "expand": ExpandNode(((_K, _TEN), (_SUM, _TEN)), (0,), ("int", "int", "int", "int")),
+    "generate": GenerateNode(logical.Generator.INLINE, Column(1, "string"), True, 2, ("int", "string", "int", "int")),
     "table_replay_keyless": TableReplay(7, (2,), ("int", "string", "bigint"), True),
     "table_replay_append_only": TableReplay(7, (0,), ("int", "string"), False, True),
-    "project": Project((_SUM,), ("int",)),
-    "filter": Filter(_BIG, ("int", "string")),
-    "unexpired": Unexpired(TemporalFilter(1, Comparison.GREATER, _YESTERDAY, True, (0,), (0,), ("int", "string"))),
-    "temporal_filter": TemporalFilter(1, Comparison.LESS, _YESTERDAY, True, (0,), (0,), ("int", "string")),
+    "project": ProjectNode((_SUM,), ("int",)),
+    "filter": FilterNode(_BIG, ("int", "string")),
+    "unexpired": Unexpired(TemporalFilterNode(1, Comparison.GREATER, _YESTERDAY, True, (0,), (0,), ("int", "string"))),
+    "temporal_filter": TemporalFilterNode(1, Comparison.LESS, _YESTERDAY, True, (0,), (0,), ("int", "string")),
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
     "left_join": HashJoin(("int",), ("int",), (0,), (0,), (False,), (0,), (0,), None, ("int", "int"), JoinKind.LEFT),
     "null_aware_anti": NullAwareAnti(("int", "string"), ("int",), (0,), (0,), (1,), (0,), ("int", "string")),
     "row_join": RowJoin(("int", "string"), ("int",), (1,), (0,), _BIG, True, ("int", "string", "int")),
-    "single_row": SingleRow(("int", "string")),
+    "single_row": SingleRowNode(("int", "string")),
     "spread": Spread((1,), 4, 1, 8, 2, ("int", "string", "int")),
     "row_digest": RowDigest(("int", "bigint", "bigint")),
     "number_copies": NumberCopies(("int", "bigint", "bigint", "bigint")),
@@ -238,9 +238,9 @@ NODES: dict[str, Node] = {
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
     "hash_agg_ordered": HashAgg(_WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")),
-    "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
-    "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
-    "top_n_append_only": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint"), True),
+    "top_n": TopNNode((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
+    "top_n_without_limit": TopNNode((), None, 2, (0,), ("int", "bigint")),
+    "top_n_append_only": TopNNode((Order(1, True, True),), 5, 2, (0,), ("int", "bigint"), True),
     "first_rows": FirstRows((KeyColumn(1, True, True), KeyColumn(0)), 7, ("int", "bigint")),
     "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
     "over_window": OverWindow((1,), _BY, (0,), (1,), (_OVER,), ("int", "string"), ("int", "string", "int")),
@@ -328,7 +328,7 @@ _TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x0
 _FILES = {5: document_of([PinnedFile("/data/a.parquet", 10, "10-1", 0), PinnedFile("s3://b/c.csv", 20, "abc", 1)])}
 
 _MOMENT = 1_700_000_000_123_456
-CHANGES: dict[str, Change] = {
+CHANGES: dict[str, VersionChange] = {
     "epoch": EpochCommitted(1, LAST, 2, (SST,), 4, CATALOG),
     "epoch_with_the_catalog_unchanged": EpochCommitted(1, LAST, 0, (), 4),
     "publish": Published(7),

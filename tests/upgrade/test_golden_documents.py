@@ -16,7 +16,7 @@ from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical.nodes import Expr, Plan
 from tussock.jobs.logical.statements import Statement
 from tussock.jobs.plan.definition import Definition
-from tussock.statestore.meta.delta import Change
+from tussock.statestore.meta.delta import VersionChange
 from tussock.statestore.meta.document import decode_document, encode_document
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,7 +58,7 @@ def test_what_the_release_before_wrote_is_read(path: str) -> None:
 
 def test_every_class_that_is_stored_by_its_name_has_a_golden_file() -> None:
     stored = "".join(encoded(path).decode() for path in VALUES)
-    for union in (Statement, Definition, Node, Plan, Change, Expr):
+    for union in (Statement, Definition, Node, Plan, VersionChange, Expr):
         for kind in get_args(union):
             config = kind.__struct_config__
             assert f'"{config.tag_field}":"{config.tag}"' in stored, kind

@@ -9,7 +9,7 @@ from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 
 
-class Aggregate(Protocol):
+class AggregateFamily(Protocol):
     """One aggregate function, or several that differ in a word."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:

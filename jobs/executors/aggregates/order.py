@@ -6,9 +6,9 @@ Where the query leaves the order open, or rows are equal in it, the rest of the 
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.aggregates.plain import Kept
 from tussock.jobs.executors.distinct_state import DistinctValues
-from tussock.jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRows, Joined, JoinedDistinct
+from tussock.jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRowsSlot, Joined, JoinedDistinct
 from tussock.jobs.executors.order import TIES, Order
-from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction
 
@@ -21,7 +21,7 @@ class First(Kept):
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
         present = (arg,) if _ignores_nulls(call) else ()
-        rows = OrderedRows(f"agg_rows_c{arg}", (), (arg,), present, call.kept)
+        rows = OrderedLayout(f"agg_rows_c{arg}", (), (arg,), present, call.kept)
         return (FirstRow(rows, arg, arg_type, call.function is AggFunction.LAST),)
 
     def carrier(self, call: Agg) -> int | None:
@@ -39,9 +39,9 @@ class By(Kept):
         arg, arg_type = call.first
         (by,) = call.more
         largest = call.function is AggFunction.MAX_BY
-        rows = OrderedRows(f"agg_{call.function.sql}_c{by}", (Order(by, largest, False),), (arg,), (by,))
+        rows = OrderedLayout(f"agg_{call.function.sql}_c{by}", (Order(by, largest, False),), (arg,), (by,))
         if (k := call.param("k")) is not None:
-            return (FirstRows(rows, arg, call.type, int(k)),)
+            return (FirstRowsSlot(rows, arg, call.type, int(k)),)
         return (FirstRow(rows, arg, arg_type),)
 
     def carrier(self, call: Agg) -> int | None:
@@ -61,7 +61,7 @@ class ListAgg(Kept):
         if call.distinct:  # ordered by the texts, or by what they were made of, each of which makes another text
             values = DistinctValues((*call.more, arg), (*call.more_types, arg_type))
             return (JoinedDistinct(values, any(o.descending for o in call.order), delimiter),)
-        return (Joined(OrderedRows(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
+        return (Joined(OrderedLayout(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
 
     def carrier(self, call: Agg) -> int | None:
         return 0
@@ -80,7 +80,7 @@ class Collect(Kept):
         if _as_set(call):
             return (CollectedDistinct(DistinctValues((arg,), (arg_type,)), call.type),)
         present = (arg,) if _ignores_nulls(call) else ()
-        return (Collected(OrderedRows(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
+        return (Collected(OrderedLayout(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
 
     def carrier(self, call: Agg) -> int | None:
         return 0 if _ignores_nulls(call) else None

@@ -6,7 +6,7 @@ from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.aggregates.bitmaps import Bitmaps
 from tussock.jobs.executors.aggregates.bits import Bits
 from tussock.jobs.executors.aggregates.extremes import MinMax
-from tussock.jobs.executors.aggregates.face import Aggregate
+from tussock.jobs.executors.aggregates.face import AggregateFamily
 from tussock.jobs.executors.aggregates.frequencies import ApproximateCount, MostFrequent, Percentiles
 from tussock.jobs.executors.aggregates.moments import Moments, Pairs
 from tussock.jobs.executors.aggregates.only import Only
@@ -15,7 +15,7 @@ from tussock.jobs.executors.aggregates.sums import Count, Sum
 from tussock.jobs.executors.aggregates.vectors import Vectors
 from tussock.jobs.logical.nodes import AggFunction
 
-AGGREGATES: Mapping[AggFunction, Aggregate] = {
+AGGREGATES: Mapping[AggFunction, AggregateFamily] = {
     AggFunction.COUNT: Count(),
     AggFunction.SUM: Sum(),
     AggFunction.AVERAGE: Sum(),
@@ -43,6 +43,6 @@ AGGREGATES: Mapping[AggFunction, Aggregate] = {
 }
 
 
-def aggregate_of(call: Agg) -> Aggregate:
+def aggregate_of(call: Agg) -> AggregateFamily:
     """The entry of a call's function."""
     return AGGREGATES[call.function]

@@ -11,7 +11,7 @@ from tussock.jobs.executors.aggregates.plain import Kept, Plain
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.group_segments import Segments
 from tussock.jobs.executors.held import OfAllRows, OfValues
-from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore.errors import InputError
@@ -60,7 +60,7 @@ class Vectors(Kept, Plain):
         mean = call.function is AggFunction.VECTOR_AVG
         if call.distinct:
             return (VectorOfValues(DistinctValues((arg,), (arg_type,)), mean),)
-        return (VectorOfRows(OrderedRows(f"agg_list_c{arg}", (), (arg,), (arg,)), arg, call.type, mean),)
+        return (VectorOfRows(OrderedLayout(f"agg_list_c{arg}", (), (arg,), (arg,)), arg, call.type, mean),)
 
     def note(self, call: Agg) -> str:
         return "reads the touched groups' vectors"

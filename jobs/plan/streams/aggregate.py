@@ -8,7 +8,7 @@ from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.order import Order
-from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
 from tussock.jobs.executors.value_layout import value_layout
 from tussock.jobs.logical import nodes as logical
@@ -27,7 +27,7 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
     sides = value_layout(calls, below.append_only).sides
     wide = len(columns)
     distribution: tuple[int, ...] | None = None
-    columns += [logical.Column(c, below.types[c]) for c in below.key] if any(isinstance(s, OrderedRows) for s in sides) else []
+    columns += [logical.Column(c, below.types[c]) for c in below.key] if any(isinstance(s, OrderedLayout) for s in sides) else []
     if below.distribution is not None:  # keep it only where the groups have it
         at = {e.index: i for i, e in reversed(list(enumerate(columns[: len(plan.keys)]))) if isinstance(e, logical.Column)}
         distribution = tuple(at[c] for c in below.distribution) if all(c in at for c in below.distribution) else None

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from tussock.jobs.executors.filter import Filter
-from tussock.jobs.executors.project import Project
+from tussock.jobs.executors.filter import FilterNode
+from tussock.jobs.executors.project import ProjectNode
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import (
@@ -39,7 +39,7 @@ class Upstream:
 
 
 @dataclass(slots=True)
-class Draft:
+class FragmentDraft:
     """A fragment being written."""
 
     inputs: list[Input]
@@ -51,7 +51,7 @@ class Draft:
 class Stream:
     """The output of reference `ref` in a draft fragment. `visible[i]` is where the logical plan's column i is."""
 
-    draft: Draft
+    draft: FragmentDraft
     ref: int
     types: tuple[str, ...]
     visible: tuple[int, ...]
@@ -126,14 +126,14 @@ class Builder:
         parts = conjuncts(condition)
         first = next((i for i, part in enumerate(parts) if needs_spark(part)), len(parts))
         if first == len(parts):
-            return self.add(below, Filter(condition, below.types))
+            return self.add(below, FilterNode(condition, below.types))
         if first > 0:
-            below = self.add(below, Filter(conjunction(parts[:first]), below.types))
+            below = self.add(below, FilterNode(conjunction(parts[:first]), below.types))
         columns: tuple[logical.Expr, ...] = tuple(logical.Column(i, t) for i, t in enumerate(below.types))
         rest = logical.Column(len(columns), "boolean")
         ref = self.projection(below, (*columns, conjunction(parts[first:])), (*below.types, "boolean"))
-        ref = self.operator(below.draft, Filter(rest, (*below.types, "boolean")), (ref,))
-        return replace(below, ref=self.operator(below.draft, Project(columns, below.types), (ref,)))
+        ref = self.operator(below.draft, FilterNode(rest, (*below.types, "boolean")), (ref,))
+        return replace(below, ref=self.operator(below.draft, ProjectNode(columns, below.types), (ref,)))
 
     def projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
         """A Project over `below`; where that is a Project itself the two become one.
@@ -145,11 +145,11 @@ class Builder:
             return self._through_spark(below, exprs, types)
         draft = below.draft
         inputs: tuple[int, ...] = (below.ref,)
-        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, Project):
+        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, ProjectNode):
             fused = fuse_projections(exprs, node.exprs)
             if fused is not None:
                 exprs, inputs = fused, draft.operators.pop().inputs
-        return self.operator(draft, Project(tuple(exprs), types), inputs)
+        return self.operator(draft, ProjectNode(tuple(exprs), types), inputs)
 
     def _through_spark(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
         """The expressions in three steps: what Spark reads, by kernels; what Spark computes, on the way to the next level; what is made of
@@ -173,9 +173,9 @@ class Builder:
         final = tuple(_in_places(e, place) for e in exprs)
         if final == tuple(logical.Column(i, e.type) for i, e in enumerate(project)):
             return input_ref(0)
-        return self.operator(below.draft, Project(final, types), (input_ref(0),))
+        return self.operator(below.draft, ProjectNode(final, types), (input_ref(0),))
 
-    def operator(self, draft: Draft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
+    def operator(self, draft: FragmentDraft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
         schemas = []
         for schema in node.state_tables():
             keep = schema.distribution if distribution is None else distribution
@@ -209,7 +209,7 @@ class Builder:
     def behind(self, read: Input, stream: Stream) -> Stream:
         """The stream once more, behind an input that reads it: in a draft of its own, on the same units."""
         here = msgspec.structs.replace(read, dispatch=Dispatch.FORWARD, keys=())
-        return replace(stream, draft=Draft([here], singleton=stream.draft.singleton), ref=input_ref(0))
+        return replace(stream, draft=FragmentDraft([here], singleton=stream.draft.singleton), ref=input_ref(0))
 
     def shared(self, stream: Stream) -> tuple[Stream, Stream]:
         """The stream for two readers."""
@@ -217,7 +217,7 @@ class Builder:
         return self.behind(read, stream), self.behind(read, stream)
 
     def exchange(self, stream: Stream, keys: tuple[int, ...]) -> Stream:
-        draft = Draft([self.input(stream, keys)], singleton=keys == ())
+        draft = FragmentDraft([self.input(stream, keys)], singleton=keys == ())
         return replace(stream, draft=draft, ref=input_ref(0), distribution=keys)
 
 

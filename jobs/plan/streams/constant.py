@@ -2,19 +2,19 @@
 
 from tussock.jobs.executors import constant
 from tussock.jobs.logical import nodes as logical
-from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, FragmentDraft, Stream
 
 
 def plan_values(builder: Builder, plan: logical.Values) -> Stream:
     """One actor puts them out. Their key is a hidden number, since rows may be equal."""
-    node = constant.Values(plan.rows, plan.columns, tuple(f.name for f in plan.fields), (*(f.type for f in plan.fields), "bigint"))
-    draft = Draft([], singleton=True)
+    node = constant.ValuesNode(plan.rows, plan.columns, tuple(f.name for f in plan.fields), (*(f.type for f in plan.fields), "bigint"))
+    draft = FragmentDraft([], singleton=True)
     width = len(plan.fields)
     return Stream(draft, builder.operator(draft, node, ()), node.types, tuple(range(width)), (width,), (), True)
 
 
 def plan_range(builder: Builder, plan: logical.Range) -> Stream:
     """Every actor puts out its share. No number comes twice, so that each is its own key."""
-    node = constant.Range(plan.start, plan.end, plan.step, plan.fields[0].name)
-    draft = Draft([])
+    node = constant.RangeNode(plan.start, plan.end, plan.step, plan.fields[0].name)
+    draft = FragmentDraft([])
     return Stream(draft, builder.operator(draft, node, ()), node.types, (0,), (0,), ANYWHERE, True)

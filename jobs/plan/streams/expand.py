@@ -14,7 +14,7 @@ def plan_expand(builder: Builder, plan: logical.Expand) -> Stream:
     projections = tuple(tuple(computed[at : at + width]) for at in range(0, len(computed), width))
     types = (*(f.type for f in plan.fields), "int", *(below.types[c] for c in below.key))
     at = {c: width + 1 + i for i, c in enumerate(below.key)}
-    ref = builder.operator(below.draft, expand.Expand(projections, below.key, types), (below.ref,))
+    ref = builder.operator(below.draft, expand.ExpandNode(projections, below.key, types), (below.ref,))
     distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)
     key = (*(at[c] for c in below.key), width)
     return replace(below, ref=ref, types=types, visible=tuple(range(width)), key=key, distribution=distribution)

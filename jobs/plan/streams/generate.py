@@ -14,7 +14,7 @@ def plan_generate(builder: Builder, plan: logical.Generate) -> Stream:
     at, width = {c: i for i, c in enumerate(kept)}, len(kept)
     made = tuple(f.type for f in plan.made)
     types = (*(below.types[c] for c in kept), *made, "int")
-    node = generate.Generate(plan.generator, argument, plan.outer, width, types, kept)
+    node = generate.GenerateNode(plan.generator, argument, plan.outer, width, types, kept)
     ref = builder.operator(below.draft, node, (below.ref,))
     visible = (*(at[below.visible[i]] for i in plan.passed), *range(width, width + len(made)))
     distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)

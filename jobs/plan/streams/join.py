@@ -12,7 +12,7 @@ from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.executors.row_join import RowJoin
-from tussock.jobs.executors.single_row import SingleRow
+from tussock.jobs.executors.single_row import SingleRowNode
 from tussock.jobs.executors.spread import spread_of
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import (
@@ -27,7 +27,7 @@ from tussock.jobs.logical.expression_tree import (
 )
 from tussock.jobs.logical.nodes import AggFunction, JoinKind
 from tussock.jobs.plan.fragments import Dispatch, Input, input_ref
-from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, FragmentDraft, Stream
 from tussock.jobs.plan.streams.union import union_all
 
 
@@ -61,7 +61,7 @@ def _hash_join(
     else:
         types, null_safe = joined_types(plan.kind, left.types, right.types, left_keys), plan.null_safe or (False,)
         node = HashJoin(left.types, right.types, left_keys, right_keys, null_safe, left.key, right.key, condition, types, plan.kind)
-    draft = Draft(inputs)
+    draft = FragmentDraft(inputs)
     ref = builder.operator(draft, node, tuple(map(input_ref, range(len(inputs)))))
     key, distribution = _joined_key(plan.kind, left, left_keys, right, right_keys)
     append_only = plan.kind in (JoinKind.INNER, JoinKind.SEMI) and left.append_only and right.append_only
@@ -200,7 +200,7 @@ def plan_single_row(builder: Builder, plan: logical.SingleRow) -> Stream:
     ref = builder.projection(below, [logical.Column(c, below.types[c]) for c in below.visible], types)
     only = replace(below, ref=ref, types=types, visible=tuple(range(len(types))), key=(), distribution=ANYWHERE)
     there = builder.exchange(only, ())
-    ref = builder.operator(there.draft, SingleRow(types), (there.ref,))
+    ref = builder.operator(there.draft, SingleRowNode(types), (there.ref,))
     return replace(there, ref=ref, append_only=False)
 
 

@@ -6,7 +6,7 @@ from tussock.jobs.executors.number_copies import NumberCopies
 from tussock.jobs.executors.row_digest import row_digest_of
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.plan.fragments import Dispatch, Input, input_ref
-from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, FragmentDraft, Stream
 
 
 def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
@@ -17,14 +17,14 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
         key = tuple(c for c, _ in source.source_key)
         behind = [(c, kind) for c, kind in source.source_key if c not in plan.columns]
         columns, types = (*plan.columns, *(c for c, _ in behind)), (*types, *(kind for _, kind in behind))
-        draft = Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)])
+        draft = FragmentDraft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)])
         stream = Stream(draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only)
         return stream if key else _numbered(builder, stream)
     out = source.output
     columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
     types = tuple(out.types[c] for c in columns)
     at = {c: i for i, c in reversed(list(enumerate(columns)))}
-    draft = Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)], singleton=out.distribution == ())
+    draft = FragmentDraft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)], singleton=out.distribution == ())
     key, distribution = tuple(at[c] for c in out.key), tuple(at[c] for c in out.distribution)
     return Stream(draft, input_ref(0), types, visible, key, distribution, out.append_only)
 

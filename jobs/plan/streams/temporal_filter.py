@@ -6,7 +6,7 @@ grows.
 
 from dataclasses import replace
 
-from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.executors.temporal_filter import TemporalFilterNode
 from tussock.jobs.executors.unexpired import Unexpired
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Stream
@@ -15,7 +15,7 @@ from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Stream
 def plan_temporal_filter(builder: Builder, plan: logical.TemporalFilter) -> Stream:
     below, (value,) = builder.keyed(builder.stream(plan.input), (plan.value,))
     distribution = below.key if below.distribution is ANYWHERE else below.distribution
-    node = TemporalFilter(value, plan.comparison, plan.bound, plan.forgets, below.key, distribution, below.types)
+    node = TemporalFilterNode(value, plan.comparison, plan.bound, plan.forgets, below.key, distribution, below.types)
     if below.distribution is ANYWHERE:
         if node.forgets and not node.comparison.lets_in:  # what has expired need not move
             below = builder.add(below, Unexpired(node))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tussock.jobs.executors.first_rows import FirstRows
 from tussock.jobs.executors.order import Order
-from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.executors.top_n import TopNNode
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.plan.streams.builder import Builder, Stream
 
@@ -17,7 +17,7 @@ def plan_top_n(builder: Builder, plan: logical.TopN) -> Stream:
     below = builder.project(below, (*fields, *computed))
     places = {e: below.visible[i] for i, e in enumerate((*fields, *computed))}
     order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
-    node = TopN(order, plan.limit, plan.offset, below.key, below.types, below.append_only)
+    node = TopNNode(order, plan.limit, plan.offset, below.key, below.types, below.append_only)
     if below.distribution != ():
         if node.append_only and node.limit is not None:  # others need not move
             below = builder.add(below, FirstRows(node.key, node.first, node.types))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tussock.jobs.executors.union_all import UnionAll
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.plan.fragments import input_ref
-from tussock.jobs.plan.streams.builder import Builder, Draft, Stream
+from tussock.jobs.plan.streams.builder import Builder, FragmentDraft, Stream
 
 
 def plan_union(builder: Builder, plan: logical.Union) -> Stream:
@@ -31,7 +31,7 @@ def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Seque
         padded = (own.get(i, logical.Literal(None, t)) for i, t in enumerate(slots))
         ref = builder.projection(branch, (*visible, logical.Literal(number, "int"), *padded), types)
         inputs.append(builder.input(replace(branch, ref=ref, types=types), key))
-    draft = Draft(inputs)
+    draft = FragmentDraft(inputs)
     ref = builder.operator(draft, UnionAll(types), tuple(input_ref(i) for i in range(len(inputs))))
     return Stream(draft, ref, types, tuple(range(width)), key, key, all(b.append_only for b in branches))
 

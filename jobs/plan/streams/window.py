@@ -7,11 +7,11 @@ partition's columns, else these.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.over_window import OverWindow
-from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import conjunction, conjuncts, renumbered
 from tussock.jobs.logical.nodes import AggFunction, FrameEdge
@@ -57,7 +57,7 @@ def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: l
         given.partition, given.order, below.key, below.distribution or (), call.function, limit, below.types, types, below.append_only
     )
     stream = given.out(builder, node, len(plan.input.fields))
-    return stream if rest is None else builder.add(stream, Filter(renumbered(rest, stream.visible), stream.types))
+    return stream if rest is None else builder.add(stream, FilterNode(renumbered(rest, stream.visible), stream.types))
 
 
 def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr | None] | None:
@@ -115,10 +115,10 @@ def _ordered(builder: Builder, plan: logical.Window) -> _Ordered:
 
 
 def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: bool) -> Over:
-    def edge(bound: logical.FrameBound) -> Edge:
+    def edge(bound: logical.FrameBound) -> FrameEnd:
         if bound.value is None:
-            return Edge(bound.edge, bound.rows)
-        return Edge(FrameEdge.OFFSET, 0, places[bound.value]) if apart else Edge(FrameEdge.CURRENT)
+            return FrameEnd(bound.edge, bound.rows)
+        return FrameEnd(FrameEdge.OFFSET, 0, places[bound.value]) if apart else FrameEnd(FrameEdge.CURRENT)
 
     frame, kind = call.frame, call.args[0].type if call.args else None
     args = tuple(places[a] for a in call.args)

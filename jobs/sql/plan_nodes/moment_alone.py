@@ -25,7 +25,7 @@ _LENGTHS |= {"DAY": 86_400_000_000, "DAYOFYEAR": 86_400_000_000, "WEEK": 604_800
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Subtraction:
     """A node of Catalyst that is `minuend - subtrahend`, both counted in one unit."""
 
     minuend: JavaObject
@@ -33,18 +33,18 @@ class Difference:
     unit: str  # of a TimestampDiff, which cuts its result off to whole ones; else empty
 
 
-def difference_of(node: JavaObject) -> Difference | None:
+def difference_of(node: JavaObject) -> Subtraction | None:
     """What the node takes from what; None where it is no difference that can be counted."""
     name = node.productPrefix()
     if name not in _DIFFERENCES:
         return None
     if name == "TimestampDiff":
         unit = node.unit().upper()
-        return Difference(node.endTimestamp(), node.startTimestamp(), unit) if unit in _LENGTHS else None
+        return Subtraction(node.endTimestamp(), node.startTimestamp(), unit) if unit in _LENGTHS else None
     first, second = node.children().apply(0), node.children().apply(1)
     if name == "Subtract" and node.dataType().catalogString() not in _WHOLE:
         return None
-    return Difference(first, second, "")
+    return Subtraction(first, second, "")
 
 
 def counted(node: JavaObject, value: Expr, time_zone: str) -> Expr:

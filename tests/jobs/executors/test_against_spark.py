@@ -12,7 +12,7 @@ from tests.jobs.executors.test_hash_agg import CALLS, KEY, TYPES, agg_node, rand
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.hash_join import HashJoin, joined_types
 from tussock.jobs.executors.order import Order
-from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.executors.top_n import TopNNode
 from tussock.jobs.logical.nodes import Call, Column, JoinKind
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import type_name
@@ -117,7 +117,7 @@ def test_every_kind_of_join_equals_sparks_while_both_sides_change(
 def test_every_order_equals_sparks(spark: Any, column: int, objects: ObjectStore) -> None:
     rows = _live(8)
     order = (Order(column, True, True), Order(KEY, False, False))
-    bench = Bench(TopN(order, 12, 3, (KEY,), TYPES), objects)
+    bench = Bench(TopNNode(order, 12, 3, (KEY,), TYPES), objects)
     content = integrate(Counter(), bench.apply(_weighted(rows.slice(0, 9))))
     content = integrate(content, bench.apply(_weighted(rows.slice(9))))
     _, expected = _answer(spark, f"select c{KEY} from rows order by c{column} desc nulls last, c{KEY} limit 12 offset 3", rows=rows)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of
-from tussock.jobs.executors.generate import Generate
+from tussock.jobs.executors.generate import GenerateNode
 from tussock.jobs.logical.nodes import Column, Generator
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -16,8 +16,8 @@ STRUCTS = ("int", "array<struct<x:int,y:string>>")
 MAPS = ("int", "map<string,int>")
 
 
-def node(generator: Generator, types: tuple[str, ...], made: tuple[str, ...], outer: bool) -> Generate:
-    return Generate(generator, Column(1, types[1]), outer, 2, (*types, *made, "int"))
+def node(generator: Generator, types: tuple[str, ...], made: tuple[str, ...], outer: bool) -> GenerateNode:
+    return GenerateNode(generator, Column(1, types[1]), outer, 2, (*types, *made, "int"))
 
 
 def expected(rows: list[Row], generator: Generator, made: int, outer: bool) -> Counter[str]:
@@ -74,7 +74,7 @@ def test_every_element_comes_out_with_its_place(
 def test_only_kept_columns_are_copied_for_each_element(objects: ObjectStore) -> None:
     """A list that comes out beside each of its elements is as many copies of itself."""
     types = ("array<int>", "int", "string")
-    bench = Bench(Generate(Generator.EXPLODE, Column(0, types[0]), True, 2, ("string", "int", "int", "int"), (2, 1)), objects)
+    bench = Bench(GenerateNode(Generator.EXPLODE, Column(0, types[0]), True, 2, ("string", "int", "int", "int"), (2, 1)), objects)
     out = bench.apply(chunk_of(types, [(([7, 8], 1, "a"), 1), ((None, 2, "b"), -1)]))
     assert sorted(map(str, out.to_pylist())) == sorted(
         str(dict(zip(out.column_names, row, strict=True))) for row in (("a", 1, 7, 0, 1), ("a", 1, 8, 1, 1), ("b", 2, None, 0, -1))

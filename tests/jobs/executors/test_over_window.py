@@ -20,7 +20,7 @@ from tussock.jobs.executors.agg_result import AggregateOverflowError
 from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.over_window import OverWindow
-from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.table.schema import KeyedRows
@@ -29,25 +29,25 @@ from tussock.statestore.table.state_table import StateTable
 # group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes, a FILTER
 TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int", "double", "double", "boolean")
 GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR, X, Y, KEPT = range(13)
-BEGIN = END = Edge(FrameEdge.UNBOUNDED)
-HERE = Edge(FrameEdge.CURRENT)
+BEGIN = END = FrameEnd(FrameEdge.UNBOUNDED)
+HERE = FrameEnd(FrameEdge.CURRENT)
 F = WindowFunction
 WIDE = Context(prec=80, rounding="ROUND_HALF_UP")
 
 
-def rows_at(n: int) -> Edge:
-    return Edge(FrameEdge.OFFSET, n)
+def rows_at(n: int) -> FrameEnd:
+    return FrameEnd(FrameEdge.OFFSET, n)
 
 
-def at_value(column: int) -> Edge:
-    return Edge(FrameEdge.OFFSET, 0, column)
+def at_value(column: int) -> FrameEnd:
+    return FrameEnd(FrameEdge.OFFSET, 0, column)
 
 
 def over(
     function: WindowFunction,
     arg: int | None = None,
     kind: str = "int",
-    frame: tuple[bool, Edge, Edge] = (True, BEGIN, HERE),
+    frame: tuple[bool, FrameEnd, FrameEnd] = (True, BEGIN, HERE),
     number: int = 0,
     ignore: bool = False,
     default: int | None = None,
@@ -62,7 +62,12 @@ def kept(call: Over) -> Over:
 
 
 def agg(
-    function: WindowFunction, args: tuple[int, ...], kind: str, frame: tuple[bool, Edge, Edge], order: tuple[Order, ...] = (), **params: str
+    function: WindowFunction,
+    args: tuple[int, ...],
+    kind: str,
+    frame: tuple[bool, FrameEnd, FrameEnd],
+    order: tuple[Order, ...] = (),
+    **params: str,
 ) -> Over:
     more = tuple(TYPES[a] for a in args[1:])
     return Over(function, args, TYPES[args[0]], kind, *frame, more_types=more, params=tuple(params.items()), order=order)
@@ -324,7 +329,7 @@ SKETCH = {"precision": "4", "threshold": "10.0", "estimates": "1.0,2.0,3.0,4.0,5
 SUMS = [(INT, "bigint", F.SUM), (DOUBLE, "double", F.SUM), (DECIMAL, "decimal(38,2)", F.SUM), (INT, "double", F.AVERAGE)]
 
 
-def aggregates(frame: tuple[bool, Edge, Edge]) -> list[Over]:
+def aggregates(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
     return [
         over(F.COUNT, None, "bigint", frame),
         over(F.COUNT, STRING, "bigint", frame),
@@ -338,7 +343,7 @@ def aggregates(frame: tuple[bool, Edge, Edge]) -> list[Over]:
     ]
 
 
-def of_groups(frame: tuple[bool, Edge, Edge]) -> list[Over]:
+def of_groups(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
     """The aggregates that are computed as those of groups are."""
     return [
         *(agg(f, (INT,), "int", frame) for f in (F.BIT_AND, F.BIT_OR, F.BIT_XOR)),

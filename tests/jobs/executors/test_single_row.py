@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 from tussock.jobs.executors.operator import ExpressionError
 from tussock.jobs.executors.row_join import RowJoin
-from tussock.jobs.executors.single_row import SingleRow, TooManyRowsError
+from tussock.jobs.executors.single_row import SingleRowNode, TooManyRowsError
 from tussock.jobs.executors.spread import spread_of
 from tussock.jobs.logical.nodes import Call, Column, JoinKind, Literal
 from tussock.statestore.objectstore.base import ObjectStore
@@ -23,7 +23,7 @@ def _changes(bench: Bench, rows: list[tuple[Row, int]]) -> list[tuple[Row, int]]
 
 
 def test_a_subquery_without_rows_is_a_row_of_nulls_and_a_second_row_is_an_error(objects: ObjectStore) -> None:
-    bench, nothing = Bench(SingleRow(("int", "string")), objects), (None, None)
+    bench, nothing = Bench(SingleRowNode(("int", "string")), objects), (None, None)
     assert _changes(bench, []) == [(nothing, 1)]
     assert _changes(bench, []) == []
     assert _changes(bench, [((1, "a"), 1)]) == [(nothing, -1), ((1, "a"), 1)]

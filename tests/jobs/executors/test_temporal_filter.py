@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate, parse_chunk, show_chunk
-from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.executors.temporal_filter import TemporalFilterNode
 from tussock.jobs.executors.unexpired import Unexpired
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Literal
 from tussock.statestore.objectstore.base import ObjectStore
@@ -37,7 +37,7 @@ def test_the_rows_that_are_there_are_those_that_compare_with_the_moment(
 ) -> None:
     if sent and (not forgets or comparison.lets_in):
         pytest.skip("senders leave nothing out")
-    node = TemporalFilter(0, comparison, MOMENT, forgets, (1,), by, TYPES)
+    node = TemporalFilterNode(0, comparison, MOMENT, forgets, (1,), by, TYPES)
     rng, bench, sender = random.Random(f"{comparison} {forgets}"), Bench(node, objects), Bench(Unexpired(node), objects)
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()
@@ -73,7 +73,7 @@ DAY = 86_400_000_000
 def test_a_bound_is_computed_of_the_moment_by_the_kernels_that_selects_use(objects: ObjectStore) -> None:
     """`day = current_date() - 1`, upper half: what is of yesterday or later."""
     today = Call("Cast", "date", (MOMENT,), "ANSI", (("timeZoneId", "Europe/Berlin"),))
-    node = TemporalFilter(
+    node = TemporalFilterNode(
         0, Comparison.GREATER_OR_EQUAL, Call("DateSub", "date", (today, Literal(1, "int"))), False, (1,), (1,), ("date", "int")
     )
     bench = Bench(node, objects)
@@ -89,7 +89,7 @@ def test_a_bound_is_computed_of_the_moment_by_the_kernels_that_selects_use(objec
 
 
 def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = TemporalFilter(0, Comparison.LESS, MOMENT, True, (1,), (1,), TYPES)
+    node = TemporalFilterNode(0, Comparison.LESS, MOMENT, True, (1,), (1,), TYPES)
     bench = Bench(node, objects)
     bench.at(5)
     bench.apply(chunk_of(TYPES, [((at(9), 1, "a"), 1)]))
@@ -102,7 +102,7 @@ def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, m
 
 def test_senders_leave_out_what_has_expired_and_no_more(objects: ObjectStore) -> None:
     """Rows that go by the moment before, rows that come by this one."""
-    node = TemporalFilter(0, Comparison.GREATER, MOMENT, True, (1,), (1,), TYPES)
+    node = TemporalFilterNode(0, Comparison.GREATER, MOMENT, True, (1,), (1,), TYPES)
     sender = Bench(Unexpired(node), objects)
     sender.at(5)
     sender.at(10)

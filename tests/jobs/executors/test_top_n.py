@@ -14,7 +14,7 @@ from tussock.jobs.executors import first_rows
 from tussock.jobs.executors.base import ChangeError
 from tussock.jobs.executors.first_rows import FirstRows
 from tussock.jobs.executors.order import Order
-from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.executors.top_n import TopNNode
 from tussock.statestore.objectstore.base import ObjectStore
 
 TYPES = ("double", "string", "bigint")
@@ -27,7 +27,7 @@ def _compare(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-def _order(node: TopN) -> Any:
+def _order(node: TopNNode) -> Any:
     def compare(one: Row, two: Row) -> int:
         for by in (*node.order, *(Order(k, False, False) for k in node.stream_key)):
             a, b = one[by.column], two[by.column]
@@ -43,8 +43,8 @@ def _order(node: TopN) -> Any:
     return cmp_to_key(compare)
 
 
-def _node(order: tuple[Order, ...], limit: int, offset: int) -> TopN:
-    return TopN(order, limit, offset, (2,), TYPES)
+def _node(order: tuple[Order, ...], limit: int, offset: int) -> TopNNode:
+    return TopNNode(order, limit, offset, (2,), TYPES)
 
 
 NODES = pytest.mark.parametrize(
@@ -62,7 +62,7 @@ NODES = pytest.mark.parametrize(
 
 @NODES
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_top_equals_the_head_of_all_rows_sorted(node: TopN, seed: int, objects: ObjectStore) -> None:
+def test_the_top_equals_the_head_of_all_rows_sorted(node: TopNNode, seed: int, objects: ObjectStore) -> None:
     rng, bench = random.Random(seed), Bench(node, objects)
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()
@@ -83,7 +83,7 @@ def test_the_top_equals_the_head_of_all_rows_sorted(node: TopN, seed: int, objec
 
 @NODES
 @pytest.mark.parametrize("sent", [False, True])
-def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(node: TopN, sent: bool, objects: ObjectStore) -> None:
+def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(node: TopNNode, sent: bool, objects: ObjectStore) -> None:
     """`sent`: by senders that leave out what cannot be among the first."""
     node = msgspec.structs.replace(node, append_only=True)
     senders = [Bench(FirstRows(node.key, node.first, TYPES), objects) for _ in range(2)]
@@ -105,7 +105,7 @@ def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(node: TopN, 
 
 
 def test_all_rows_but_the_first_ones_where_rows_only_come(objects: ObjectStore) -> None:
-    node = TopN((Order(0, True, True),), None, 3, (2,), TYPES, append_only=True)
+    node = TopNNode((Order(0, True, True),), None, 3, (2,), TYPES, append_only=True)
     rng, bench = random.Random(3), Bench(node, objects)
     live: list[Row] = []
     content: Counter[Row] = Counter()
@@ -125,7 +125,7 @@ def test_senders_look_at_more_rows_than_they_encode_at_once(objects: ObjectStore
 
 
 def test_a_row_that_comes_twice_is_no_row_of_the_top(objects: ObjectStore) -> None:
-    bench = Bench(TopN((Order(0, True, True),), 3, 0, (2,), TYPES, append_only=True), objects)
+    bench = Bench(TopNNode((Order(0, True, True),), 3, 0, (2,), TYPES, append_only=True), objects)
     once = chunk_of(TYPES, [((1.0, "a", 5), 1)])
     bench.apply(once)
     with pytest.raises(ChangeError, match="two live rows with one key"):

@@ -14,7 +14,7 @@ from tussock.jobs.facts.graph import NodeState, around, explained, fragments, gr
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.upkeep import upkeep
-from tussock.jobs.gate.record import Failure, Metric, Verdict
+from tussock.jobs.gate.record import Failure, GateVerdict, Metric
 from tussock.jobs.settings.pipeline import PublishSettings, QualitySettings
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.vacuum import clean
@@ -108,17 +108,19 @@ def test_an_expectation_has_a_history_also_where_the_suite_has_changed_since(tmp
     old, now = Failure("gone(column='x')", "3 rows", ({"x": "1"},)), Failure("b()", "2 rows")
 
     def check(number: int, failures: tuple[Failure, ...], warnings: tuple[Failure, ...]) -> CheckFacts:
-        verdict = Verdict.FAILED if failures else Verdict.PASSED
+        verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
         metrics = () if number == 2 else (Metric("a(column='x')", number / 2),)
         return CheckFacts(number, moment(number), "v", verdict, 5, True, 2, failures, warnings, metrics=metrics)
 
     checks = [check(3, (), (now,)), check(2, (old,), ()), check(1, (), (now,))]
     found = {e.expectation: e for e in expectations("v", checks, QualitySettings(tmp_path, tmp_path))}
     assert list(found) == ["a(column='x')", "b()", "gone(column='x')"]
-    assert found["a(column='x')"].outcomes == ((3, Verdict.PASSED), (2, Verdict.PASSED), (1, Verdict.PASSED))
+    assert found["a(column='x')"].outcomes == ((3, GateVerdict.PASSED), (2, GateVerdict.PASSED), (1, GateVerdict.PASSED))
     assert (found["a(column='x')"].values, found["b()"].values) == ((1.5, None, 0.5), (None, None, None)), "epoch 2 is of a release before"
     assert (found["b()"].only_reports, found["b()"].last_failed) == (True, 3)
-    assert [v for _, v in found["b()"].outcomes] == [Verdict.FAILED, Verdict.PASSED, Verdict.FAILED]
+    assert [v for _, v in found["b()"].outcomes] == [GateVerdict.FAILED, GateVerdict.PASSED, GateVerdict.FAILED]
     gone = found["gone(column='x')"]
     assert (gone.in_suite, gone.last_failure, gone.last_failed) == (False, old, 2)
-    assert [v for _, v in gone.outcomes] == [Verdict.NONE, Verdict.FAILED, Verdict.NONE], "it may not have been in it then, either"
+    assert [v for _, v in gone.outcomes] == [GateVerdict.NONE, GateVerdict.FAILED, GateVerdict.NONE], (
+        "it may not have been in it then, either"
+    )

@@ -12,8 +12,8 @@ from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
-from tussock.jobs.gate.index import Result, add_results
+from tussock.jobs.gate.gate import QualityGate, SuiteFound, validate_epoch, without_spark
+from tussock.jobs.gate.index import SuiteResult, add_results
 from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityGateError, QualityRecord, ViewQuality, stays_published
 from tussock.jobs.gate.rows import SparkRows
 from tussock.jobs.gate.suite import QualitySuiteError, read_suite
@@ -39,7 +39,7 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
     return file
 
 
-def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> Found:
+def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
     read = read_suite(file)
     with gate:
         return gate.check(read, read.whole, SparkRows(rows), epoch, key)
@@ -58,7 +58,7 @@ def delays(spark: SparkSession) -> DataFrame:
 def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
     metric = Metric("expect_column_values_to_be_unique(column='carrier')", 0.0)
-    assert checked(gate, delays, file, ["carrier"]) == Found(rows=3, failures=(), metrics=(metric,))
+    assert checked(gate, delays, file, ["carrier"]) == SuiteFound(rows=3, failures=(), metrics=(metric,))
     (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
     assert f"epoch-{EPOCH}" in str(page)
     index = (tmp_path / "docs/index.html").read_text()
@@ -68,8 +68,8 @@ def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, d
 
 
 def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Path) -> None:
-    first = Result(EPOCH, "delays", "delays", 3, 2, 1, "validations/a.html")
-    later = Result(EPOCH + (86_400_000 << 16), "delays", "<delays>", 1_234, 2, 0, 'b".html')
+    first = SuiteResult(EPOCH, "delays", "delays", 3, 2, 1, "validations/a.html")
+    later = SuiteResult(EPOCH + (86_400_000 << 16), "delays", "<delays>", 1_234, 2, 0, 'b".html')
     for result in (first, later, msgspec.structs.replace(first, failed=0), first):
         add_results(tmp_path, [result])
     index = (tmp_path / "index.html").read_text()
@@ -217,7 +217,7 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
         read = {sst.name for level in meta.latest().levels for sst in level}
         check = QualityGate.check
 
-        def check_later(gate: QualityGate, *given: Any) -> Found:
+        def check_later(gate: QualityGate, *given: Any) -> SuiteFound:
             """The frame is there, and nothing of it has been read yet."""
             other = open_meta(f"{tmp_path}/store")
             assert [task.outcome for task in compact(other, full=True)] == ["merged"]

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.names import QUICK
-from tussock.jobs.catalog.deployment import Action
+from tussock.jobs.catalog.deployment import StepAction
 from tussock.jobs.catalog.statement_maker import ReservedNameError
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
-from tussock.jobs.gate.measured import Measured, _cannot_be_null, _repeated, measured
+from tussock.jobs.gate.gate import QualityGate, SuiteFound, validate_epoch, without_spark
+from tussock.jobs.gate.measured import ViewMeasures, _cannot_be_null, _repeated, measured
 from tussock.jobs.gate.measures import EXPECTATIONS, ROWS, Measures, Number, measures_of, numbers_view, repeated_view
 from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
 from tussock.jobs.gate.rows import SparkRows
@@ -97,12 +97,12 @@ def pipeline_in(folder: Path, items: list[dict[str, Any]], view: str = "kept", *
     return load_pipeline(folder)
 
 
-def apply(session: Session, pipeline: Pipeline) -> list[tuple[Action, str]]:
+def apply(session: Session, pipeline: Pipeline) -> list[tuple[StepAction, str]]:
     found = session.apply(pipeline.scripts(), derived=measures(pipeline))
     return [(step.action, step.what) for step in found.steps]
 
 
-def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> Found:
+def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> SuiteFound:
     """What Great Expectations finds over all rows, by Spark."""
     assert pipeline.quality is not None
     (file,) = pipeline.quality.suites()
@@ -182,8 +182,8 @@ NUMBERS, REPEATED = f"view {numbers_view('kept')}", f"view {repeated_view('kept'
 
 @pytest.mark.spark
 def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def steps() -> list[tuple[Action, str]]:
-        return [step for step in apply(session, pipeline) if "__quality__" in step[1] and step[0] is not Action.NONE]
+    def steps() -> list[tuple[StepAction, str]]:
+        return [step for step in apply(session, pipeline) if "__quality__" in step[1] and step[0] is not StepAction.NONE]
 
     pipeline = pipeline_in(tmp_path, [UNIQUE, MEAN])
     with Session(pipeline.store, spark) as session:
@@ -191,7 +191,7 @@ def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp
         session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, concat('k', id) FROM VALUES (1), (2), (3) AS t(id)")
         session.flush()
         monkeypatch.setattr("tussock.jobs.gate.measures.SMALL_VIEW_ROWS", 2)
-        assert steps() == [(Action.CREATE, NUMBERS), (Action.CREATE, REPEATED)]
+        assert steps() == [(StepAction.CREATE, NUMBERS), (StepAction.CREATE, REPEATED)]
         session.flush()
         assert steps() == []
         (shown,) = session.execute("SHOW MATERIALIZED VIEWS")
@@ -200,17 +200,17 @@ def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp
 
         monkeypatch.setattr("tussock.jobs.gate.measures.SMALL_VIEW_ROWS", 100)
         pipeline_in(tmp_path, [MEAN])
-        assert steps() == [(Action.CHANGE, NUMBERS), (Action.DROP, REPEATED)], (
+        assert steps() == [(StepAction.CHANGE, NUMBERS), (StepAction.DROP, REPEATED)], (
             "what has measures keeps them, and what is not asked for goes"
         )
         pipeline_in(tmp_path, [MEAN], scan="full")
-        assert steps() == [(Action.DROP, NUMBERS)]
+        assert steps() == [(StepAction.DROP, NUMBERS)]
         pipeline_in(tmp_path, [UNIQUE, MEAN], maintain=True)
-        assert steps() == [(Action.CREATE, NUMBERS), (Action.CREATE, REPEATED)]
+        assert steps() == [(StepAction.CREATE, NUMBERS), (StepAction.CREATE, REPEATED)]
         session.flush()
 
         (pipeline.folder / "views.sql").write_text(VIEW.replace("n < 1000", "n < 2000"))
-        assert steps() == [(Action.FOLLOW, NUMBERS), (Action.FOLLOW, REPEATED)]
+        assert steps() == [(StepAction.FOLLOW, NUMBERS), (StepAction.FOLLOW, REPEATED)]
         epoch = session.flush().epoch
         (view,) = validate_epoch(without_spark, session.meta, pipeline, epoch).views
         assert (view.maintained, view.rows, view.failures) == (2, 3, ())
@@ -292,7 +292,7 @@ def test_a_value_that_half_of_a_large_view_holds_is_sampled_and_not_written_out(
 
 def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
     values = {"n": pa.table({"value": pa.array([1, 2], pa.int8()), "rows": [1, 1]})}
-    kept = Measured(Measures((), (), (), (), (), {}), (("n", "tinyint"),), {ROWS: 2}, values, {})
+    kept = ViewMeasures(Measures((), (), (), (), (), {}), (("n", "tinyint"),), {ROWS: 2}, values, {})
     wanted = {"value_set": [1, 300]}
     assert kept.metric("column.distinct_values.not_in_set", {"column": "n"}, wanted) == [2]
     assert kept.metric("column.distinct_values.missing_from_column", {"column": "n"}, wanted) == [300]
@@ -446,7 +446,7 @@ def test_measures_of_an_earlier_release_are_never_read_and_go_with_the_next_appl
         (view,) = validate_epoch(lambda _: spark, session.meta, pipeline, epoch).views
         assert (view.maintained, view.rows) == (0, 3)
         pipeline_in(tmp_path, [MEAN])
-        assert [step for step in apply(session, pipeline) if step[0] is not Action.NONE] == [
-            (Action.CREATE, NUMBERS),
-            (Action.DROP, "view __quality__kept"),
+        assert [step for step in apply(session, pipeline) if step[0] is not StepAction.NONE] == [
+            (StepAction.CREATE, NUMBERS),
+            (StepAction.DROP, "view __quality__kept"),
         ]

@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.flights import load
-from tussock.jobs.gate.gate import Found, QualityGate, SparkNeededError, validate_epoch, without_spark
-from tussock.jobs.gate.rows import PandasRows, Rows, SparkRows
-from tussock.jobs.gate.suite import Part, Suite, read_suite
+from tussock.jobs.gate.gate import QualityGate, SparkNeededError, SuiteFound, validate_epoch, without_spark
+from tussock.jobs.gate.rows import PandasRows, SparkRows, ViewRows
+from tussock.jobs.gate.suite import Suite, SuitePart, read_suite
 from tussock.jobs.gate.without_spark import EXPECTATIONS, MOST_ROWS, objection
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
@@ -97,7 +97,7 @@ def suite(folder: Path, *items: dict[str, Any]) -> Suite:
     return read_suite(file)
 
 
-def judged(docs: Path, read: Suite, rows: Rows) -> tuple[Found, dict[str, str]]:
+def judged(docs: Path, read: Suite, rows: ViewRows) -> tuple[SuiteFound, dict[str, str]]:
     """What a gate finds, and its pages by name."""
     with QualityGate(docs) as gate:
         found = gate.check(read, read.whole, rows, EPOCH, KEY)
@@ -237,8 +237,8 @@ def test_one_gate_takes_rows_of_both_engines_in_any_order(spark: SparkSession) -
     import great_expectations as gx
 
     context = gx.get_context(mode="ephemeral")
-    rows: dict[str, Rows] = {
-        "PandasDatasource": PandasRows(pa.table({"k": [1]}), Part("all", ()), ()),
+    rows: dict[str, ViewRows] = {
+        "PandasDatasource": PandasRows(pa.table({"k": [1]}), SuitePart("all", ()), ()),
         "SparkDatasource": SparkRows(spark.range(1)),
     }
     for engine in ("PandasDatasource", "SparkDatasource", "PandasDatasource", "PandasDatasource", "SparkDatasource"):

@@ -10,7 +10,7 @@ import pytest
 from tussock.jobs.kernels import outcomes
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel, thread_kernel
-from tussock.jobs.kernels.outcomes import Seen, over_columns
+from tussock.jobs.kernels.outcomes import ChunkValues, over_columns
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 from tussock.statestore.types import arrow_type
 
@@ -113,7 +113,7 @@ def conditions(seed: int, count: int) -> Iterator[tuple[pa.Table, list[Expr], ra
 def test_a_condition_that_keeps_none_keeps_none_in_the_kernel(seed: int) -> None:
     kernel, none = thread_kernel(), 0
     for rows, some, _ in conditions(seed, 40):
-        seen = Seen(rows, kernel, some)
+        seen = ChunkValues(rows, kernel, some)
         for one in some:
             if seen.keeps_none(one):
                 none += 1
@@ -127,7 +127,7 @@ def test_of_one_row_and_plain_columns_the_answer_is_the_kernels() -> None:
         rows, one = some_rows(draw, 1), condition(draw)
         if _other_ways(one):
             continue
-        assert Seen(rows, kernel, [one]).keeps_none(one) is (kept(kernel, rows, one) == 0), (one, rows.to_pylist())
+        assert ChunkValues(rows, kernel, [one]).keeps_none(one) is (kept(kernel, rows, one) == 0), (one, rows.to_pylist())
 
 
 def _other_ways(one: Expr) -> bool:
@@ -154,7 +154,7 @@ def test_values_of_many_conditions_take_one_query(monkeypatch: pytest.MonkeyPatc
         return in_order(self, columns, rows)
 
     monkeypatch.setattr(Kernel, "_in_order", counting)
-    seen = Seen(rows, kernel, [*some, *prefixes])
+    seen = ChunkValues(rows, kernel, [*some, *prefixes])
     assert [n for n, one in enumerate(some) if not seen.keeps_none(one)] == [9]
     assert all(seen.keeps_none(one) for one in prefixes)
     assert len(queries) <= 2, "one of values that may raise, one of the others"
@@ -168,7 +168,7 @@ def test_a_value_that_raises_leaves_the_answer_to_the_filter() -> None:
     unknown = boolean("LessThan", Column(0, "int"), Column(0, "int"))
     some = [rest, boolean("And", is_one, rest), boolean("And", rest, is_one), boolean("And", unknown, rest)]
     for wanted in (some, [*some, *some]):
-        seen = Seen(rows, kernel, wanted)
+        seen = ChunkValues(rows, kernel, wanted)
         found = [seen.keeps_none(one) for one in some]
         assert found[:3] == [False, True, False], "the guard comes first, or it is none"
         assert [kept(kernel, rows, one) for one in some[:3]] == [None, 0, None]

@@ -25,7 +25,7 @@ from tussock.jobs.logical.nodes import (
     WindowCall,
     WindowFunction,
 )
-from tussock.jobs.plan.column_lineage import How, Origin, traced
+from tussock.jobs.plan.column_lineage import ColumnOrigin, How, traced
 
 A, B, C = (Column(i, "int") for i in range(3))
 PLUS = Call("Add", "int", (A, B), "ANSI")
@@ -35,7 +35,7 @@ POSITIVE = Call("GreaterThan", "boolean", (C, Literal(0, "int")))
 def found(plan: Plan) -> tuple[list[set[str]], set[str]]:
     """As text: of each column, then of the rows."""
 
-    def text(origins: frozenset[Origin]) -> set[str]:
+    def text(origins: frozenset[ColumnOrigin]) -> set[str]:
         return {f"{o.relation}.{'kga'[o.column]} {o.how.value}" for o in origins}
 
     made = traced(plan)

@@ -62,20 +62,20 @@ def test_columns_and_literals_may_be_read_as_often_as_one_likes() -> None:
 
 def test_two_projections_of_a_query_are_one_operator() -> None:
     plan = project(project(scan("t"), add(column(1), column(2)), column(0)), column(1), add(column(0), Literal(1, "int")))
-    projections = [n for n in operators(plan) if isinstance(n, project_node.Project)]
+    projections = [n for n in operators(plan) if isinstance(n, project_node.ProjectNode)]
     assert [p.exprs for p in projections] == [(column(0), add(add(column(1), column(2)), Literal(1, "int")))]
 
 
 def test_a_top_n_by_columns_of_its_rows_carries_no_copy_of_them() -> None:
     plan = TopN(scan("t"), (SortKey(column(2), True, True), SortKey(column(0), False, False)), 5)
-    (top,) = [n for n in operators(plan) if isinstance(n, top_n.TopN)]
+    (top,) = [n for n in operators(plan) if isinstance(n, top_n.TopNNode)]
     assert top.types == ("int", "int", "int")
     assert [(o.column, o.descending) for o in top.order] == [(2, True), (0, False)]
 
 
 def test_a_top_n_by_an_expression_carries_it_behind_the_visible_columns() -> None:
     by = add(column(1), column(2))
-    (top,) = [n for n in operators(TopN(scan("t"), (SortKey(by, True, True),), 5)) if isinstance(n, top_n.TopN)]
+    (top,) = [n for n in operators(TopN(scan("t"), (SortKey(by, True, True),), 5)) if isinstance(n, top_n.TopNNode)]
     assert [o.column for o in top.order] == [3]
 
 
@@ -105,6 +105,6 @@ def test_of_rows_that_only_come_no_more_than_the_first_go_to_a_top_n(only_append
     assert isinstance(definition, ViewDefinition)
     sent, kept = definition.fragments[:-1], definition.fragments[-1]
     senders = [o.node for f in sent for o in f.operators if isinstance(o.node, first_rows.FirstRows)]
-    (top,) = [o.node for o in kept.operators if isinstance(o.node, top_n.TopN)]
+    (top,) = [o.node for o in kept.operators if isinstance(o.node, top_n.TopNNode)]
     assert top.append_only is only_appends
     assert [(n.limit, n.key) for n in senders] == ([(7, top.key)] if only_appends else [])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.cluster import HOST, _daemon, _daemon_environment, _spark_class, _wait_for_line
-from tussock.jobs.spark.executor_watch import Seen, Watch
+from tussock.jobs.spark.executor_watch import ExecutorsSeen, Watch
 
 HERE, NONE = frozenset({"10.0.0.1:7078"}), frozenset[str]()
 
@@ -15,9 +15,9 @@ HERE, NONE = frozenset({"10.0.0.1:7078"}), frozenset[str]()
 def test_a_watch_gives_up_when_tasks_wait_and_no_executor_has_been_there_for_its_time() -> None:
     watch = Watch(10.0)
     looks = [(0, NONE, False), (50, NONE, True), (55, HERE, True), (56, NONE, True), (65, NONE, True), (66, NONE, False), (67, NONE, True)]
-    assert not any(watch.gives_up(Seen(executors, waiting), now) for now, executors, waiting in looks)
-    assert not watch.gives_up(Seen(NONE, True), 76.9)
-    assert watch.gives_up(Seen(NONE, True), 77.0)
+    assert not any(watch.gives_up(ExecutorsSeen(executors, waiting), now) for now, executors, waiting in looks)
+    assert not watch.gives_up(ExecutorsSeen(NONE, True), 76.9)
+    assert watch.gives_up(ExecutorsSeen(NONE, True), 77.0)
     assert watch.lost == HERE
 
 

@@ -24,9 +24,9 @@ from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.texts.rebalance import rebalance_text
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.rebalance import (
+    MoveVerdict,
     OtherMappingError,
     Rebalance,
-    Verdict,
     cause_of,
     hottest_key,
     measure,
@@ -112,7 +112,7 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
     mapping = epoch(meta, runner)
     for units in route:
         found = plan(measure(meta), units)
-        assert found.verdict is Verdict.MOVE
+        assert found.verdict is MoveVerdict.MOVE
         assert found.moved == fewest(mapping, units)
         assert len(found.after) == units
         change(meta, held, rng)
@@ -122,7 +122,7 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
         assert mapping == found.planned
         assert_right(meta, held)
         change(meta, held, rng)  # to other vnodes of the same units, and, one epoch later, back
-        move(meta, Rebalance(Verdict.MOVE, mapping, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
+        move(meta, Rebalance(MoveVerdict.MOVE, mapping, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
         mapping = epoch(meta, runner)
         assert_right(meta, held)
     compact(meta, full=True)
@@ -249,13 +249,13 @@ def test_a_unit_that_carries_too_much_gives_vnodes_away_until_it_is_within_the_t
     skew(meta, lambda k: k in busy)
     found = plan(measure(meta), target=1.25)
     assert found.epochs == 3, "the epoch that created the view does not count"
-    assert found.verdict is Verdict.MOVE
+    assert found.verdict is MoveVerdict.MOVE
     assert found.before[0].load * 4 > 1.9
     assert max(share.load for share in found.after) * 4 <= 1.25
     assert {m.source for m in found.moves} == {0}
     assert "of 256 vnodes move, to 4 units" in rebalance_text(found)
     move(meta, found)
-    assert plan(measure(meta), target=1.25).verdict is Verdict.EVEN
+    assert plan(measure(meta), target=1.25).verdict is MoveVerdict.EVEN
     assert "the target is 1.25" in rebalance_text(plan(measure(meta), target=1.25))
     with pytest.raises(SettingError, match=r"the target is 0\.5, expected 1 or more"):
         plan(measure(meta), target=0.5)
@@ -268,7 +268,7 @@ def test_one_hot_key_is_named_and_nothing_moves(meta: MetaStore) -> None:
     epoch(meta, LocalRunner())
     measured = measure(meta)
     found = plan(measured, target=1.2)
-    assert found.verdict is Verdict.HOT
+    assert found.verdict is MoveVerdict.HOT
     assert found.moves == ()
     hot = cause_of(meta, measured, found)
     assert hot is not None

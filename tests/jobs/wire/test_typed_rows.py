@@ -11,7 +11,7 @@ from tussock.jobs.plan.fragments import Dispatch
 from tussock.jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
-from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, Step, as_cells, frame_schema, steps_behind, typed_rows, widened
+from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, SparkStep, as_cells, frame_schema, steps_behind, typed_rows, widened
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
 TYPES = ("bigint", "string")
@@ -28,7 +28,7 @@ SCHEDULE = Schedule(
 
 
 @pytest.fixture
-def step() -> Step:
+def step() -> SparkStep:
     (step,) = steps_behind(SCHEDULE, 0)
     return step
 
@@ -38,7 +38,7 @@ def chunk(*rows: tuple[int, str | None, int]) -> pa.Table:
     return make_chunk([pa.array(ids, pa.int64()), pa.array(texts, pa.string())], pa.array(weights, pa.int64()))
 
 
-def as_spark_would(batch: pa.RecordBatch, step: Step, raises: str = "") -> pa.RecordBatch:
+def as_spark_would(batch: pa.RecordBatch, step: SparkStep, raises: str = "") -> pa.RecordBatch:
     """What arrives of a unit's batch: `initcap` of the text, and the row itself where its text is `raises`."""
     rows = batch.column(step.column).to_pylist()
     columns = [("c0", pa.int64()), ("c1", pa.string()), (RAISED, step.handed_type)]
@@ -52,7 +52,7 @@ def as_spark_would(batch: pa.RecordBatch, step: Step, raises: str = "") -> pa.Re
     return pa.record_batch([*batch.columns[:4], pa.array(made, kind)], names=[*CELL_SCHEMA.names, step.column])
 
 
-def test_rows_come_back_in_their_order_beside_cells_whatever_the_shuffle_did(step: Step) -> None:
+def test_rows_come_back_in_their_order_beside_cells_whatever_the_shuffle_did(step: SparkStep) -> None:
     handed = [
         widened(batch, frame_schema([step]))
         for unit, rows in ((1, chunk((5, "e", 1), (4, None, -1))), (0, chunk((1, "a", 1), (2, "b", 2))))
@@ -75,7 +75,7 @@ def test_rows_come_back_in_their_order_beside_cells_whatever_the_shuffle_did(ste
         ]
 
 
-def test_the_same_rows_become_the_same_bytes_in_any_order(step: Step) -> None:
+def test_the_same_rows_become_the_same_bytes_in_any_order(step: SparkStep) -> None:
     rows = chunk(*((i, f"text {i}", 1) for i in range(1000)))
     (batch,) = typed_rows(0, step, 0, rows)
     arrived = as_spark_would(batch, step)
@@ -84,7 +84,7 @@ def test_the_same_rows_become_the_same_bytes_in_any_order(step: Step) -> None:
     assert one.equals(other)
 
 
-def test_the_first_row_that_raises_is_named_with_what_spark_was_given(step: Step) -> None:
+def test_the_first_row_that_raises_is_named_with_what_spark_was_given(step: SparkStep) -> None:
     (batch,) = typed_rows(0, step, 0, chunk((1, "a", 1), (2, "bad", 1), (3, "bad", 1)))
     (answer,) = as_cells(iter([as_spark_would(batch, step, raises="bad")]), (step,), SCHEDULE, 0)
     assert answer.column(1).to_pylist() == [Mail.FAILURE]
@@ -94,7 +94,7 @@ def test_the_first_row_that_raises_is_named_with_what_spark_was_given(step: Step
     assert "initcap(c1)" in str(error)
 
 
-def test_a_large_chunk_goes_out_in_several_batches(step: Step) -> None:
+def test_a_large_chunk_goes_out_in_several_batches(step: SparkStep) -> None:
     rows = chunk(*((i, "x" * 100_000, 1) for i in range(1000)))
     batches = list(typed_rows(0, step, 2, rows))
     assert len(batches) == 3
