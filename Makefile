@@ -26,8 +26,8 @@ up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080,
 test: setup ## all tests but the deep ones
 	@scripts/test.sh
 
-test-deep: setup ## the long ones: more seeds, more steps, clusters, real S3 servers
-	@python -m pytest -m deep --timeout=5400
+test-deep: setup ## the long ones: more seeds, more steps, clusters, real S3 servers; records the run in .tussock/deep.json
+	@python -m scripts.deep_run
 
 check: setup ## ruff, mypy, and the contracts of rooms
 	@ruff check --no-cache .

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests but the deep ones, in two lanes that take about as long: most of those that need Spark; beside them those that need no JVM, those
-# that start and kill processes of their own, and four long ones with a Spark of their own.
+# All tests but the deep ones, in three groups. `spark` is two processes with a JVM each, which share the tests file by file. Beside it runs
+# `unit`, two processes without a JVM, and after that `processes`: tests that start and kill processes of their own, one after the other.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,20 +32,19 @@ finish() { # name, exit code
     [ "$2" = 0 ] || failed=1
 }
 
-long="tests/functions tests/queries tests/truth tests/jobs/gate"
-
 beside() { # one after the other
     run unit -n 2 -m "not (deep or spark or airflow or kill or cluster)"; echo $? > "$logs/unit.code"
-    run processes -m "(kill or cluster) and not deep"; echo $? > "$logs/processes.code"
-    run views -m "spark and not deep" $long; echo $? > "$logs/views.code"
+    # the files that have such tests: collecting all others again would take half a minute
+    run processes -m "(kill or cluster) and not deep" $(grep -rlE "mark\.(kill|cluster)" tests --include=test_*.py); echo $? > "$logs/processes.code"
 }
 
 beside & others=$!
-run spark -m "(spark or airflow) and not (deep or kill or cluster)" $(printf -- "--ignore=%s " $long); finish spark $?
+# files in the order of their names: the longest, among the first and the last ones, are then not all left for the end
+run spark -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or airflow) and not (deep or kill or cluster)"; finish spark $?
 wait $others
 finish unit "$(cat "$logs/unit.code")"
 finish processes "$(cat "$logs/processes.code")"
-finish views "$(cat "$logs/views.code")"
+python -m scripts.deep_run report
 
 printf '\n'
 [ $failed = 0 ] && echo "all suites passed" || echo "a suite failed; see above"

@@ -2,12 +2,13 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.turns import turn
+from tests.support.sample import in_sample
 
 os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")  # tests of S3 stores must not meet what an earlier run left on this host
 
@@ -18,15 +19,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m takes out what is deep
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the tests marked `in_turn(n)` each nth is quick, in turn by the commit, and all others are deep."""
-    waiting: dict[int, int] = {}
+    """Marks tests by the fixtures they use, and the cases outside the sample of a test marked `sampled(n)` as deep."""
+    cases: Counter[str] = Counter()
     for item in items:
-        mark = item.get_closest_marker("in_turn")
-        if mark is not None and item.get_closest_marker("deep") is None:
-            turns: int = mark.args[0]
-            waiting[turns] = waiting.get(turns, -1) + 1
-            if waiting[turns] % turns != turn(turns):
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None and item.get_closest_marker("deep") is None:
+            test = item.nodeid.partition("[")[0]
+            if not in_sample(cases[test], sampled.args[0]):
                 item.add_marker(pytest.mark.deep)
+            cases[test] += 1
 
 
 @pytest.fixture(scope="session")

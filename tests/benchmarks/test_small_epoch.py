@@ -31,7 +31,7 @@ def _bids(changes: int) -> pa.Table:
 
 
 @pytest.mark.spark
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_a_store_that_was_left_half_loaded_is_loaded_to_the_end_and_a_whole_one_used_again(tmp_path: Path, spark: Any) -> None:
     def stop_at_the_second_piece(line: str) -> None:
         if "1,800" in line:
@@ -73,7 +73,7 @@ def test_a_store_that_lost_an_sst_or_holds_other_rows_is_not_measured(tmp_path: 
 
 
 @pytest.mark.spark
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_sizes_are_measured_in_turns_and_their_growth_is_told(tmp_path: Path, spark: Any) -> None:
     size = SmallEpoch((2_000, 6_000), changed=40, epochs=2, warm_up=1, recomputes=1)
     compared, figures = compare_small_epoch(spark, tmp_path, tmp_path / "stores", size, lambda _: None)

@@ -67,6 +67,7 @@ def test_every_part_runs_and_every_answer_is_right(engine: str, load: Workload, 
             assert 0.98 < found.facts["share"] <= 1  # 500 keys; about 2 false positives
 
 
+@pytest.mark.deep
 def test_the_comparison_has_a_line_for_each_series_and_json_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "_run", run_part)  # in this process: starting one for each part takes a minute
     size = Size(rows=20_000, batch=5_000, keys=500, prefixes=20)

@@ -22,7 +22,12 @@ from tussock.jobs.settings.process import open_meta
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1500)]  # fixtures count; a minute and a half on an idle machine
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.deep,
+    pytest.mark.spark,
+    pytest.mark.timeout(1500),
+]  # fixtures count; a minute and a half on an idle machine
 
 FOLDER = ROOT / "pipelines" / "flights"
 DAYS = 3

@@ -18,7 +18,7 @@ EPOCHS = 6
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep), pytest.param(3, marks=pytest.mark.deep)])
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(seed: int, spark: SparkSession, tmp_path: Path) -> None:
     """UnkindShuffle runs every task twice and compares. The rows have to be right as well."""
     shuffle = UnkindShuffle(seed)
@@ -44,7 +44,6 @@ def _without(script: str, names: tuple[str, ...]) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("units", [pytest.param(2, marks=pytest.mark.deep), 3, pytest.param(4, marks=pytest.mark.deep)])
-@pytest.mark.in_turn(2)
 def test_a_join_key_that_moves_between_units_keeps_its_row(units: int, spark: SparkSession, tmp_path: Path) -> None:
     """An update that moves a row sends its delete and its insert from one unit to two others; hundreds of them, in any order."""
     shuffle, rng = UnkindShuffle(units), random.Random(units)

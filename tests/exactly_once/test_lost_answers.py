@@ -71,7 +71,7 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.mark.spark
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Killed], ids=lambda f: getattr(f, "name", "KILLED"))
 @pytest.mark.parametrize("only", ["put_if_absent", pytest.param("", marks=DEEP)], ids=["creations", "every request"])
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(3)
 def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(fault: Any, only: str, prepared: Prepared, tmp_path: Path) -> None:
     chosen = [i for i, (operation, _) in enumerate(prepared.calls) if operation.startswith(only)]
     assert sum(name.startswith("meta/version") for i in chosen for _, name in [prepared.calls[i]]) >= 1

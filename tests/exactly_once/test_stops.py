@@ -137,6 +137,7 @@ ROWS_THAT_RAISE = {
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
 @pytest.mark.parametrize("name", ROWS_THAT_RAISE)
+@pytest.mark.sampled(2)
 def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(name: str, session: Session, abandon: Callable[..., str]) -> None:
     select, insert, kind, said = ROWS_THAT_RAISE[name]
     session.execute(f"{TABLES}; CREATE MATERIALIZED VIEW per_code AS SELECT code, count(*) AS n FROM orders GROUP BY code")

@@ -58,8 +58,7 @@ def _at_work(store: Path, logs: Path) -> Iterator[list["subprocess.Popen[str]"]]
 @pytest.mark.kill
 @pytest.mark.spark
 @pytest.mark.timeout(SECONDS + 1200)
-@pytest.mark.parametrize("seconds", [pytest.param(30, id="short"), pytest.param(SECONDS, marks=pytest.mark.deep, id="long")])
-@pytest.mark.in_turn(2)
+@pytest.mark.parametrize("seconds", [pytest.param(15, id="short"), pytest.param(SECONDS, marks=pytest.mark.deep, id="long")])
 def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkSession, tmp_path: Path) -> None:
     history, rng = History(seconds), random.Random(seconds)
     data, store = tmp_path / "sales", tmp_path / "store"

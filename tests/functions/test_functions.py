@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from tests.functions.edges import ROWS, ddl, edges
 from tests.functions.registry import KEPT, KERNEL, OF_ROWS, PAGE, REFUSED, SPARK, Function, load, page, save
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import judge_session
 from tussock.jobs.kernels.render import has_kernel
@@ -107,7 +108,7 @@ def test_the_registry_has_every_function_that_spark_lists(spark: SparkSession) -
 
 
 @pytest.mark.spark
-@pytest.mark.in_turn(4)
+@pytest.mark.deep
 def test_every_function_is_computed_by_whom_the_registry_says(bound: dict[str, Expr]) -> None:
     by_spark = {name for name, e in bound.items() if needs_spark(e)}
     assert by_spark == {one.name for one in of(SPARK)}
@@ -135,7 +136,7 @@ def test_what_is_kept_equals_spark_as_rows_come_change_and_go(session: SparkSess
             "DELETE FROM t WHERE id % 4 = 2 OR id < 3",
         ],
     )
-    with Session(str(tmp_path / "store"), session) as tussock:
+    with Session(str(tmp_path / "store"), session, runner=here(session)) as tussock:
         tussock.execute(f"CREATE TABLE t ({ddl()}, PRIMARY KEY (id))")
         tussock.insert("t", rows.slice(0, ROWS // 2))
         for place, select in enumerate(views.values()):
@@ -172,7 +173,7 @@ def to_column(expression: JavaObject, name: str) -> JavaObject:
 
 
 @pytest.mark.spark
-@pytest.mark.in_turn(4)
+@pytest.mark.deep
 def test_what_is_handed_to_spark_means_what_the_user_wrote(bound: dict[str, Expr], session: SparkSession) -> None:
     """Row by row, errors included: as the text that the catalog keeps, and as the example itself."""
     rows = edges()

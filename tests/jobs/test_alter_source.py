@@ -44,7 +44,6 @@ def judged(spark: SparkSession, format: str, old: Path, new: Path, columns: str,
     return found
 
 
-@pytest.mark.in_turn(2)
 def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark) as session:
         for name, (old, new, _, options) in FORMATS.items():

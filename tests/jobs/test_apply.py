@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs import cli
 from tussock.jobs.catalog.once import Once
 from tussock.jobs.session import Session
@@ -52,13 +53,13 @@ def apply(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def rows(folder: Path, spark: SparkSession) -> dict[int, str]:
     """What the table holds once everything is taken."""
-    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+    with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         session.flush()
         return {r["id"]: r["name"] for r in session.query("SELECT * FROM shops").to_pylist()}
 
 
 def change(folder: Path, spark: SparkSession, sql: str) -> None:
-    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+    with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         session.execute(sql)
 
 
@@ -132,7 +133,7 @@ def test_a_table_that_was_dropped_and_created_again_gets_its_rows_anew(apply: Ap
 
 
 def test_statements_that_an_earlier_release_ran_once_do_not_run_again(apply: Apply, folder: Path, spark: SparkSession) -> None:
-    with Session(str(folder.parents[1] / "store"), spark) as session:
+    with Session(str(folder.parents[1] / "store"), spark, runner=here(spark)) as session:
         session.execute(TABLES)
         insert, update = (text.strip() for text in ROWS.strip().rstrip(";").split(";"))
         (answer,) = session.execute(insert)
@@ -147,7 +148,7 @@ def test_statements_that_an_earlier_release_ran_once_do_not_run_again(apply: App
 def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(apply: Apply, folder: Path, spark: SparkSession) -> None:
     (folder / "rows.sql").write_text(ROWS + "CREATE MATERIALIZED VIEW wrong AS SELECT nothing FROM shops")
     assert cli.main(["apply", "town"]) == 1
-    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+    with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         assert session.meta.log_end() == 0
     (folder / "rows.sql").write_text(ROWS)
     assert apply()[-1] == "log entry 0"
@@ -166,7 +167,7 @@ def test_rows_of_what_is_still_to_come_wait_for_the_next_apply(apply: Apply, fol
     rows(folder, spark)
     assert apply()[-3:] == ["+ plain view late", "5 unchanged", "log entry 1"]
     assert apply()[-1] == NOTHING
-    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+    with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         session.flush()
         assert sorted(session.query("SELECT * FROM late")["name"].to_pylist()) == ["NORTH", "SOUTH"]
 
@@ -187,7 +188,7 @@ def test_a_table_that_a_select_made_needs_no_rows_again(apply: Apply, folder: Pa
 def test_rows_of_a_table_without_a_key_are_told_apart_within_one_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
     (folder / "rows.sql").write_text("CREATE TABLE hits (n int);\n" + "INSERT INTO hits VALUES (1), (2);\n" * 3)
     apply()
-    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+    with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         session.flush()
         assert sorted(session.read("hits")["n"].to_pylist()) == [1, 1, 1, 2, 2, 2]
     assert apply()[-1] == NOTHING
@@ -204,7 +205,7 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     (folder / "tables.sql").write_text(TABLES.replace("count(*) AS n", "max(id) AS n"))
     assert apply(command="apply")[:2] == ["~ view names", "> view long_names"]
     rows(folder, spark)
-    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+    with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         assert sorted(tuple(r.values()) for r in session.read("names").to_pylist()) == [("SOUTH", 2), ("north", 1)]
     (folder / "rows.sql").write_text(ROWS)
     assert sorted(apply()) == ["4 unchanged", "? plain view v", "? view long_names", NOTHING]
@@ -233,7 +234,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
     store = str(folder.parents[1] / "store")
     (folder / "tables.sql").write_text(TABLES.replace("count(*) AS n", "max(id) AS n"))
     apply()
-    with Session(store, spark, create=False) as session:
+    with Session(store, spark, create=False, runner=here(spark)) as session:
         session.flush(max_epoch_bytes=1)
         (state,) = session.meta.latest().catalog.builds
         before = session.read("names")
@@ -242,7 +243,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
     assert apply()[-1] == NOTHING
     (folder / "tables.sql").write_text(TABLES)
     assert apply()[0] == "~ view names"
-    with Session(store, spark, create=False) as session:
+    with Session(store, spark, create=False, runner=here(spark)) as session:
         session.flush()
         assert not session.meta.latest().catalog.builds
         assert session.read("names").equals(before)

@@ -13,6 +13,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs import cli
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
@@ -46,7 +47,7 @@ SALES = pa.schema([("id", pa.int32()), ("amount", pa.float64())])
 def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a table and a view over it, one epoch old."""
     store = tmp_path_factory.mktemp("template") / "store"
-    with Session(str(store), spark) as session:
+    with Session(str(store), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE orders (id int, shop int, item string, at date, PRIMARY KEY (id))")
         session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, count(*) AS n FROM orders GROUP BY shop")
         session.execute("INSERT INTO orders VALUES (1, 7, 'x', DATE '2013-01-01'), (2, 7, 'y', NULL), (3, 8, NULL, NULL)")
@@ -61,7 +62,7 @@ def store(template: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session(store: Path, spark: SparkSession) -> Session:
-    return Session(str(store), spark, create=False)
+    return Session(str(store), spark, create=False, runner=here(spark))
 
 
 def works(session: Session, before: int = 2) -> None:
@@ -173,7 +174,7 @@ STATEMENTS = {
 def quiet(template: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """One store that every refused statement is given to."""
     store = shutil.copytree(template, tmp_path_factory.mktemp("quiet") / "store")
-    return Session(str(store), spark, create=False)
+    return Session(str(store), spark, create=False, runner=here(spark))
 
 
 @pytest.mark.parametrize("bad", STATEMENTS.values(), ids=STATEMENTS)
@@ -503,10 +504,13 @@ def test_a_flipped_byte_in_a_version_delta_stops_every_reader_by_name(store: Pat
     flipped[len(flipped) // 2] ^= 0x01
     newest.write_bytes(bytes(flipped))
     for use in (lambda s: s.query("SELECT * FROM by_shop"), lambda s: s.flush(), lambda s: s.execute("SHOW TABLES")):
-        with pytest.raises(DamagedDocumentError, match=newest.name), Session(str(store), spark, create=False) as session:
+        with (
+            pytest.raises(DamagedDocumentError, match=newest.name),
+            Session(str(store), spark, create=False, runner=here(spark)) as session,
+        ):
             use(session)
     newest.write_bytes(intact)
-    works(Session(str(store), spark, create=False))
+    works(Session(str(store), spark, create=False, runner=here(spark)))
 
 
 def test_a_flipped_byte_in_a_log_entry_stops_the_epoch_by_name(session: Session, store: Path) -> None:
@@ -522,11 +526,11 @@ def test_a_flipped_byte_in_a_log_entry_stops_the_epoch_by_name(session: Session,
 
 def test_a_damaged_store_is_left_as_it_is_by_a_job_that_meets_it(store: Path, spark: SparkSession) -> None:
     """The epoch job, as Airflow would run it: the same error, and no barrier that would have to be abandoned."""
-    session = Session(str(store), spark, create=False)
+    session = Session(str(store), spark, create=False, runner=here(spark))
     newest = max((store / "meta" / "version").iterdir())
     intact = newest.read_bytes()
     newest.write_bytes(intact[:-10])
     with pytest.raises(DamagedDocumentError):
-        advance(SparkRunner(spark), Session(str(store), spark, create=False).meta)
+        advance(SparkRunner(spark), Session(str(store), spark, create=False, runner=here(spark)).meta)
     newest.write_bytes(intact)
     assert session.meta.open_barrier() is None

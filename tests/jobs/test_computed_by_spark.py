@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import NeedsSparkError
@@ -77,7 +78,7 @@ COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with Session(str(tmp_path_factory.mktemp("by_spark") / "store"), spark, time_zone="America/New_York") as session:
+    with Session(str(tmp_path_factory.mktemp("by_spark") / "store"), spark, time_zone="America/New_York", runner=here(spark)) as session:
         session.execute(f"CREATE TABLE pages ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (id int, name string, PRIMARY KEY (id))")
         session.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in VIEWS.items()))
         yield session
@@ -109,7 +110,7 @@ DOCS = (
 )
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_fields_of_documents_that_fit_no_schema_are_those_that_spark_finds(session: Session) -> None:
     rows = ", ".join(f"({500 + i}, NULL, NULL, 'http://A/x', {string_text(doc)}, NULL)" for i, doc in enumerate(DOCS))
     session.execute(f"INSERT INTO pages VALUES {rows}")
@@ -119,7 +120,6 @@ def test_fields_of_documents_that_fit_no_schema_are_those_that_spark_finds(sessi
     session.flush()
 
 
-@pytest.mark.in_turn(2)
 def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:
     session.execute(
         """INSERT INTO shops VALUES (1, 'north'), (2, 'south'), (3, NULL);
@@ -149,7 +149,6 @@ def test_explain_says_what_spark_computes(session: Session) -> None:
     assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), "what a kernel renders is computed before"
 
 
-@pytest.mark.in_turn(2)
 def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
     session.execute(
         "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), '999') AS number FROM pages WHERE id > 100"
@@ -166,7 +165,7 @@ def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
 
 
 def test_raise_error_says_what_the_user_says(spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1), (101)")
         session.execute("CREATE MATERIALIZED VIEW small AS SELECT if(a > 100, raise_error(concat('large: ', a)), a) AS a FROM t")
         with pytest.raises(ViewRowError, match="large: 101"):
@@ -236,7 +235,7 @@ def test_a_constant_that_no_text_says_is_refused_by_its_type(session: Session) -
 
 def test_a_session_without_spark_says_what_needs_it(spark: SparkSession, tmp_path: Path) -> None:
     store = str(tmp_path / "store")
-    with Session(store, spark) as session:
+    with Session(store, spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, s string, PRIMARY KEY (a)); CREATE TABLE u (a int, PRIMARY KEY (a))")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT a, initcap(reverse(s)) AS r FROM t")
         session.execute("CREATE MATERIALIZED VIEW w AS SELECT a FROM u")

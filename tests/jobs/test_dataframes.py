@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
 from tussock.jobs.plan.definition import UnknownRelationError, definition_of, find
@@ -94,7 +95,7 @@ VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with t
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("frames")
     pq.write_table(VISITS, folder / "visits.parquet")
-    with Session(str(folder / "store"), spark) as session:
+    with Session(str(folder / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE visits USING parquet OPTIONS (path '{folder}/*.parquet')")
         session.execute(
             f"CREATE TABLE orders ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (shop int, name string, PRIMARY KEY (shop))"
@@ -130,7 +131,6 @@ def plan_of(session: Session, name: str) -> str:
     return show_plan(definition.plan)  # equal plans print equal text
 
 
-@pytest.mark.in_turn(2)
 def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(session: Session, spark: SparkSession) -> None:
     first = session.meta.latest().published
     old, truth = session.table("orders"), judged(spark, 1)
@@ -183,7 +183,7 @@ def test_a_view_of_a_dataframe_is_read_by_other_sessions(session: Session) -> No
     assert text.startswith("/* made of a DataFrame")
     assert "Aggregate keys=" in text
     assert "Scan orders" in text
-    with Session(session.meta.objects.uri, session.spark, create=False) as other:
+    with Session(session.meta.objects.uri, session.spark, create=False, runner=here(session.spark)) as other:
         other.execute("CREATE MATERIALIZED VIEW of_shown AS SELECT count(*) AS n FROM shown")
         other.flush()
         assert other.read("of_shown").to_pylist() == [{"n": session.read("shown").num_rows}]
@@ -192,7 +192,7 @@ def test_a_view_of_a_dataframe_is_read_by_other_sessions(session: Session) -> No
 
 
 def test_frames_pin_what_they_read_until_the_session_is_closed(session: Session) -> None:
-    with Session(session.meta.objects.uri, session.spark, create=False) as other:
+    with Session(session.meta.objects.uri, session.spark, create=False, runner=here(session.spark)) as other:
         before = len(session.meta.pins())
         other.table("orders"), other.table("shops"), other.table("orders")
         assert len(session.meta.pins()) == before + 1

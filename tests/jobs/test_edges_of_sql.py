@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.session import Session, TwoThreadsError
 from tussock.statestore.errors import InputError
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.spark
 def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two tables and rows, one epoch old."""
     store = tmp_path_factory.mktemp("template") / "store"
-    with Session(str(store), spark) as session:
+    with Session(str(store), spark, runner=here(spark)) as session:
         session.execute(
             """CREATE TABLE orders (id int, shop int, item string, price double, ts timestamp, PRIMARY KEY (id));
             CREATE TABLE shops (id int, name string, PRIMARY KEY (id));
@@ -34,7 +35,7 @@ def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def session(template: Path, tmp_path: Path, spark: SparkSession) -> Session:
-    return Session(str(shutil.copytree(template, tmp_path / "store")), spark, create=False)
+    return Session(str(shutil.copytree(template, tmp_path / "store")), spark, create=False, runner=here(spark))
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +184,7 @@ def test_a_window_of_time_gives_the_windows_of_spark(width: int, session: Sessio
 
 
 def test_a_query_s_instants_are_named_after_utc_whatever_the_zone_of_the_store(session: Session, tmp_path: Path) -> None:
-    with Session(str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York") as elsewhere:
+    with Session(str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York", runner=here(session.spark)) as elsewhere:
         found = elsewhere.query("SELECT TIMESTAMP'2020-01-01 12:00:00' AS at, array(TIMESTAMP'2020-01-01 12:00:00') AS several")
         assert [found["at"].type, found["several"].type.value_type] == [pa.timestamp("us", "UTC")] * 2
         assert found["at"].cast("int64").to_pylist() == [1_577_898_000_000_000]
@@ -211,7 +212,7 @@ def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_sessio
     for call in (lambda: session.execute("SHOW TABLES"), lambda: session.query("SELECT 1 AS a"), session.flush):
         with pytest.raises(TwoThreadsError, match="a session for each thread"):
             call()
-    with Session(session.meta.objects.uri, session.spark, create=False) as own:
+    with Session(session.meta.objects.uri, session.spark, create=False, runner=here(session.spark)) as own:
         assert own.query("SELECT count(*) AS n FROM shops").to_pylist() == [{"n": 1}]
     ended.set()
     at_work.join(60)

@@ -57,7 +57,7 @@ def test_a_java_that_does_not_start_is_said_in_one_message(store: str, tmp_path:
     assert "Traceback" not in err
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_a_jvm_that_is_killed_at_work_is_said_in_one_message_and_the_store_is_as_it_was(store: str) -> None:
     process = started(store, "CREATE TABLE t (a int, PRIMARY KEY (a)); SELECT count(*) AS n FROM range(100000000000000) WHERE hash(id) = 7")
     assert process.stdout is not None

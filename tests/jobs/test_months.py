@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.catalog.insert import UnfitRowsError
 from tussock.jobs.driver.row_names import ViewRowError
@@ -78,10 +79,10 @@ def _spark_gives(spark: SparkSession, query: str) -> pa.Table:
 @pytest.mark.parametrize(
     "key", [pytest.param("", id="without a key", marks=pytest.mark.deep), pytest.param(", PRIMARY KEY (x, id)", id="with such a key")]
 )
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, tmp_path: Path, key: str) -> None:
     values = [(x if key == "" or x != "NULL" else "INTERVAL '0' YEAR", y, z) for x, y, z in VALUES]
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute(f"CREATE TABLE t ({COLUMNS}{key})")
         for name, query in VIEWS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
@@ -99,7 +100,7 @@ def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, 
 
 def test_statements_take_and_give_months(spark: SparkSession, tmp_path: Path) -> None:
     year, months = "INTERVAL YEAR DEFAULT INTERVAL '2' YEAR", "INTERVAL MONTH"
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute(f"CREATE TABLE t (id int, y {year}, z {months}, PRIMARY KEY (id)); CREATE TABLE u (id int, z {months})")
         session.execute("INSERT INTO t (id, z) VALUES (1, INTERVAL '5' MONTH), (2, NULL)")
         session.execute("INSERT INTO t VALUES (3, NULL, INTERVAL '12' MONTH)")
@@ -130,7 +131,7 @@ def _months(value: Any) -> Any:
 
 
 def test_rows_with_months_are_inserted_as_arrow_has_them_and_nothing_else_is(spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x INTERVAL MONTH, a array<interval year>)")
         lists = pa.array([[(12, 0, 0)], None, [None]], pa.list_(GIVEN_MONTHS))
         given = pa.table({"id": [1, 2, 3], "x": pa.array([(14, 0, 0), None, (-1, 0, 0)], GIVEN_MONTHS), "a": lists})
@@ -154,7 +155,7 @@ def test_files_with_months_are_read_as_spark_reads_them(spark: SparkSession, tmp
     ).selectExpr("id", "x", "CAST(y AS interval year) AS y", "z")
     rows.coalesce(1).write.format(format).save(str(tmp_path / "in"))
     declared = "" if format == "parquet" else f" ({columns})"
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE s{declared} USING {format} OPTIONS (path '{tmp_path}/in/*.{format}')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT *, x + z AS more, CAST(y AS string) AS t FROM s")
         session.flush()
@@ -166,7 +167,7 @@ def test_files_with_months_are_read_as_spark_reads_them(spark: SparkSession, tmp
 
 def test_a_sum_beyond_what_months_reach_stops_the_epoch_and_try_sum_does_not(spark: SparkSession, tmp_path: Path) -> None:
     most = "INTERVAL '2147483647' MONTH"
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x INTERVAL MONTH, PRIMARY KEY (id))")
         session.execute("CREATE MATERIALIZED VIEW tried AS SELECT try_sum(x) AS s, try_avg(x) AS a FROM t")
         session.execute(f"INSERT INTO t VALUES (1, {most}), (2, INTERVAL '1' MONTH)")
@@ -178,7 +179,7 @@ def test_a_sum_beyond_what_months_reach_stops_the_epoch_and_try_sum_does_not(spa
 
 
 def test_a_row_on_which_spark_raises_is_shown_with_its_months(spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x INTERVAL MONTH, PRIMARY KEY (id))")
         session.execute("CREATE MATERIALIZED VIEW more AS SELECT x + x AS d FROM t")
         session.execute("INSERT INTO t VALUES (1, INTERVAL '2147483647' MONTH)")

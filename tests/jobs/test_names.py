@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.session import Session
 
@@ -39,13 +40,13 @@ def rows() -> pa.Table:
 
 
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (key, w)"], ids=["no key", "key, w"])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_a_table_s_columns_may_be_called_what_the_engine_calls_its_own(
     key: str, rows: pa.Table, spark: SparkSession, tmp_path: Path
 ) -> None:
     judge = spark.newSession()
     judge.conf.set("spark.sql.ansi.enabled", "true")
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE TABLE t ({COLUMNS}{key})")
         session.insert("t", rows)
         for name, sql in VIEWS.items():
@@ -67,7 +68,7 @@ def test_a_source_s_columns_may_be_called_what_the_engine_calls_its_own(
 ) -> None:
     folder: Any = tmp_path / "files"
     spark.createDataFrame(rows).write.format(kind).save(str(folder))
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE s ({COLUMNS}) USING {kind} OPTIONS (path '{folder}')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
         session.flush()

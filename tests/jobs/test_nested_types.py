@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -89,7 +90,7 @@ VIEWS = {
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with Session(str(tmp_path_factory.mktemp("nested") / "store"), spark) as session:
+    with Session(str(tmp_path_factory.mktemp("nested") / "store"), spark, runner=here(spark)) as session:
         session.execute(f"{TABLE}; {CALLS}")
         for name, select in VIEWS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
@@ -102,7 +103,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("epoch", range(len(EPOCHS)))
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(3)
 def test_views_of_nested_values_are_what_spark_says(epoch: int, session: Session) -> None:
     session.execute(EPOCHS[epoch])
     session.flush()

@@ -158,6 +158,7 @@ def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
+@pytest.mark.deep
 def test_reads_of_a_part_are_as_spark_s_and_read_their_rows_alone(
     store: str, spark: SparkSession, beside: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udf, pandas_udf
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.row_names import ViewRowError
@@ -118,7 +119,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, base: Path) -> Iterator[Session]:
-    with Session(str(base / "store"), spark) as made:
+    with Session(str(base / "store"), spark, runner=here(spark)) as made:
         made.execute("CREATE TABLE orders (id int, price int, country string, PRIMARY KEY (id)); CREATE TABLE countries (name string)")
         made.execute(FUNCTIONS, base=base)
         for name, sql in VIEWS.items():
@@ -266,7 +267,7 @@ def test_what_is_no_column_of_the_declared_type_ends_the_epoch_and_can_be_gone_a
 
 
 def test_a_row_on_which_a_function_raises_is_named_and_can_be_gone_around(spark: SparkSession, base: Path, tmp_path: Path) -> None:
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (k int, x int, PRIMARY KEY (k))")
         session.execute("CREATE FUNCTION natural (x int) RETURNS int LANGUAGE PYTHON AS 'pricing:natural'", base=base)
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT k, natural(x) AS y FROM t")

@@ -111,6 +111,7 @@ def rows_at(kept: Kept, epoch: int) -> list[dict[str, object]]:
     return kept.session.read("dear", epoch=epoch).to_pylist()
 
 
+@pytest.mark.deep
 def test_more_columns_other_places_and_another_expression(kept: Kept) -> None:
     kept.replace("dear", "SELECT upper(note) AS note, price + 0 AS price, shop, id, 'x' AS more FROM orders WHERE price > 10")
     kept.session.execute("INSERT INTO shops VALUES (0, 'Bonn')")
@@ -127,7 +128,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("select", [pytest.param(s, id=n, marks=[pytest.mark.deep][: n != "dear"]) for n, s in OTHERWISE.items()])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept, select: str) -> None:
     old = dict(kept.views)
     kept.replace("dear", select)
@@ -149,7 +150,7 @@ def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept
     kept.flush()
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_what_does_not_fit_is_replaced_in_its_turn(kept: Kept) -> None:
     kept.create("every", "SELECT * FROM dear")
     kept.flush()
@@ -163,6 +164,7 @@ def test_what_does_not_fit_is_replaced_in_its_turn(kept: Kept) -> None:
     kept.flush()
 
 
+@pytest.mark.deep
 def test_replaced_twice_and_dropped_before_an_epoch(kept: Kept) -> None:
     kept.replace("dear", "SELECT id, shop, price FROM orders WHERE price > 30")
     kept.replace("in_city", "SELECT d.id, d.price, s.city FROM dear d JOIN shops s ON s.shop = d.shop")
@@ -205,7 +207,6 @@ def test_a_view_over_a_source_and_those_that_trusted_it_to_grow(kept: Kept, tmp_
     assert kept.session.read("largest")["k"].to_pylist() == [40]
 
 
-@pytest.mark.in_turn(2)
 def test_plain_views_and_functions_are_replaced_with_what_reads_them(kept: Kept, tmp_path: Path) -> None:
     kept.session.execute("CREATE VIEW cheap AS SELECT id, price FROM orders WHERE price < 10")
     kept.session.execute("CREATE VIEW cheaper AS SELECT * FROM cheap WHERE price < 5")
@@ -257,6 +258,7 @@ def test_a_row_that_the_new_view_cannot_take_leaves_the_old_one_to_those_who_ski
     kept.flush()
 
 
+@pytest.mark.deep
 def test_a_paused_view_goes_on_when_it_is_replaced_by_itself(kept: Kept) -> None:
     from tussock.jobs.driver.detour import Detour
     from tussock.jobs.driver.supersede import abandon
@@ -276,6 +278,7 @@ def test_a_paused_view_goes_on_when_it_is_replaced_by_itself(kept: Kept) -> None
     assert all(r.paused is None for r in kept.session.meta.latest().catalog.live())
 
 
+@pytest.mark.deep
 def test_earlier_epochs_keep_the_names_and_the_query_that_they_had(kept: Kept) -> None:
     kept.session.execute("CREATE VIEW cheap AS SELECT id FROM orders WHERE price < 3")
     kept.create("swapped", "SELECT id AS a, price AS b FROM orders")

@@ -110,7 +110,6 @@ def test_an_insert_is_durable_when_it_returns(session: Session, folder: Path) ->
     assert other.read("by_shop", ["total"]).to_pylist() == [{"total": 1.0}]
 
 
-@pytest.mark.in_turn(2)
 def test_a_flush_takes_every_file_that_waits_however_large(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def as_if_terabytes(found: Sequence[PinnedFile], most: int | None) -> object:
         return fitting(found, None if most is None else most >> 40)  # each byte of a file counts as 1 TiB

@@ -79,7 +79,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.deep), "Europe/Berlin"])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_views_equal_their_select_at_each_moment(zone: str, spark: SparkSession, tmp_path: Path) -> None:
     judge = judge_session(spark)
     judge.conf.set("spark.sql.session.timeZone", zone)

@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs.logical.text_lengths import TextTooLongError
 from tussock.jobs.session import Session
 from tussock.statestore.errors import InputError
@@ -37,7 +38,7 @@ def test_tables_with_lengths_are_written_read_and_compared_as_sparks(spark: Spar
     judge.sql(f"CREATE TABLE lengths_judged ({COLUMNS}) USING parquet LOCATION '{tmp_path / 'judged'}'")
     judge.sql(f"INSERT INTO lengths_judged VALUES {ROWS}")
     try:
-        with Session(str(tmp_path / "store"), spark) as session:
+        with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
             session.execute(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (k)); INSERT INTO t VALUES {ROWS}")
             for number, sql in enumerate(QUERIES):
                 session.execute(f"CREATE MATERIALIZED VIEW v{number} AS {sql}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs import cli
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
@@ -49,7 +50,7 @@ class Story:
 def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
     store = str(tmp_path_factory.mktemp("travel") / "store")
     epochs = {}
-    with Session(store, spark) as session:
+    with Session(store, spark, runner=here(spark)) as session:
         session.execute(
             "CREATE TABLE orders (id int, shop int, amount double, PRIMARY KEY (id)); CREATE TABLE undo (id int, PRIMARY KEY (id))"
         )
@@ -69,7 +70,7 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
 
 @pytest.fixture(scope="module")
 def session(story: Story, spark: SparkSession) -> Iterator[Session]:
-    with Session(story.store, spark, create=False) as session:
+    with Session(story.store, spark, create=False, runner=here(spark)) as session:
         yield session
 
 
@@ -248,7 +249,7 @@ def test_what_cannot_be_read_is_refused_with_what_can(session: Session, story: S
 
 
 def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(story: Story, spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1)")
         first = session.flush().epoch
         session.execute("INSERT INTO t VALUES (2)")
@@ -266,7 +267,7 @@ def test_a_pinned_epoch_is_readable_in_each_way_until_its_pin_is_removed(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = str(tmp_path / "store")
-    with Session(store, spark) as session:
+    with Session(store, spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, b int, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 10), (2, 20)")
         first = session.flush().epoch
         assert cli.main(["pin", "add", "--store", store, "--epoch", str(first)]) == 0
@@ -305,7 +306,7 @@ def test_a_pinned_epoch_is_readable_in_each_way_until_its_pin_is_removed(
         with pytest.raises(EpochExpiredError):  # its rows are kept, and not every change since
             session.changes("t", first)
 
-    with Session(store, spark) as session:
+    with Session(store, spark, runner=here(spark)) as session:
         assert cli.main(["pin", "remove", later, "--store", store]) == 0
         for read in (
             lambda: session.read("t", epoch=first),

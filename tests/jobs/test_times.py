@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.session import Session
 
@@ -37,7 +38,7 @@ def judge(spark: SparkSession) -> SparkSession:
 
 
 def test_views_of_times_are_equal_to_spark_through_epochs(spark: SparkSession, judge: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x time(6), y time(3), PRIMARY KEY (id))")
         for name, query in VIEWS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
@@ -56,7 +57,7 @@ def test_views_of_times_are_equal_to_spark_through_epochs(spark: SparkSession, j
 def test_times_of_parquet_are_read_where_they_are_declared(spark: SparkSession, judge: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"id": [1, 2, 3], "x": pa.array([1, None, 86_399_999_999], pa.time64("us"))}), tmp_path / "in/a.parquet")
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE s (id bigint, x time(6)) USING parquet OPTIONS (path '{tmp_path}/in')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
         session.flush()
@@ -66,7 +67,7 @@ def test_times_of_parquet_are_read_where_they_are_declared(spark: SparkSession, 
 
 def test_times_with_nanoseconds_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([1], pa.time64("ns"))}), tmp_path / "a.parquet")
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE s (x time(6)) USING parquet OPTIONS (path '{tmp_path}/a.parquet')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT x FROM s")
         with pytest.warns(UserWarning, match="found time64.ns., expected time"):
@@ -74,7 +75,7 @@ def test_times_with_nanoseconds_are_not_read(spark: SparkSession, tmp_path: Path
 
 
 def test_a_table_of_times_is_read_where_the_application_has_no_such_type(spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x time)")
         session.execute("INSERT INTO t VALUES (1, '12:30:00')")
         session.flush()

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
+from tests.support.runners import here
 from tussock.jobs.session import Session
 from tussock.jobs.texts.table import text_table
 from tussock.statestore.errors import InputError
@@ -53,7 +54,7 @@ def test_views_of_variants_are_equal_to_spark_through_epochs(spark: SparkSession
         for name, query in VIEWS.items():
             assert answer(session.read(name)) == answer(_collected(spark, query)), name
 
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE docs (id int, p variant, PRIMARY KEY (id))")
         for name, query in VIEWS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
@@ -79,7 +80,7 @@ def _collected(spark: SparkSession, query: str) -> pa.Table:
 
 
 def test_a_table_without_a_key_keeps_variants_that_are_equal(spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (p variant)")
         session.execute("INSERT INTO t VALUES (parse_json('1')), (parse_json('1')), (NULL), (parse_json('2'))")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT p FROM t")
@@ -100,7 +101,7 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
         texts = spark.createDataFrame(list(enumerate(like)), "id int, t string").selectExpr("id", "parse_json(t) AS p").coalesce(1)
         texts.write.parquet(str(tmp_path / name))
     spark.conf.unset(shredding)
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE j (id int, p variant) USING json OPTIONS (path '{tmp_path}/json')")
         session.execute(f"CREATE SOURCE w USING parquet OPTIONS (path '{tmp_path}/whole')")
         session.execute(f"CREATE SOURCE s USING parquet OPTIONS (path '{tmp_path}/shredded')")
@@ -121,7 +122,7 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
     ],
 )
 def test_spark_refuses_variants_where_values_are_compared(query: str, reason: str, spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path), spark) as session:
+    with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (p variant)")
         with pytest.raises(InputError, match=reason):
             session.execute(f"CREATE MATERIALIZED VIEW v AS {query}")

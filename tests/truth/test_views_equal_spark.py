@@ -1,6 +1,7 @@
 """Random histories of inserts, updates and deletes: after every epoch each view equals the same SELECT run by Spark over the same rows.
 
-The quick run takes a sixth of the views, in turn, and the views that those read; the deep one takes all of them, with many histories.
+The quick run takes one view in twelve and the views that those read, with epochs in this process and a train on Spark.
+The deep run takes all of them, with many histories, on Spark.
 """
 
 import os
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
+from tests.support.sample import sample
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import at_moment, judge_session
 from tests.truth.model import TABLES, History
 from tests.truth.views import TOP_N, VIEWS
-from tests.turns import in_turn
 from tussock.jobs.driver.barrier import micros_of
+from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.reading.reader import scan_relation
@@ -47,8 +50,8 @@ def read(session: Session, name: str, epoch: int | None = None) -> pa.Table:
 
 
 @pytest.mark.spark
-def test_a_sixth_of_the_views_equals_spark_after_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    _follow(0, _with_what_they_read(in_turn(list(EVERYTHING), 6)), spark, tmp_path, QUICK_EPOCHS)
+def test_a_sample_of_the_views_equals_spark_after_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    _follow(0, _with_what_they_read(sample(list(EVERYTHING), 12)), spark, tmp_path, QUICK_EPOCHS, here(spark))
 
 
 @pytest.mark.deep
@@ -60,11 +63,13 @@ def test_every_view_equals_spark_after_every_epoch(seed: int, spark: SparkSessio
     assert pairs * (DEEP_SEEDS - 1) >= DEEP_PAIRS, f"{pairs} views and epochs were compared here; more seeds are needed"
 
 
-def _follow(seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: Path, epochs: int = EPOCHS) -> int:
+def _follow(
+    seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: Path, epochs: int = EPOCHS, runner: LevelRunner | None = None
+) -> int:
     """Keep views through one random history; how many pairs of a view and an epoch were compared."""
     history, pairs = History(seed), 0
     judge = judge_session(spark)
-    with Session(str(tmp_path / "store"), spark, units=2 + seed % 3) as session:
+    with Session(str(tmp_path / "store"), spark, units=2 + seed % 3, runner=runner or "spark") as session:
         session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
         late = _waiting(views)
         session.execute(_created(n for n in views if n not in late))
@@ -84,7 +89,7 @@ def _follow(seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: 
 def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: SparkSession, tmp_path: Path) -> None:
     """Epochs read what those in flight before them sealed; DML, and views that are created meanwhile, included."""
     history, depth, keep = History(seed), 2 + seed % 3, seed % 2
-    views = EVERYTHING if seed > 20 else _with_what_they_read(in_turn(list(EVERYTHING), 6))
+    views = EVERYTHING if seed > 20 else _with_what_they_read(sample(list(EVERYTHING), 12))
     judge = judge_session(spark)
     ran: list[tuple[int, datetime, str, dict[str, pa.Table]]] = []
     with Session(str(tmp_path / "store"), spark, units=2 + seed % 3) as session:

@@ -121,7 +121,7 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.deep), 1, 2, pytest.param(3, marks=pytest.mark.deep)])
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_a_train_whose_units_change_drains_and_goes_on(seed: int, meta: MetaStore, tmp_path: Path) -> None:
     """Asked for by the train's own run, or done by another process beside it."""
     rng, held, pinned = random.Random(seed), Rows(), []

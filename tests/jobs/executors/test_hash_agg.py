@@ -170,7 +170,7 @@ def _float_answer(function: str, values: list[float]) -> float:
 
 @pytest.mark.parametrize("keys", [(0,), (1,), (0, 1, 9), (7, 10, 11), ()], ids=str)
 @pytest.mark.parametrize(("append_only", "partial"), [(True, True), (True, False), (False, True), (False, False)])
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(6)
 def test_groups_equal_the_batch_answer_at_every_epoch(
     keys: tuple[int, ...], append_only: bool, partial: bool, objects: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,13 +197,13 @@ def test_groups_equal_the_batch_answer_at_every_epoch(
 def test_what_goes_out_does_not_depend_on_the_order_of_the_input(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = agg_node((0,), CALLS, False, False)
     benches = [Bench(node, LocalObjectStore(tmp_path_factory.mktemp("store"))) for _ in range(2)]
-    for epoch, changes in enumerate(random_epochs(3, 10, True)):
+    for epoch, changes in enumerate(random_epochs(3, 5, True)):
         shuffled = random.Random(epoch).sample(changes, len(changes))
         one, two = (bench.apply(chunk_of(TYPES, c)) for bench, c in zip(benches, (changes, shuffled), strict=True))
         assert Counter(pairs_of(one)) == Counter(pairs_of(two))
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_what_goes_out_does_not_depend_on_what_the_process_remembers(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = agg_node((0, 9), CALLS, False, False)
     caches = {"much": RowCache(), "one entry": RowCache(300), "a few": RowCache(10_000), "nothing": RowCache(0)}

@@ -99,7 +99,7 @@ class _Side:
 )
 @pytest.mark.parametrize("kind", [k for k in JoinKind if k not in (JoinKind.NULL_AWARE_ANTI, JoinKind.SINGLE)], ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(7)
 def test_joined_rows_equal_the_nested_loop_at_every_epoch(
     node: HashJoin, kind: JoinKind, seed: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def _changes(rng: random.Random, live: Counter[Row], values: tuple[int | None, .
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sampled(5)
 def test_not_in_equals_its_definition_at_every_epoch(seed: int, objects: ObjectStore) -> None:
     rng, run = random.Random(seed), _Run(objects)
     for epoch in range(25):

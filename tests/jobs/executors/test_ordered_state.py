@@ -56,7 +56,7 @@ def expected(rows: list[Row], several: bool) -> Row:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("several", [False, True], ids=["one row", "several rows"])
 @pytest.mark.parametrize("grouped", [True, False])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(3)
 def test_rows_at_an_end_of_their_group_are_found_and_others_not_kept(
     kind: str, several: bool, grouped: bool, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

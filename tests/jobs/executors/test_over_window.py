@@ -460,7 +460,7 @@ def _some(names: Iterable[str], *kept: str) -> list[Any]:
     ("marks", "name"),
     [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value", "sessions", "as groups, carried"))],
 )
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(7)
 def test_every_call_equals_its_frames_taken_one_by_one(
     name: str, marks: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,7 +500,7 @@ def test_sessions_of_more_partitions_than_moments_leave_room_for(name: str, obje
 
 
 @pytest.mark.parametrize("name", _some(NODES, *PIECES))
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(7)
 def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
     name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

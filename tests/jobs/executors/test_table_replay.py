@@ -189,7 +189,7 @@ def test_a_composite_key_is_read_by_the_product_of_its_choices(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 8))])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_random_statements_match_a_dict(table: Table, seed: int) -> None:
     """20 epochs of up to 6 statements; the dict takes each in turn."""
     rng = random.Random(seed)

@@ -31,7 +31,7 @@ def at(micros: int) -> datetime:
 @pytest.mark.parametrize(("forgets", "steps"), [(True, (0, 1, 5, 20)), (False, (0, 3, -4, 15))])
 @pytest.mark.parametrize("by", [(1,), ()], ids=["by key", "at one actor"])
 @pytest.mark.parametrize("sent", [False, True], ids=["as it comes", "without what has expired"])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(5)
 def test_the_rows_that_are_there_are_those_that_compare_with_the_moment(
     comparison: Comparison, forgets: bool, steps: tuple[int, ...], by: tuple[int, ...], sent: bool, objects: ObjectStore
 ) -> None:

@@ -140,7 +140,7 @@ def change(chance: random.Random, session: Session, rows: set[int]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("epochs", [2, pytest.param(20, marks=pytest.mark.deep)])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(spark: SparkSession, tmp_path: Path, epochs: int) -> None:
     """The last epoch leaves no row."""
     assert {item["type"] for item in ITEMS} == EXPECTATIONS
@@ -399,7 +399,7 @@ def verdicts(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: i
 
 
 @pytest.mark.spark
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_what_is_kept_changes_no_verdict_whatever_columns_are_called(spark: SparkSession, tmp_path: Path) -> None:
     """Two views of the same rows, one with measures; in the other, Great Expectations looks at every row. The names of some columns, joined
     by underscores, are equal; others are called as the columns of measures."""

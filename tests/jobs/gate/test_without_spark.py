@@ -113,7 +113,7 @@ def page_text(page: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("rows", [GOOD, BAD, GOOD.slice(0, 0)], ids=["rows that pass", "rows that fail", "no rows"])
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(3)
 def test_every_expectation_of_the_list_finds_the_same_over_pandas_as_over_spark(
     spark: SparkSession, tmp_path: Path, rows: pa.Table
 ) -> None:

@@ -168,7 +168,7 @@ def _read(meta: MetaStore, name: str) -> Counter[Row]:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.deep), pytest.param(1, marks=pytest.mark.deep), 2])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_every_view_equals_duckdb_after_every_epoch(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed == 2:  # pieces of two pairs, so that what reads joins takes them in many pieces
         monkeypatch.setattr(hash_join, "_LEAST_PAIRS", 2)

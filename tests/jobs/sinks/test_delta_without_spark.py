@@ -63,7 +63,6 @@ def versions(shop: Shop) -> dict[str, int]:
     return {name: DeltaTable(f"{shop.folder}/tables/{name}").version() for name in shop.model()}
 
 
-@pytest.mark.in_turn(2)
 def test_tables_equal_their_relations_at_every_epoch_and_each_epoch_stays_readable_by_its_manifest(shop: Shop) -> None:
     kept: dict[int, dict[str, Any]] = {}
     for number in range(9):
@@ -190,7 +189,7 @@ def test_publishers_at_once_in_one_process_end_as_one(shop: Shop) -> None:
         race(shop, pool, 3)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_publishers_at_once_end_as_one_in_a_bucket(tmp_path: Path, bucket: str, processes: Executor) -> None:
     race(Shop(tmp_path, to=bucket.format("tables"), store=bucket.format("store")), processes, 2)
 
@@ -239,7 +238,7 @@ def check_kind(shop: Shop) -> None:
 
 @pytest.mark.kill
 @pytest.mark.parametrize("kind", ["delta", pytest.param("parquet", marks=pytest.mark.deep)])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_a_publish_that_is_killed_and_repeated_leaves_what_one_that_was_not_would(tmp_path: Path, kind: str) -> None:
     assert killed_publishes(tmp_path, kind, epochs=2) >= 2
 

@@ -52,6 +52,7 @@ def rows_of(shop: Shop, kind: str, name: str) -> Rows:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.sampled(2)
 def test_a_broken_table_is_named_and_the_others_are_published(kind: str, tmp_path: Path) -> None:
     for number, (what, damage) in enumerate(DAMAGES[kind].items()):
         shop = Shop(tmp_path / str(number), seed=number, kind=kind)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.sources.pinned import pinned
 from tests.jobs.sources.test_spark_files import frame, read
+from tests.support.runners import here
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, Narrower
 from tussock.jobs.session import Session
@@ -72,7 +73,7 @@ def taken(spark: SparkSession, path: Path, options: dict[str, str], fields: tupl
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(3)
 def test_a_header_is_taken_or_held_as_spark_takes_or_refuses_it(name: str, spark: SparkSession, tmp_path: Path) -> None:
     text, options, expected = CASES[name]
     path = tmp_path / "a [b]" / "c{d}.csv"  # a name that is no pattern, wherever the header is read
@@ -147,7 +148,7 @@ def test_a_new_source_with_a_header_compares_names_unless_it_is_told_not_to(tmp_
 def test_a_swapped_file_holds_its_source_and_the_others_are_taken(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.csv").write_text("a,b\n1,2\n")
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE s (a int, b int) USING csv OPTIONS (path '{tmp_path}/in', header 'true')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
         session.flush()

@@ -131,7 +131,7 @@ class Writer:
 
 
 @pytest.mark.parametrize(("feed", "partitioned"), [(True, False), (False, True), (True, True), (False, False)])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_views_equal_the_table_at_the_version_that_each_epoch_took(tmp_path: Path, feed: bool, partitioned: bool) -> None:
     place = tmp_path / "lake" / "the table"
     writer = Writer(place, 7 + 2 * feed + partitioned, feed, partitioned)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs.plan.definition import find
 from tussock.jobs.session import Session
 
@@ -120,7 +121,7 @@ def reads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
         "parquet": _typed(spark, "parquet", None, root / "parquet"),
     }
     found = {}
-    with Session(str(root / "store"), spark) as session:
+    with Session(str(root / "store"), spark, runner=here(spark)) as session:
         for epoch in (1, 2):
             for name, case in cases.items():
                 folder = root / ODD / name

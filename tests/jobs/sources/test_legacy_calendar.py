@@ -24,7 +24,7 @@ ROWS = """SELECT date_add(DATE'0001-01-01', CAST(id * 11 AS int)) AS d,
 @pytest.mark.parametrize("mode", ["LEGACY", "CORRECTED"])
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Los_Angeles", "+05:30"])
-@pytest.mark.in_turn(4)
+@pytest.mark.sampled(4)
 def test_dates_and_timestamps_of_all_years_read_as_spark_reads_them(
     spark: SparkSession, tmp_path: Path, zone: str, kind: str, mode: str
 ) -> None:

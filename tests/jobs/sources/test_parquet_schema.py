@@ -76,7 +76,7 @@ _UTF8 = b"\x25\x00\x4c\x1c\x00\x00"
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", _COLUMNS)
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_a_files_column_has_the_type_that_spark_reads(name: str, spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.timeType.enabled", "true")  # as in Tussock's own sessions
     has_time = pa.types.is_timestamp(_COLUMNS[name].type)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.runners import here
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.plan.rejects import RejectsTableError
 from tussock.jobs.session import Session
@@ -144,7 +145,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(spark: SparkSession, store: Path) -> dict[tuple[str, int], Found]:
     """By source and epoch."""
     answers = {}
-    with Session(str(store / "store"), spark) as session:
+    with Session(str(store / "store"), spark, runner=here(spark)) as session:
         for epoch in (1, 2):
             for name, case in CASES.items():
                 folder = store / "in" / name
@@ -191,7 +192,7 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
     spark: SparkSession, store: Path, found: dict[tuple[str, int], Found]
 ) -> None:
     """What `found` has left in the store."""
-    with Session(str(store / "store"), spark, create=False) as session:
+    with Session(str(store / "store"), spark, create=False, runner=here(spark)) as session:
         session.execute("CREATE MATERIALIZED VIEW by_file AS SELECT file, count(*) AS n FROM csv__rejects GROUP BY file")
         session.flush()
         counted = session.query("SELECT sum(n) AS n FROM by_file").to_pylist()

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.sources.pinned import pinned
+from tests.support.runners import here
 from tussock.jobs.driver.source_holds import HeldSourceWarning
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -49,7 +50,7 @@ def test_the_first_row_that_is_no_text_is_found(at: int) -> None:
 def test_a_parquet_string_that_is_no_text_is_named(spark: SparkSession, tmp_path: Path, column: pa.Array) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"s": column}), tmp_path / "in" / "bad.parquet")
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE x (s string) USING parquet OPTIONS (path '{tmp_path}/in')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT upper(s) AS u FROM x")
         with pytest.warns(HeldSourceWarning, match=r"bad\.parquet, row 2, column 's': the bytes b'\\xff\\xfe'"):
@@ -83,7 +84,7 @@ def test_what_sparks_reader_gives_is_judged_too(
     write(spark, tmp_path / "in")
     theirs = spark.read.schema("s string").format(format).load(str(tmp_path / "in")).count()
     assert theirs == (1 if format == "orc" else 2)
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE x (s string) USING {format} OPTIONS (path '{tmp_path}/in')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT s FROM x")
         with pytest.warns(HeldSourceWarning, match=rf"(row|record) {theirs}\b"):
@@ -92,7 +93,7 @@ def test_what_sparks_reader_gives_is_judged_too(
 
 @pytest.mark.spark
 def test_an_insert_of_what_is_no_text_is_refused_before_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    with Session(str(tmp_path / "store"), spark) as session:
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (k int, s string, PRIMARY KEY (k))")
         before = session.meta.log_end()
         for statement in ("INSERT INTO t VALUES (1, 'é'), (2, CAST(X'FF' AS string))", "INSERT INTO t SELECT 2, CAST(X'FF' AS string)"):

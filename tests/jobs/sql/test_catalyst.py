@@ -24,7 +24,7 @@ def test_a_select_is_bound_to_the_plan_of_its_case(case: Case, sandbox: Sandbox,
 
 
 @pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))
-@pytest.mark.in_turn(3)
+@pytest.mark.sampled(7)
 def test_the_bound_plan_gives_the_rows_that_spark_gives_for_the_select(case: Case, sandbox: Sandbox, spark: SparkSession) -> None:
     plan = bind_view(sandbox, SourceText(case.sql))
     names, expected = answer_of_query(spark, case.sql)

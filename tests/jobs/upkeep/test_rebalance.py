@@ -102,7 +102,7 @@ def swapped(mapping: VnodeMapping, rng: random.Random) -> VnodeMapping:
 
 
 @pytest.mark.parametrize(("seed", "route"), [(0, (1, 3, 8, 2)), *(pytest.param(s, LONG, marks=pytest.mark.deep) for s in range(1, 5))])
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_the_fewest_vnodes(
     seed: int, route: tuple[int, ...], meta: MetaStore
 ) -> None:

@@ -91,7 +91,7 @@ def assert_same_order(names: list[str], rows: list[tuple[Any, ...]], key: list[K
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(3)
 def test_bytes_compare_as_values_of_every_type_and_order(name: str) -> None:
     @given(st.lists(st.none() | VALUES[name], min_size=1, max_size=12))
     @settings(max_examples=60, deadline=None)

@@ -67,7 +67,6 @@ def _run(first_seed: int, runs: int, steps: int) -> None:
     )
 
 
-@pytest.mark.in_turn(2)
 def test_a_thousand_steps_agree_with_the_state_at_each_epoch() -> None:
     StoreMachine.counts.clear()
     _run(first_seed=1, runs=12, steps=100)

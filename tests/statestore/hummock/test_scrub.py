@@ -51,7 +51,7 @@ def test_a_whole_store_is_found_whole_and_read_entirely() -> None:
     assert any("MB of SSTs read" in line for line in lines)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.deep
 def test_every_object_is_missed_when_it_is_missing_and_named_when_a_bit_is_flipped() -> None:
     """But for what nothing needs: a snapshot, the hint, and what may be let go of at any time (claims, pins, barriers, manifests)."""
     _, objects = lived_in()

@@ -196,6 +196,7 @@ def _read_everything(objects: ObjectStore, info: SstInfo) -> list[object]:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["read whole", "read in ranges"])
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.deep), 7])
+@pytest.mark.sampled(2)
 def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(objects: ObjectStore, step: int, whole: bool) -> None:
     (info,) = _write(objects, _golden_batches())
     data = objects.get(info.name)

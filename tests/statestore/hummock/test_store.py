@@ -65,7 +65,7 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreMo
     return model, rng
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(5)
 def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
     store = store_model.store()
@@ -80,7 +80,7 @@ def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, ra
             assert rows.to_pylist() == [row or {"n": None, "s": None} for row in expected]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(5)
 def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
     store = store_model.store()
@@ -95,7 +95,7 @@ def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.
                 assert got == store_model.scan(epoch, low, high if last is None else min(last, high))
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(5)
 def test_scan_prefix_agrees_with_a_dict(model: tuple[StoreModel, random.Random], monkeypatch: pytest.MonkeyPatch) -> None:
     store_model, rng = model
     keys = sorted(store_model.rows)

@@ -192,7 +192,7 @@ def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compacti
 
 
 @pytest.mark.parametrize("closed", [True, False])
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_a_compaction_that_stalls_for_a_thousand_commits_is_told_that_it_lost_or_finds_its_objects(closed: bool) -> None:
     store = LivingStore()
     for i in range(3):

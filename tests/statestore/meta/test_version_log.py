@@ -35,6 +35,7 @@ def test_epochs_rise_and_every_version_is_the_one_before_plus_its_delta(any_stor
         meta.version(4)
 
 
+@pytest.mark.deep
 def test_a_thousand_commits_reopen_with_a_handful_of_requests_and_no_listing(objects: ObjectStore) -> None:
     counted = FaultyObjectStore(objects)
     meta = new_meta(counted)

@@ -112,6 +112,7 @@ def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("rounds")
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sampled(5)
 def test_rows_come_in_the_order_of_the_key_and_a_limit_counts_from_its_beginning(seed: int, tmp_path: Path) -> None:
     made = Table(seed, tmp_path)
     for reverse in (False, True):
@@ -125,6 +126,7 @@ def test_rows_come_in_the_order_of_the_key_and_a_limit_counts_from_its_beginning
 
 @pytest.mark.usefixtures("rounds")
 @pytest.mark.parametrize("seed", range(12, 24))
+@pytest.mark.sampled(5)
 def test_bounds_of_the_first_columns_of_the_key_give_the_rows_that_pass(seed: int, tmp_path: Path) -> None:
     made, rng = Table(seed, tmp_path), random.Random(seed)
     for _ in range(20):

@@ -127,13 +127,14 @@ def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None, 
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sampled(2)
 def test_reads_equal_a_dict_whatever_happens_to_units_workers_and_barriers(seed: int) -> None:
     hits, _ = run_model(seed, 1 << 20)
     assert hits > 500
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(6)
 def test_reads_are_the_same_where_workers_show_each_other_what_they_know_and_more_is_known(seed: int) -> None:
     alone, _ = run_model(seed, 1 << 20)
     together, _ = run_model(seed, 1 << 20, together=True)
@@ -141,12 +142,14 @@ def test_reads_are_the_same_where_workers_show_each_other_what_they_know_and_mor
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sampled(3)
 def test_reads_are_the_same_with_room_for_one_entry(seed: int) -> None:
     hits, asked = run_model(seed, ONE_ENTRY, together=seed == 2)
     assert hits < asked / 10
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sampled(3)
 def test_reads_are_the_same_with_room_for_a_few_entries_of_several_units(seed: int) -> None:
     hits, asked = run_model(seed, 2000, together=seed == 2)
     assert 0 < hits < asked

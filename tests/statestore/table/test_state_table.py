@@ -240,7 +240,7 @@ def model_order(key: tuple[str | None, int]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.in_turn(2)
+@pytest.mark.sampled(2)
 def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store, seed: int) -> None:
     rng = random.Random(seed)
     model: Model = {}
