@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 
 from tests.support.sample import in_sample
+from tests.support.without_jvm import WithoutJvm
 
 os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")  # tests of S3 stores must not meet what an earlier run left on this host
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-cases", action="store_true", help="rewrite case files and golden files; review the difference as code")
+    parser.addoption("--no-jvm", action="store_true", help="leave out all tests that need Spark, Airflow or processes of their own")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--no-jvm"):
+        config.pluginmanager.register(WithoutJvm())
+        config.option.markexpr = "not (deep or spark or airflow or kill or cluster)"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m takes out what is deep

@@ -52,6 +52,7 @@ def test_what_a_peer_stores_comes_back_as_it_was(load: Workload) -> None:
 
 
 @pytest.mark.parametrize("engine", ["tussock", "rocksdb", "rocksdb-file", "slatedb"])
+@pytest.mark.sampled(2)
 def test_every_part_runs_and_every_answer_is_right(engine: str, load: Workload, tmp_path: Path) -> None:
     parts = list(PARTS) if engine == "tussock" else [part for part in PARTS if part not in ("block-reads", "requests")]
     if engine == "rocksdb-file":  # only another way to write

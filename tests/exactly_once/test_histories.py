@@ -54,6 +54,7 @@ def in_another_process(bound: Path, store: Path, seed: int, epochs: int, units: 
 
 
 @pytest.mark.spark
+@pytest.mark.deep
 def test_a_history_writes_the_same_bytes_however_it_is_run(bound: Path, tmp_path: Path) -> None:
     names = History(bound, tmp_path / "unkind", 2, 2, unkindly(1)).run(EPOCHS, judge=True)
     assert names == in_another_process(bound, tmp_path / "other", 2, EPOCHS, 2, hash_seed=17)

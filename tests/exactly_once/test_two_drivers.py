@@ -21,7 +21,7 @@ from tests.exactly_once.test_kill import assert_undisturbed
         pytest.param("before put_if_absent meta/manifest", marks=pytest.mark.deep),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.deep
 def test_of_two_jobs_one_commits_and_the_other_says_that_it_lost(
     point: str, case: Case, store: Path, start_job: Callable[..., "subprocess.Popen[str]"]
 ) -> None:

@@ -307,6 +307,7 @@ def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
 
 
 @pytest.mark.spark
+@pytest.mark.deep
 def test_a_real_process_keeps_sparks_log_out_of_the_way(tmp_path: Path) -> None:
     """Standard output is the answer alone; standard error holds the error, and nothing of Spark's own but one line of its JVM."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TUSSOCK_")} | {"PYTHONPATH": str(ROOT)}

@@ -63,6 +63,7 @@ def stores(tmp_path: Path) -> Stores:
     return Stores(tmp_path)
 
 
+@pytest.mark.deep
 def test_views_side_by_side(stores: Stores) -> None:
     def of(n: int) -> Use:
         meta = stores.new()
@@ -102,6 +103,7 @@ def test_views_over_views(stores: Stores) -> None:
     assert too_often(of, 12) == []
 
 
+@pytest.mark.deep
 def test_levels_of_aggregations(stores: Stores) -> None:
     def of(n: int) -> Use:
         meta = stores.new()

@@ -53,6 +53,7 @@ def _close(ours: Any, sparks: Any) -> bool:
 
 
 @pytest.mark.parametrize("keys", [(0,), (1,), (0, 9), ()], ids=str)
+@pytest.mark.sampled(2)
 def test_every_aggregate_equals_sparks(spark: Any, keys: tuple[int, ...], objects: ObjectStore) -> None:
     rows = _live(5)
     # A sum of doubles that differ by 300 decimal powers depends on Spark's order of adding, so these stay out of it.
@@ -93,6 +94,7 @@ _HOW = {"left": "left join", "right": "right join", "full": "full join", "semi":
 
 @pytest.mark.parametrize("kind", [k for k in JoinKind if k in _HOW], ids=str)
 @pytest.mark.parametrize(("key", "null_safe", "smaller"), [(0, False, False), (0, True, True), (1, False, True), (9, False, False)])
+@pytest.mark.sampled(2)
 def test_every_kind_of_join_equals_sparks_while_both_sides_change(
     spark: Any, kind: JoinKind, key: int, null_safe: bool, smaller: bool, objects: ObjectStore
 ) -> None:

@@ -54,8 +54,8 @@ def load_cases() -> Iterator[Case]:
 
 CASES = list(load_cases())
 _REPEATED = [case for case in CASES if not case.first]
-#: What the quick run computes: each case over its own columns, and one in 30 of its repetitions.
-_QUICK = {*CASES} - {*_REPEATED} | {*sample(_REPEATED, 30)}
+#: The quick run computes one in three cases over their own columns, and one in 30 repetitions over other columns and zones.
+_QUICK = {*sample([case for case in CASES if case.first], 3), *sample(_REPEATED, 30)}
 _COVERED: dict[Case, set[str]] = {}
 
 

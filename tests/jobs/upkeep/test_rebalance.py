@@ -132,6 +132,7 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
 
 
 @pytest.mark.parametrize(("seed", "epochs"), [(1, 7), *(pytest.param(s, 15, marks=pytest.mark.deep) for s in range(4))])
+@pytest.mark.deep
 def test_a_train_goes_on_across_moves_that_another_process_makes(seed: int, epochs: int, meta: MetaStore, tmp_path: Path) -> None:
     rng, held, mappings = random.Random(seed), Rows(), []
     other = open_store(tmp_path / "store", "other")

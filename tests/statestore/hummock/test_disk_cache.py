@@ -300,6 +300,7 @@ class _KilledError(BaseException):
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["before the write", "half of it written"])
+@pytest.mark.sampled(2)
 def test_a_death_at_any_write_leaves_a_cache_that_gives_right_rows(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool
 ) -> None:
@@ -338,6 +339,7 @@ def start(store: Path, cache: Path, seed: int, rounds: int, capacity: int, *rest
 
 
 @pytest.mark.kill
+@pytest.mark.deep
 def test_other_processes_find_it_warm_and_share_one_bound(on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path) -> None:
     _, _, store = on_disk
     warm = start(store, tmp_path / "cache", 5, 3, 64 << 20)
