@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up test test-deep check bench bench-store secrets containers docs tutorial wheel clean lock
+.PHONY: help setup demo up unit test test-deep check bench bench-store secrets containers docs tutorial wheel clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ demo: setup ## load the flights, run days of them through Airflow, compare every
 
 up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080, for this machine only; the password is shown
 	@scripts/airflow.sh up
+
+unit: ## the tests that need no JVM, in parallel; ROOM=plan takes those of one folder
+	@scripts/setup.sh python
+	@python -m pytest --no-jvm -n auto $(if $(ROOM),$$(find tests -type d -name $(ROOM) -not -name __pycache__),tests)
 
 test: setup ## all tests but the deep ones
 	@scripts/test.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv from requirements.lock, finds or installs Java, has Java archive Spark's classes. Does nothing where all that stands.
+# `setup.sh python` makes .venv alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,13 +72,20 @@ ensure_venv() {
     $VENV/bin/uv pip install --quiet --compile-bytecode --python $VENV/bin/python --require-hashes -r requirements.lock
     $VENV/bin/uv pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation --editable .
     wanted > $STAMP
-    [ ! -e jobs/submitted/class_archive.py ] || make_archive  # an image of packages alone has no code to run
 }
 
-make_archive() { # of the classes of Spark's JVM (jobs/spark/class_archive.py)
+make_archive() { # of the classes of Spark's JVM (jobs/spark/class_archive.py), once for each .venv
+    [ -e jobs/submitted/class_archive.py ] || return 0  # an image of packages alone has no code to run
+    [ ! $VENV/.tussock-archive -nt $STAMP ] || return 0
     say "making the archive of Spark's classes"
     $VENV/bin/python -m tussock.jobs.submitted.class_archive >/dev/null 2>&1 || say "no archive could be made; Spark starts without it, some seconds later"
+    touch $VENV/.tussock-archive
 }
 
-ensure_java
-ensure_venv
+if [ "${1:-}" = python ]; then
+    ensure_venv
+else
+    ensure_java
+    ensure_venv
+    make_archive
+fi

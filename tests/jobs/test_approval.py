@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
+from tests.support.spark_types import SparkSession
 from tussock.jobs.catalog.approval import Approval, ItemKind, NoApprovalError, PlanItem, approval_of, edits
 from tussock.jobs.catalog.deployment import Deployment
 from tussock.jobs.operations.deploy import PlanOutdatedError, apply, plan

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
+from tests.support.spark_types import SparkSession
 from tussock.jobs import cli
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,9 +1,7 @@
 """Runners for tests whose subject is not where an epoch runs."""
 
-from pyspark.sql import SparkSession
-
+from tests.support.spark_types import SparkSession
 from tussock.jobs.driver.runner import AutoRunner
-from tussock.jobs.driver.spark_runner import SparkRunner
 
 
 def here(spark: SparkSession) -> AutoRunner:
@@ -11,4 +9,6 @@ def here(spark: SparkSession) -> AutoRunner:
 
     Such an epoch needs a fraction of the CPU of one on Spark and writes the same bytes, as tests/jobs/driver/test_runner.py shows.
     """
+    from tussock.jobs.driver.spark_runner import SparkRunner
+
     return AutoRunner(lambda: SparkRunner(spark), lambda: False)

@@ -19,8 +19,18 @@ class NeedsPyspark(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """See MetaPathFinder."""
         if fullname.partition(".")[0] in ("pyspark", "py4j"):
+            _forget_half_imported()
             pytest.skip(f"imports {fullname}", allow_module_level=True)
         return None
+
+
+def _forget_half_imported() -> None:
+    """pytest keeps a test module whose import ended early, and a test module that imports a name from it would fail."""
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        name = frame.f_globals["__name__"]
+        if frame.f_code.co_name == "<module>" and name.startswith("tests."):
+            sys.modules.pop(name, None)
 
 
 class WithoutJvm:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from pyspark.sql import SparkSession
+from tests.support.spark_types import SparkSession
 
 INTERPRETED = {
     "spark.sql.ansi.enabled": "true",

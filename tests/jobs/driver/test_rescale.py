@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tests.support.spark_types import SparkSession
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.s3_servers import BUCKET, KEY, SECRET, Seen, moto_server
+from tests.support.spark_types import SparkSession
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner

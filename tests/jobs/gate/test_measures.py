@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from tests.names import QUICK
+from tests.support.spark_types import SparkSession
 from tussock.jobs.catalog.deployment import StepAction
 from tussock.jobs.catalog.statement_maker import ReservedNameError
 from tussock.jobs.driver.epoch import advance

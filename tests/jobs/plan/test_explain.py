@@ -6,9 +6,9 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
+from tests.support.spark_types import SparkSession
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView
 from tussock.jobs.plan.apply import apply_statement

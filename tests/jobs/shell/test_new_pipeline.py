@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession
 
+from tests.support.spark_types import SparkSession
 from tussock.jobs import cli
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import load_pipeline

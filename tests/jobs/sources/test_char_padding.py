@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
+from tests.support.spark_types import SparkSession
 from tussock.jobs.session import Session
 from tussock.jobs.sources.char_padding import NOTE, padded
 from tussock.statestore.types import arrow_type

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.jobs.sources.pinned import pinned
+from tests.support.spark_types import SparkSession
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import BadOptionError

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.jobs.sources.pinned import pinned
 from tests.support.runners import here
+from tests.support.spark_types import SparkSession
 from tussock.jobs.driver.source_holds import HeldSourceWarning
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource

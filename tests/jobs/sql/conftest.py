@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from pyspark.sql import SparkSession
 
+from tests.support.spark_types import SparkSession
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.sql.binder import Binder

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from benchmarks.amplification import Load, run_load
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import living_store
 from tests.statestore.meta.make import Clock
+from tests.support.spark_types import SparkSession
 from tussock.jobs.cli import main
 from tussock.jobs.submitted.compaction import main as compaction_main
 from tussock.jobs.upkeep.compaction import Beat, Merged, TasksOpenError, compact, compact_round, compact_with_spark, run_here
