@@ -148,6 +148,29 @@ def _whole(least: int, most: int) -> Meta:
     return Meta(ge=least, le=most, description=f"a whole number from {least} to {most}")
 
 
+class _Span(int):
+    """Milliseconds of a time span."""
+
+
+_SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
+
+
+class _Cron(str):
+    """A cron expression."""
+
+
+class _CronOrNone(str):
+    """A cron expression, or nothing where the file says "none"."""
+
+
+_CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
+_CRON_OR_NONE = Meta(description=f'{_CRON}, or "none"')
+_TABLE = Meta(description="a table")
+_Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
+_Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")]
+_YES = Meta(description="true or false")
+
+
 class Runner(StrEnum):
     """Where a pipeline's epochs run."""
 
@@ -160,13 +183,6 @@ class OnError(StrEnum):
 
     STOP = "stop"  # the epoch: nothing of it is committed before a person has decided
     PAUSE = "pause"  # the view and those over it, which keep their rows; everything else goes on
-
-
-class _Span(int):
-    """Milliseconds of a time span."""
-
-
-_SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
 
 
 class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,18 +198,17 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms that a task of the DAGs may take before Airflow ends it
 
 
-@dataclass(frozen=True, slots=True)
-class DeploySettings:
+class DeploySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the DAG that applies the pipeline's files goes about it: `approve`, whether a person says yes to its plan first."""
 
-    approve: bool = False
+    approve: Annotated[bool, _YES] = False
 
 
 class RebalanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How vnodes are moved between units: from which load on, and whether a person says yes first."""
 
     target: Annotated[float, Meta(ge=1, description="a number, 1 or more")] = 1.25
-    approve: Annotated[bool, Meta(description="true or false")] = False
+    approve: Annotated[bool, _YES] = False
 
 
 class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,20 +217,24 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a function, by its module and name")] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpkeepSettings:
-    """When the store is tidied (None: only when somebody asks), and what of its past stays readable."""
+class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the store is tidied (empty: only when somebody asks), and what of its past stays readable."""
 
-    schedule: str | None = "@hourly"
-    retention: Retention = field(default_factory=Retention)
+    schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("@hourly")
+    keep: Annotated[_Span, _SPAN] = _Span(Retention().keep_ms)
+    keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
+
+    @property
+    def retention(self) -> Retention:
+        """What of the store's past stays readable."""
+        return Retention(self.keep_epochs, int(self.keep))
 
 
-@dataclass(frozen=True, slots=True)
-class VerifySettings:
-    """When views are compared with Spark's answers (None: only when triggered), and which share of their keys, in percent."""
+class VerifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When views are compared with Spark's answers (empty: only when triggered), and which share of their keys, in percent."""
 
-    schedule: str | None = None
-    percent: int = 100
+    schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("")
+    percent: Annotated[int, _whole(1, 100)] = 100
 
 
 class GateScope(StrEnum):
@@ -252,20 +271,23 @@ class TableEngine(StrEnum):
     SPARK = "spark"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishSettings:
+class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the published rows are copied to, of which relations (None: all materialized views), and as what.
 
-    Args:
-        to: an absolute path or an `s3://` address.
-        keep_ms: how long a state of a table stays readable after the next one.
+    `to` of a pipeline is an absolute path or an `s3://` address, as the file's is relative to the home. `keep`: how long a state of a table
+    stays readable after the next one.
     """
 
-    to: str
-    relations: tuple[str, ...] | None = None
-    kind: TableKind = TableKind.DELTA
-    engine: TableEngine = TableEngine.DELTALAKE
-    keep_ms: int = 7 * 86_400_000
+    to: _Text
+    relations: _Texts | None = None
+    kind: Annotated[TableKind, Meta(description='"delta" or "parquet"')] = TableKind.DELTA
+    engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
+    keep: Annotated[_Span, _SPAN] = _Span(7 * 86_400_000)
+
+    @property
+    def keep_ms(self) -> int:
+        """`keep` in milliseconds."""
+        return int(self.keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +304,9 @@ class Pipeline:
     schedule: RunSchedule | None = None
     epoch: EpochSettings = field(default_factory=EpochSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
-    upkeep: UpkeepSettings = UpkeepSettings()
-    verify: VerifySettings = VerifySettings()
-    deploy: DeploySettings = DeploySettings()
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    verify: VerifySettings = field(default_factory=VerifySettings)
+    deploy: DeploySettings = field(default_factory=DeploySettings)
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
     freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
     alerts: AlertSettings = field(default_factory=AlertSettings)
@@ -358,55 +380,18 @@ def pipeline_names(pipelines: Path) -> tuple[str, ...]:
 # A type's description is what an error expects.
 
 
-class _Cron(str):
-    """A cron expression."""
-
-
-class _CronOrNone(str):
-    """A cron expression, or nothing where the file says "none"."""
-
-
-_CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
-_TABLE = Meta(description="a table")
-_Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
-_Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")]
-
-
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cron: Annotated[_Cron, Meta(description=_CRON)]
     start: Any  # a date, or one with a time: msgspec knows no union of them
     end: Any = None
-    catchup: Annotated[bool, Meta(description="true or false")] = False
-    partitions: Annotated[bool, Meta(description="true or false")] = False
-
-
-class _Upkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schedule: Annotated[_CronOrNone, Meta(description=f'{_CRON}, or "none"')] = _CronOrNone("@hourly")
-    keep: Annotated[_Span, _SPAN] = _Span(Retention().keep_ms)
-    keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
-
-
-class _Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schedule: Annotated[_CronOrNone, Meta(description=f'{_CRON}, or "none"')] = _CronOrNone("")
-    percent: Annotated[int, _whole(1, 100)] = 100
-
-
-class _Deploy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    approve: Annotated[bool, Meta(description="true or false")] = False
+    catchup: Annotated[bool, _YES] = False
+    partitions: Annotated[bool, _YES] = False
 
 
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: _Text = "quality"
     docs: _Text | None = None
     scope: Annotated[GateScope, Meta(description='"pipeline" or "view"')] = GateScope.PIPELINE
-
-
-class _Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    to: _Text
-    relations: _Texts | None = None
-    kind: Annotated[TableKind, Meta(description='"delta" or "parquet"')] = TableKind.DELTA
-    engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
-    keep: Annotated[_Span, _SPAN] = _Span(7 * 86_400_000)
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -419,15 +404,15 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: Annotated[_Schedule, _TABLE] | None = None
     epoch: Annotated[EpochSettings, _TABLE] = EpochSettings()
     spark: Annotated[dict[str, Any], _TABLE] = {}
-    upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
-    verify: Annotated[_Verify, _TABLE] = _Verify()
-    deploy: Annotated[_Deploy, _TABLE] = _Deploy()
+    upkeep: Annotated[UpkeepSettings, _TABLE] = UpkeepSettings()
+    verify: Annotated[VerifySettings, _TABLE] = VerifySettings()
+    deploy: Annotated[DeploySettings, _TABLE] = DeploySettings()
     rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
     freshness: Annotated[dict[str, Any], _TABLE] = {}
     alerts: Annotated[AlertSettings, _TABLE] = AlertSettings()
     prices: Annotated[Prices, _TABLE] = Prices()
     quality: Annotated[_Quality, _TABLE] | None = None
-    publish: Annotated[_Publish, _TABLE] | None = None
+    publish: Annotated[PublishSettings, _TABLE] | None = None
 
 
 def known_keys() -> dict[str, str]:
@@ -519,7 +504,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
     data = None if document.data is None else _place(text("data", document.data), home)
     if data is not None and re.search(r"['\\]", data):  # it is put between quotes in SQL
         raise error("data", repr(data), "a path without quotes and backslashes")
-    epoch, upkeep, quality = document.epoch, document.upkeep, document.quality or _Quality()
+    epoch, quality = document.epoch, document.quality or _Quality()
     suites, docs = text("quality.folder", quality.folder), text("quality.docs", quality.docs or f".airflow/data_docs/{name}")
     if epoch.vnodes & (epoch.vnodes - 1):
         raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
@@ -536,13 +521,13 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
         epoch=epoch,
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
-        deploy=DeploySettings(document.deploy.approve),
+        deploy=document.deploy,
         rebalance=document.rebalance,
         freshness={view: int(_converted(v, Annotated[_Span, _SPAN], file, f"freshness.{view}")) for view, v in document.freshness.items()},
         alerts=document.alerts,
         prices=document.prices,
-        upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
-        verify=VerifySettings(str(document.verify.schedule) or None, document.verify.percent),
+        upkeep=document.upkeep,
+        verify=document.verify,
         quality=None
         if document.quality is None
         else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
@@ -552,7 +537,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
 
 
 def _publish_settings(
-    table: _Publish, text: Callable[[str, str], str], home: Path, error: Callable[[str, str, str], PipelineError]
+    table: PublishSettings, text: Callable[[str, str], str], home: Path, error: Callable[[str, str, str], PipelineError]
 ) -> PublishSettings:
     to = text("publish.to", table.to)
     if table.engine is TableEngine.SPARK and "://" in to:  # its commits to a bucket are safe for one driver at a time
@@ -561,7 +546,7 @@ def _publish_settings(
         raise error("publish.engine", f"'spark' with kind {table.kind.value!r}", "no engine: Parquet files need none")
     if table.keep > _MAX_KEPT_TABLES:  # Delta forgets its own log after so long
         raise error("publish.keep", f"{table.keep // 86_400_000} days", f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
-    return PublishSettings(_place(to, home), table.relations, table.kind, table.engine, int(table.keep))
+    return msgspec.structs.replace(table, to=_place(to, home))
 
 
 def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule:

@@ -12,11 +12,9 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.settings.pipeline import (
     PipelineError,
-    PublishSettings,
     Runner,
     TableKind,
     UnknownPipelineError,
-    UpkeepSettings,
     _substitute_in_sql,
     find_pipeline,
     load_pipeline,
@@ -39,7 +37,8 @@ def test_a_minimal_pipeline_gets_the_documented_defaults(tmp_path: Path) -> None
     assert (pipeline.name, pipeline.store, pipeline.data, pipeline.time_zone) == ("shop", "s3://bucket/shop", None, "UTC")
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (None, 256, 268_435_456)
     assert (pipeline.schedule, pipeline.quality, pipeline.spark) == (None, None, {})
-    assert pipeline.upkeep == UpkeepSettings("@hourly", Retention(keep_epochs=1, keep_ms=24 * 3_600_000))
+    assert pipeline.upkeep.schedule == "@hourly"
+    assert pipeline.upkeep.retention == Retention(keep_epochs=1, keep_ms=24 * 3_600_000)
     assert pipeline.sql == (tmp_path / "pipelines/shop/views.sql",)
 
 
@@ -87,10 +86,13 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes, pipeline.epoch.in_flight) == (4, 512, 1000, 1)
     assert pipeline.epoch.runner is Runner.AUTO
     assert pipeline.spark == {"spark.driver.memory": "1g"}
-    assert pipeline.upkeep == UpkeepSettings("30 4 * * *", Retention(keep_epochs=10, keep_ms=36 * 3_600_000))
+    assert pipeline.upkeep.schedule == "30 4 * * *"
+    assert pipeline.upkeep.retention == Retention(keep_epochs=10, keep_ms=36 * 3_600_000)
     assert pipeline.quality is not None
     assert (pipeline.quality.folder, pipeline.quality.docs) == (tmp_path / "pipelines/shop/quality", tmp_path / "docs")
-    assert pipeline.publish == PublishSettings(str(tmp_path / "tables"), ("orders",), TableKind.PARQUET, keep_ms=2 * 86_400_000)
+    assert pipeline.publish is not None
+    assert (pipeline.publish.to, pipeline.publish.relations) == (str(tmp_path / "tables"), ("orders",))
+    assert (pipeline.publish.kind, pipeline.publish.keep_ms) == (TableKind.PARQUET, 2 * 86_400_000)
 
 
 MISTAKES = {
