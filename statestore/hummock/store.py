@@ -28,6 +28,7 @@ from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
+from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
@@ -45,11 +46,57 @@ class _Candidates:
     """Keys (places in the sorted probes) that one section may hold, and the block each would be in."""
 
     section: Section
-    keys: Positions
+    keys: Positions  # places of probes
     blocks: Positions
 
     def only(self, mask: npt.NDArray[np.bool_]) -> "_Candidates":
         return _Candidates(self.section, self.keys[mask], self.blocks[mask])
+
+
+class _Lookup:
+    """Many keys looked up at once. A *key* has a place among those asked for, a *probe* one among the sorted keys, a *row* one in the
+    decoded batches put end to end; this class alone goes from one to the next.
+    """
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._order = probe_order(keys)  # the key of each probe
+        self.probes = Probes(keys.take(pa.array(self._order)), ascending=True)
+        self.unresolved = np.ones(len(keys), np.bool_)  # (probes,) whether an older section may have its newest entry
+        self.batches: list[pa.RecordBatch] = []
+        self._rows = 0  # in the batches
+        self._row = np.full(len(keys), -1, np.int64)  # (probes,) the row of each; -1: none
+
+    def search(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
+        """Look for probes in the blocks of one section that may hold them."""
+        own = Probes(self.probes.array.take(pa.array(part.keys)), ascending=True)
+        bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
+        for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
+            sorted_keys, places = unit.at(epoch)
+            if len(sorted_keys) == 0:
+                continue
+            positions, hit = sorted_keys.find(own, slice(low, high))
+            if hit.any():
+                at = positions[hit]
+                self._resolve(part.keys[low:high][hit], unit, at if places is None else places[at])
+
+    def _resolve(self, probes: Positions, unit: Rows, at: Positions) -> None:
+        """The newest entries of these probes are the unit's at these places: rows, or deletes."""
+        self.unresolved[probes] = False
+        if unit.puts is not None:
+            live = unit.puts[at]
+            at, probes = at[live], probes[live]
+        batch = unit.columns
+        if len(at) >= _WORTH_TAKING:
+            batch, at = batch.take(pa.array(at)), np.arange(len(at))
+        self._row[probes] = self._rows + at
+        self.batches.append(batch)
+        self._rows += batch.num_rows
+
+    def rows_of_keys(self) -> Positions:
+        """(keys,) the row of each; -1: none."""
+        rows = np.empty_like(self._row)
+        rows[self._order] = self._row
+        return rows
 
 
 class HummockStore:
@@ -110,45 +157,20 @@ class HummockStore:
             log.debug("table %d: %d keys asked for, it has no rows", table_id, len(keys))
             nothing = self._rows(table_id, [], columns, schema, [])
             return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
-        order = probe_order(keys)
-        probes = Probes(keys.take(pa.array(order)), ascending=True)
-        row = np.full(len(keys), -1, np.int64)
-        batches: list[pa.RecordBatch] = []
-        found_in = self._sections(table_id, epoch, probes.array[0].as_py(), probes.array[-1].as_py()) if len(keys) else []
-        candidates = self._candidates(found_in, probes)
-        unresolved = np.ones(len(keys), np.bool_)
-        base = 0
+        lookup = _Lookup(keys)
+        found_in = self._sections(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py()) if len(keys) else []
+        candidates = self._candidates(found_in, lookup.probes)
         while candidates:
-            candidates, mine = _newest_first(candidates, unresolved)
-            requests = [(part.section, _unique(part.blocks)) for part in mine]
-            for part, units in zip(mine, self.source.blocks(requests), strict=True):
-                own = Probes(probes.array.take(pa.array(part.keys)), ascending=True)
-                bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
-                for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
-                    sorted_keys, places = unit.at(epoch)
-                    if len(sorted_keys) == 0:
-                        continue
-                    positions, hit = sorted_keys.find(own, slice(low, high))
-                    if not hit.any():
-                        continue
-                    at, there = positions[hit], part.keys[low:high][hit]
-                    at = at if places is None else places[at]
-                    unresolved[there] = False
-                    if unit.puts is not None:
-                        live = unit.puts[at]
-                        at, there = at[live], there[live]
-                    batch = unit.columns
-                    if len(at) >= _WORTH_TAKING:
-                        batch, at = batch.take(pa.array(at)), np.arange(len(at))
-                    row[there] = base + at
-                    batches.append(batch)
-                    base += batch.num_rows
-        aligned = np.empty_like(row)
-        aligned[order] = row
-        found = aligned >= 0
-        rows = self._rows(table_id, batches, columns, schema, found_in)
-        log.debug("table %d: %d keys asked for in %d sections, rows from %d blocks", table_id, len(keys), len(found_in), len(batches))
-        return pa.array(found), rows.take(pa.array(aligned, mask=~found))
+            candidates, now = _newest_first(candidates, lookup.unresolved)
+            requests = [(part.section, _unique(part.blocks)) for part in now]
+            for part, units in zip(now, self.source.blocks(requests), strict=True):
+                lookup.search(part, units, epoch)
+        at = lookup.rows_of_keys()
+        found = at >= 0
+        rows = self._rows(table_id, lookup.batches, columns, schema, found_in)
+        blocks = len(lookup.batches)
+        log.debug("table %d: %d keys asked for in %d sections, rows from %d blocks", table_id, len(keys), len(found_in), blocks)
+        return pa.array(found), rows.take(pa.array(at, mask=~found))
 
     def scan_prefix(
         self,
