@@ -6,6 +6,7 @@ The text comes from the plan alone, never from the user: a node renders by the r
 import base64
 import hashlib
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -93,10 +94,24 @@ def _name_of(text: str) -> str:
 
 def _let(name: str, text: str, body: str) -> str:
     """`body` with `name` standing for `text`. A list of one value and a lambda: DuckDB has no LET; on a million rows it costs 5 ms."""
-    uses = 0 if name == text else body.count(name)
-    if uses <= 1:
-        return body if uses == 0 else body.replace(name, text)
+    if name == text:
+        return body
+    around = _around(name, body)
+    if len(around) <= 2:
+        return text.join(around)
     return f"list_transform([{text}], lambda {name}: {body})[1]"
+
+
+def _around(name: str, body: str) -> list[str]:
+    """The pieces of `body` before, between and after the uses of a variable. The same letters within a constant are no use of it."""
+    if name not in body:
+        return [body]
+    pieces, start = [], 0
+    for found in re.finditer(rf"'(?:[^']|'')*'|{name}", body):
+        if found[0] == name:
+            pieces.append(body[start : found.start()])
+            start = found.end()
+    return [*pieces, body[start:]]
 
 
 def _require_type(expr: Expr, type_name: str) -> None:

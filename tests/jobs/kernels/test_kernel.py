@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -258,3 +259,13 @@ def test_a_value_that_python_cannot_hold_is_shown() -> None:
     assert [str(shown_at(days, row)) for row in (0, 1)] == ["1970-01-01", "-002-12-25"]
     assert shown_at(pa.array([-(10**17)], pa.timestamp("us")), 0) == "-1199-02-15 14:13:20.000000"
     assert "before year 1" in str(shown_at(pa.array([[date] for date in days[1:]], pa.list_(pa.date32())), 0))
+
+
+def test_a_text_that_reads_like_a_variable_of_the_kernel_stays_a_text(kernel: Kernel) -> None:
+    whole = call("Concat", *(column(i, "string") for i in range(12)), type_name="string")
+    variable = render(call("Concat", whole, whole, type_name="string"))
+    (name,) = set(re.findall(r"v[0-9a-f]{16}", variable))
+    joined = call("Concat", whole, Literal(name, "string"), type_name="string")
+    assert render(joined) == f"({render(whole)} || '{name}')", "the variable is used once, so it is not needed"
+    rows = pa.table({f"c{i}": [chr(97 + i)] for i in range(12)})
+    assert kernel.project(rows, [joined], ["string"])["c0"].to_pylist() == [f"abcdefghijkl{name}"]
