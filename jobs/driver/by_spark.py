@@ -80,7 +80,7 @@ def _arriving(step: SparkStep) -> SparkColumn:
     row = F.col(step.column)
     columns: list[SparkColumn] = []
     calls = 0
-    for place, expr in enumerate(step.exchange.project):
+    for place, expr in enumerate(step.exchange.want.project):
         if isinstance(expr, Column):
             value = row[f"c{expr.index}"]
         else:

@@ -99,7 +99,7 @@ def views_by_spark(schedule: Schedule, started: Iterable[int]) -> tuple[str, ...
     for scheduled in schedule.fragments():
         if coming := [feed for feed in scheduled.feeds if feed.producer in reached]:
             reached.add(scheduled.id)
-            if any(feed.project for feed in coming):
+            if any(feed.want.project for feed in coming):
                 found.add(scheduled.relation)
     return tuple(sorted(found))
 

@@ -54,7 +54,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
     for number, (i, feed, columns) in enumerate(zip(fragment.inputs, scheduled.feeds, lineage.inputs(scheduled), strict=True)):
         of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}{', what it rejects' if i.of_rejects else ''}"
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(columns)}]")
-        by_spark = [f"c{place} = {columns[place].name}" for place, e in enumerate(feed.project) if not isinstance(e, Column)]
+        by_spark = [f"c{place} = {columns[place].name}" for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
         if by_spark:
             lines.append(f"      Spark computes {', '.join(by_spark)}")
             lines.append("      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on Spark")

@@ -55,17 +55,17 @@ class Lineage:
 
     def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer hands on to an input."""
-        if feed.rejects:
-            return tuple(NamedColumn(FIELDS[c].name) for c in feed.columns)
-        return tuple(self.output(feed.producer)[c] for c in feed.columns)
+        if feed.want.rejects:
+            return tuple(NamedColumn(FIELDS[c].name) for c in feed.want.columns)
+        return tuple(self.output(feed.producer)[c] for c in feed.want.columns)
 
     def _read(self, feed: Feed) -> tuple[NamedColumn, ...]:
         handed = self.handed(feed)
-        if not feed.project:
+        if not feed.want.project:
             return handed
         return tuple(
             handed[e.index] if isinstance(e, Column) else NamedColumn(in_names(expression_text(e), handed), computed=True)
-            for e in feed.project
+            for e in feed.want.project
         )
 
     def results(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:

@@ -2,7 +2,7 @@
 
 Level of a fragment = 1 + the highest level it reads through an exchange; a forward input stays on its producer's level. Leaves (sources and
 tables) and what is chained to them run one level before their first reader, so that their chunks pass through no level for nothing.
-One exchange per (producer, columns, dispatch, keys) serves all its readers.
+One exchange per producer and `Want` serves all its readers.
 
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
 One that is built over several epochs (tussock.jobs.plan.builds) reads a `SnapshotPart` in each: the snapshot of the next vnodes, and
@@ -51,18 +51,30 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
+class Want:
+    """What a reader wants of a producer's output. Readers that want the same get it through one exchange."""
+
+    columns: tuple[int, ...]
+    dispatch: Dispatch
+    keys: tuple[int, ...] = ()  # into columns
+    part: SnapshotPart | None = None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
+    project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
+    replaced: Replaced | None = None  # the difference to these rows is what goes out
+    rejects: bool = False  # what a source could not read goes out
+
+    @property
+    def is_changes(self) -> bool:
+        """Whether it is some columns of this epoch's changes, and nothing else."""
+        return self.part is None and self.replaced is None and not self.rejects
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A producer's output on its way: some columns, and how their rows find their units."""
 
     index: int  # unique per producer; the `input` of its cells
-    columns: tuple[int, ...]
-    keys: tuple[int, ...]  # into columns
-    part: SnapshotPart | None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
+    want: Want
     last_level: int  # of its deepest reader; until there it passes through
-    dispatch: Dispatch
-    project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
-    replaced: Replaced | None = None  # the difference to these rows is what goes out
-    rejects: bool = False  # what a source could not read goes out
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +83,8 @@ class Feed:
 
     producer: int
     exchange: int | None
-    columns: tuple[int, ...]
+    want: Want
     types: tuple[str, ...]
-    part: SnapshotPart | None
-    project: tuple[Expr, ...] = ()
-    replaced: Replaced | None = None
-    rejects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +282,7 @@ def _chained(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int
 
 
 def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
-    exchanges: dict[int, dict[tuple[object, ...], Exchange]] = {}
+    exchanges: dict[int, dict[Want, Exchange]] = {}
     feeds: dict[int, list[Feed]] = {}
     parts: dict[int, set[SnapshotPart]] = {}  # by producer
     take_back: set[int] = set()  # producers that send what goes, also where nothing comes
@@ -287,14 +295,14 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
                 parts.setdefault(producer, set()).add(part)
             if replaced is not None:
                 take_back.add(producer)
+            want = Want(columns, i.dispatch, i.keys, part, i.on_the_way, replaced, i.of_rejects)
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                key = (columns, i.dispatch, i.keys, part, i.on_the_way, replaced, i.of_rejects)
-                number = known[key].index if key in known else len(known)
-                last = max(entry.level, known[key].last_level if key in known else 0)
-                known[key] = Exchange(number, columns, i.keys, part, last, i.dispatch, i.on_the_way, replaced, i.of_rejects)
-            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, part, i.on_the_way, replaced, i.of_rejects))
+                same = known.get(want)
+                number = len(known) if same is None else same.index
+                known[want] = Exchange(number, want, entry.level if same is None else max(entry.level, same.last_level))
+            feeds.setdefault(index, []).append(Feed(producer, number, want, i.types))
     levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation

@@ -23,11 +23,11 @@ def filters_of(level: Iterable[Scheduled]) -> Filters:
     found = Filters()
     for scheduled in level:
         for place, feed in enumerate(scheduled.feeds):
-            if feed.exchange is not None or feed.part is not None or feed.replaced is not None or feed.rejects:
+            if feed.exchange is not None or not feed.want.is_changes:
                 continue
             assert scheduled.fragment is not None
             if (condition := _condition(scheduled.fragment, place)) is not None:
-                over = over_columns(condition, feed.columns)
+                over = over_columns(condition, feed.want.columns)
                 found.of[scheduled.id, place] = over
                 found.on.setdefault(feed.producer, []).append(over)
     return found

@@ -24,7 +24,7 @@ from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install
 from tussock.jobs.plan.fragments import Dispatch, Fragment
-from tussock.jobs.plan.schedule import Exchange, Feed, Scheduled, SnapshotPart
+from tussock.jobs.plan.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import undeclared_of
 from tussock.jobs.sources.pins import POSITION_BITS
 from tussock.jobs.sources.registry import reader_of
@@ -153,13 +153,14 @@ class Unit:
             if (sealed := table.seal()) is not None:
                 yield from self._seal(sealed)
         for exchange in scheduled.exchanges:
-            chunk = self._sent(output, exchange)
+            want = exchange.want
+            chunk = self._sent(output, want)
             units = np.asarray(self.task.units)
-            if exchange.project:
+            if want.project:
                 step = next(s for s in steps_behind(self.task.schedule, self.level) if s.address == (scheduled.id, exchange.index))
                 yield from typed_rows(self.slot, step, self.slot, chunk)
                 continue
-            pieces = broadcast(chunk, units) if exchange.dispatch is Dispatch.BROADCAST else dispatch(chunk, exchange.keys, units)
+            pieces = broadcast(chunk, units) if want.dispatch is Dispatch.BROADCAST else dispatch(chunk, want.keys, units)
             for unit, cell in encode_parts(pieces, chunk.nbytes):
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), [cell])
         last = scheduled.source is not None or self._materializes(scheduled)
@@ -231,7 +232,7 @@ class Unit:
             output = self.outputs.pop(feed.producer, None) if last else self.outputs.get(feed.producer)
             if output is None or self._keeps_none(output, scheduled, place):
                 return empty_chunk(feed.types)
-            return self._sent(output, feed)
+            return self._sent(output, feed.want)
         address = Address.exchange(feed.producer, feed.exchange)
         chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
         return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
@@ -239,7 +240,7 @@ class Unit:
     def _keeps_none(self, output: _Output, scheduled: Scheduled, place: int) -> bool:
         """Whether the filter before an input surely keeps no row of a producer's changes."""
         feed, rows = scheduled.feeds[place], output.put.delta
-        if feed.part is not None or feed.replaced is not None or feed.rejects or not 0 < rows.num_rows <= MOST_ROWS:
+        if not feed.want.is_changes or not 0 < rows.num_rows <= MOST_ROWS:
             return False
         if self.filters is None:
             self.filters = filters_of(self.task.schedule.levels[self.level])
@@ -249,15 +250,15 @@ class Unit:
             output.seen = ChunkValues(rows, thread_kernel(), self.filters.on[feed.producer])
         return output.seen.keeps_none(condition)
 
-    def _sent(self, output: _Output, to: Feed | Exchange) -> pa.Table:
+    def _sent(self, output: _Output, want: Want) -> pa.Table:
         """What a reader gets of a fragment's output: some columns of its changes, or of all rows, or of the difference to others."""
-        if to.rejects:
+        if want.rejects:
             assert output.rejects is not None, "a source's leaf puts them out"
-            return select(output.rejects, to.columns)
-        chunk = select(output.put.delta if to.part is None else output.parts[to.part], to.columns)
-        if to.replaced is None:
+            return select(output.rejects, want.columns)
+        chunk = select(output.put.delta if want.part is None else output.parts[want.part], want.columns)
+        if want.replaced is None:
             return chunk
-        return net(pa.concat_tables([chunk, *self._snapshot(to.replaced.table, to.replaced.columns, -1)]))
+        return net(pa.concat_tables([chunk, *self._snapshot(want.replaced.table, want.replaced.columns, -1)]))
 
     @staticmethod
     def _materializes(scheduled: Scheduled) -> bool:

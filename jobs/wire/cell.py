@@ -135,8 +135,8 @@ def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
     """Ids of the state tables that actors of a level may read."""
     found = {t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables}
     snapshots = {s.snapshot_table.table_id for s in schedule.levels[level] if s.snapshot_table is not None}
-    exchanged = [e.replaced for s in schedule.levels[level] for e in s.exchanges]
-    forwarded = [f.replaced for s in schedule.levels[level] for f in s.feeds if f.exchange is None]
+    exchanged = [e.want.replaced for s in schedule.levels[level] for e in s.exchanges]
+    forwarded = [f.want.replaced for s in schedule.levels[level] for f in s.feeds if f.exchange is None]
     return frozenset(found | snapshots | {r.table.table_id for r in (*exchanged, *forwarded) if r is not None})
 
 

@@ -58,13 +58,13 @@ class SparkStep:
     @property
     def calls(self) -> tuple[Call, ...]:
         """What Spark computes, in order."""
-        return tuple(e for e in self.exchange.project if isinstance(e, Call) and e.node == BY_SPARK)
+        return tuple(e for e in self.exchange.want.project if isinstance(e, Call) and e.node == BY_SPARK)
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         """Of the exchange's columns."""
-        read = {c.index: c.type for e in self.exchange.project for c in ((e,) if isinstance(e, Column) else _columns(e))}
-        return tuple(arrow_type(read[i]) for i in range(len(self.exchange.columns)))
+        read = {c.index: c.type for e in self.exchange.want.project for c in ((e,) if isinstance(e, Column) else _columns(e))}
+        return tuple(arrow_type(read[i]) for i in range(len(self.exchange.want.columns)))
 
     @property
     def handed_type(self) -> pa.DataType:
@@ -77,7 +77,7 @@ def steps_behind(schedule: Schedule, level: int) -> tuple[SparkStep, ...]:
     """What Spark computes between a level and the next."""
     if level < 0:
         return ()
-    found = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.project)
+    found = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.want.project)
     return tuple(SparkStep(number, s, x) for number, (s, x) in enumerate(found))
 
 
@@ -148,7 +148,7 @@ def _arrived(step: SparkStep, rows: pa.StructArray, schedule: Schedule, slot: in
     if raised.null_count < len(raised):
         first = raised.take([pc.index(raised.is_valid(), True)])
         return _failed(slot, _failure(step, first, schedule))
-    columns = [_as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.project)]
+    columns = [_as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.want.project)]
     return cells(slot, step.address, encode(net(make_chunk(columns, rows.field(WEIGHT)))))
 
 
@@ -172,7 +172,7 @@ def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
         for number, feed in enumerate(s.feeds)
         if (feed.producer, feed.exchange) == (step.producer.id, step.exchange.index)
     )
-    names = [f"c{i}" for i in range(len(step.exchange.columns))]
+    names = [f"c{i}" for i in range(len(step.exchange.want.columns))]
     table = pa.table([_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, step.types, strict=True)], names=names)
     calls = [[c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls]
     values = [shown_value(column[0].as_py()) for column in given_rows(table).columns]

@@ -43,9 +43,9 @@ def test_a_reader_keeps_its_state_and_is_fed_the_difference_to_the_columns_that_
     assert (old.id != new.id, find(before, "w").id == find(after, "w").id) == (True, True)
     assert find(before, "w").state_tables == find(after, "w").state_tables
     (feed, *_) = feeds_of(after, before, "w", 2)
-    assert feed.replaced is not None
-    assert feed.replaced.table in old.state_tables
-    assert not any(f.replaced for f in feeds_of(after, after, "w", 3)), "in its first epoch alone"
+    assert feed.want.replaced is not None
+    assert feed.want.replaced.table in old.state_tables
+    assert not any(f.want.replaced for f in feeds_of(after, after, "w", 3)), "in its first epoch alone"
 
 
 def test_a_view_that_was_planned_for_rows_that_only_come_is_replaced_too() -> None:
@@ -90,5 +90,5 @@ def test_replaced_again_before_its_first_epoch_there_is_one_old_view_and_one_new
         after = apply_statement(after, Transaction((changed, reader)), 2)
     assert [r.name for r in after.relations if r.name == "v"] == ["v", "v"]
     (feed, *_) = feeds_of(after, before, "w", 2)
-    assert feed.replaced is not None
-    assert feed.replaced.table in find(before, "v").state_tables
+    assert feed.want.replaced is not None
+    assert feed.want.replaced.table in find(before, "v").state_tables

@@ -58,8 +58,8 @@ def test_readers_of_the_same_columns_by_the_same_key_share_an_exchange() -> None
     left, right = joined(scan("t"), scan("u"), 1, 1), joined(scan("t"), scan("u"), 1, 0)
     plan = schedule(catalog_of(table("t"), table("u"), view("v", left), view("w", left), view("x", right)), 1)
     (t,), (u,) = of(plan, "t"), of(plan, "u")
-    assert [x.keys for x in t.exchanges] == [(1,)]  # three readers
-    assert sorted(x.keys for x in u.exchanges) == [(0,), (1,)]
+    assert [x.want.keys for x in t.exchanges] == [(1,)]  # three readers
+    assert sorted(x.want.keys for x in u.exchanges) == [(0,), (1,)]
     feeds = [f for name in "vwx" for f in with_node(plan, name, HashJoin).feeds if f.producer == t.id]
     assert [f.exchange for f in feeds] == [0, 0, 0]
 
@@ -82,9 +82,9 @@ def backfilled() -> Catalog:
 def test_a_new_view_reads_tables_and_sources_that_were_there_before_in_full() -> None:
     plan = schedule(backfilled(), 2)
     (t,) = of(plan, "t")
-    assert all(f.part == IN_FULL for f in with_node(plan, "of_table", PartialAgg).feeds)
-    assert all(f.part == IN_FULL for f in with_node(plan, "of_source", PartialAgg).feeds)
-    assert not any(f.part == IN_FULL for f in with_node(plan, "old", PartialAgg).feeds)
+    assert all(f.want.part == IN_FULL for f in with_node(plan, "of_table", PartialAgg).feeds)
+    assert all(f.want.part == IN_FULL for f in with_node(plan, "of_source", PartialAgg).feeds)
+    assert not any(f.want.part == IN_FULL for f in with_node(plan, "old", PartialAgg).feeds)
     assert t.snapshot_table is not None
     assert t.must_run, "it has a snapshot to send, whether or not anything changed"
     assert of(plan, "s")[0].snapshot_table is None, "a source stores no rows: its files are read again"
@@ -92,7 +92,7 @@ def test_a_new_view_reads_tables_and_sources_that_were_there_before_in_full() ->
 
 def test_in_the_next_epoch_the_view_is_like_any_other() -> None:
     plan = schedule(backfilled(), 3)
-    assert not any(f.part for s in plan.fragments() for f in s.feeds)
+    assert not any(f.want.part for s in plan.fragments() for f in s.feeds)
     assert not any(s.must_run or s.new for s in plan.fragments())
 
 

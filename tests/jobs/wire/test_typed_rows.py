@@ -8,14 +8,14 @@ from tussock.jobs.flow.chunk import decode, make_chunk
 from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.plan.fragments import Dispatch
-from tussock.jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled
+from tussock.jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled, Want
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
 from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, SparkStep, as_cells, frame_schema, steps_behind, typed_rows, widened
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
 TYPES = ("bigint", "string")
-EXCHANGE = Exchange(0, (0, 1), (), None, 1, Dispatch.STAY, (Column(0, "bigint"), UPPER))
+EXCHANGE = Exchange(0, Want((0, 1), Dispatch.STAY, project=(Column(0, "bigint"), UPPER)), 1)
 
 
 def fragment(id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple[Exchange, ...] = ()) -> Scheduled:
@@ -23,7 +23,7 @@ def fragment(id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple
 
 
 SCHEDULE = Schedule(
-    ((fragment(0, 0, exchanges=(EXCHANGE,)),), (fragment(1, 1, feeds=(Feed(0, 0, (0, 1), TYPES, None, EXCHANGE.project),)),)),
+    ((fragment(0, 0, exchanges=(EXCHANGE,)),), (fragment(1, 1, feeds=(Feed(0, 0, EXCHANGE.want, TYPES),)),)),
 )
 
 
