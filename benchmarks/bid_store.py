@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tussock import Session
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.reading.reader import open_table, stored_table
-from tussock.jobs.session import Session
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact, compact_with_spark
 from tussock.jobs.upkeep.vacuum import apply_retention, sweep

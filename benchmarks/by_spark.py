@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tussock.jobs.session import Session
+from tussock import Session
 from tussock.jobs.spark.session import build_spark
 
 BY_SPARK = "SELECT id, get_json_object(doc, '$.user') AS user, get_json_object(doc, '$.n') AS n, parse_url(url, 'HOST') AS host FROM events"

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def work(side: str, store: str, rows: int) -> int:
     """One process's work: how many rows the view counts."""
-    from tussock.jobs.session import Session
+    from tussock import Session
 
     with Session(store, create=False, runner="local" if side == "here" else "spark") as session:
         first = session.meta.log_end() * rows
@@ -65,7 +65,7 @@ def measure(folder: Path, rows: int, runs: int) -> Mapping[str, tuple[float, ...
     """Seconds of each process, by side. Each side has a store of its own, of as many epochs."""
     import subprocess
 
-    from tussock.jobs.session import Session
+    from tussock import Session
 
     stores = {side: str(folder / side.replace(" ", "-")) for side in SIDES}
     for store in stores.values():

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from benchmarks.bids import write_bids
 from benchmarks.report import Comparison, Series
 from benchmarks.streaming import BIDS_DDL, run_streaming
-from tussock.jobs.session import Session
+from tussock import Session
 
 QUERY = "SELECT auction, count(*) AS bids, sum(price) AS total FROM bids GROUP BY auction"
 

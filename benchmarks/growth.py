@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.cpu import tree_cpu_seconds
+from tussock import Session
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.status import status
-from tussock.jobs.session import Session
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact_round, run_here
 from tussock.jobs.upkeep.vacuum import clean

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Figure, write_json
-from tussock.jobs.session import Session
+from tussock import Session
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact, compact_with_spark
 from tussock.jobs.upkeep.vacuum import apply_retention, sweep

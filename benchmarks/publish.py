@@ -18,9 +18,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.report import Comparison, Series, table_of
+from tussock import Session
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
-from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import PublishSettings
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.sinks.kinds import sinks_without_spark

@@ -20,7 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.session import Session
+from tussock import Session
 from tussock.jobs.texts.table import aligned
 from tussock.jobs.upkeep.rebalance import measure, move, plan, verify
 

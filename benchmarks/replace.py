@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.report import Comparison, Series, table_of
+from tussock import Session
 from tussock.jobs.driver.summary import EpochSummary
-from tussock.jobs.session import Session
 
 BUDGET = 1.0  # never dearer than to make all of it anew
 OVER = {

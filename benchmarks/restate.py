@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.report import Comparison, Series, table_of
-from tussock.jobs.session import Session
+from tussock import Session
 from tussock.jobs.sources.base import Restated
 
 BUDGET = 5.0  # times as fast as making the views anew, where a hundredth of the rows is corrected

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.cpu import processes
 from benchmarks.memory import rss_anon
-from tussock.jobs.session import Session
+from tussock import Session
 
 BUDGET_BYTES = 1_500_000_000
 _LOOK_S = 0.02

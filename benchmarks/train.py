@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from benchmarks.report import Comparison, Series
 from benchmarks.store.latency import read_log
+from tussock import Session
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import DEPTH, Train
-from tussock.jobs.session import Session
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
 BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"

@@ -14,14 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tussock.jobs.session import Session
+    from tussock.jobs.sources.base import Restated
+    from tussock.jobs.sources.listing import Interval
     from tussock.statestore.errors import DamagedError, InputError, MustStopError, RetryableError, TussockError
 
 __version__ = "0.1.0"
 
-__all__ = ["DamagedError", "InputError", "MustStopError", "RetryableError", "Session", "TussockError", "__version__"]
+__all__ = [
+    "DamagedError",
+    "InputError",
+    "Interval",
+    "MustStopError",
+    "Restated",
+    "RetryableError",
+    "Session",
+    "TussockError",
+    "__version__",
+]
 
 _HOMES = {
     "Session": "tussock.jobs.session",
+    "Restated": "tussock.jobs.sources.base",
+    "Interval": "tussock.jobs.sources.listing",
     "TussockError": "tussock.statestore.errors",
     "RetryableError": "tussock.statestore.errors",
     "MustStopError": "tussock.statestore.errors",

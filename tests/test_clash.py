@@ -1,0 +1,155 @@
+"""Tussock beside a team's own packages that have the names of its rooms.
+
+Airflow puts a team's dags and plugins folders on `sys.path`, and such folders often have a `jobs` or a `settings`. Neither side may hide
+the other.
+"""
+
+import os
+import secrets
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.dags.waiting import wait_for
+from tests.support.spark_types import SparkSession
+from tests.test_package import ROOT, Installation, daily
+
+NAMES = ("jobs", "sql", "plan", "settings", "spark", "statestore", "plugins")
+THEIRS = f"""
+import importlib
+
+OWNERS = {{name: importlib.import_module(name).OWNER for name in {NAMES}}}
+assert set(OWNERS.values()) == {{"the team"}}, OWNERS
+"""
+SESSION = """
+import pyarrow as pa
+
+import tussock
+
+with tussock.Session("store", create=False, runner="local") as session:
+    session.insert("orders", pa.table({"id": [3], "shop": [8], "amount": [2.5]}))
+    session.flush()
+    print(sorted(session.read("sales").to_pylist(), key=str))
+"""
+DAG = """
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import tussock
+from airflow.sdk import dag, task
+"""
+TEAM_DAG = """
+
+@dag(schedule="@once", start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False)
+def team():
+    @task
+    def note():
+        Path("PLACE").write_text(json.dumps({**OWNERS, "tussock": tussock.__file__}))
+
+    note()
+
+
+team()
+"""
+
+
+def write_packages(folder: Path) -> None:
+    """The team's packages, each with a module of its own in it."""
+    for name in NAMES:
+        package = folder / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text('OWNER = "the team"\n')
+        (package / "session.py").write_text('raise RuntimeError("this module is the team\'s")\n')
+
+
+def test_a_session_runs_where_a_teams_packages_come_first_on_the_path(tmp_path: Path, spark: SparkSession) -> None:
+    from tussock import Session
+
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute("CREATE TABLE orders (id bigint, shop int, amount double, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW sales AS SELECT shop, sum(amount) AS total FROM orders GROUP BY shop")
+        session.insert("orders", pa.table({"id": [1, 2], "shop": [7, 7], "amount": [10.0, 5.0]}))
+    write_packages(tmp_path / "team")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "team"), str(ROOT), str(ROOT / "plugins")])}
+    command = [sys.executable, "-c", f"{THEIRS}{SESSION}"]
+    run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "[{'shop': 7, 'total': 15.0}, {'shop': 8, 'total': 2.5}]"
+
+
+@pytest.mark.deep
+@pytest.mark.airflow
+@pytest.mark.timeout(3600)
+def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_of_the_same_names(tmp_path: Path) -> None:
+    here = Installation(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    here.run("tussock", "new", "shop", cwd=project)
+    home, settings = project / "airflow", project / "pipelines/shop/pipeline.toml"
+    schedule = settings.read_text().replace("catchup = false", "end = 2026-01-02\ncatchup = true")
+    settings.write_text(schedule.replace("[epoch]", '[epoch]\nrunner = "spark"'))
+    here.run("tussock", "apply", "shop", cwd=project)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    here.env |= {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2,4]", "extra": {"deploy-mode": "client"}}',
+        "TUSSOCK_PIPELINES": str(project / "pipelines"),
+    }
+    for folder in (home / "dags", home / "plugins"):
+        write_packages(folder)
+    here.run("airflow", "db", "migrate", cwd=project)
+    here.run("tussock", "airflow-files", str(home / "dags"), cwd=project)
+    noted = tmp_path / "noted.json"
+    (home / "dags/team.py").write_text(DAG + THEIRS + TEAM_DAG.replace("PLACE", str(noted)))
+    with airflow_of(here, project):
+        wait_for("the runs of both DAGs", lambda: ended(home, {"epoch_shop": 2, "team": 1}))
+    assert str(here.bin.parent) in noted.read_text(), "the team's DAG imports the tussock of the wheel"
+    assert not list(home.rglob("*import_error*"))
+    rows = daily(here.run("tussock", "read", "--pipeline", "shop", "daily_sales", "--csv", cwd=project))
+    assert {day: orders for day, (orders, _) in rows.items()} == {"2026-01-01": 12, "2026-01-02": 12}
+    logs = "".join(log.read_text() for log in (home / "logs").rglob("task_id=run_actors/*.log"))
+    assert "spark-submit" in logs
+
+
+@contextmanager
+def airflow_of(here: Installation, folder: Path) -> Iterator[None]:
+    """Airflow's scheduler and the processes that it needs, until the end of the block."""
+    commands = (("api-server",), ("scheduler", "--skip-serve-logs"), ("dag-processor",), ("triggerer", "--skip-serve-logs"))
+    with ExitStack() as running:
+        for name, *options in commands:
+            log = running.enter_context((folder / f"{name}.log").open("wb"))
+            command = [str(here.bin / "airflow"), name, *options]
+            process = subprocess.Popen(command, cwd=folder, env=here.env, stdout=log, stderr=log)
+            running.callback(process.wait, 60)
+            running.callback(process.terminate)
+        yield
+
+
+def ended(home: Path, wanted: dict[str, int]) -> bool:
+    """Whether as many runs of each DAG have ended as are wanted; fails at once if one has failed."""
+    with sqlite3.connect(f"file:{home}/airflow.db?mode=ro", uri=True, timeout=60) as database:
+        runs = database.execute("SELECT dag_id, state FROM dag_run").fetchall()
+        errors = database.execute("SELECT filename, stacktrace FROM import_error").fetchall()
+    assert not errors, errors
+    of_these = [(dag, state) for dag, state in runs if dag in wanted]
+    assert "failed" not in {state for _, state in of_these}, f"{of_these}: see {home / 'logs'}"
+    done = [dag for dag, state in of_these if state == "success"]
+    return all(done.count(dag) >= number for dag, number in wanted.items())
