@@ -14,7 +14,6 @@ from functools import partial
 import msgspec
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
 from tussock.jobs.logical.nodes import (
@@ -140,15 +139,6 @@ def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, wit
         optimized = execution.optimizedPlan()
     scope = _projected_scope(walk, optimized)
     return tuple(scope[a.exprId().id()] for a in items(optimized.output()))
-
-
-def bind_expressions(spark: SparkSession, columns: Sequence[Field], texts: Sequence[str], time_zone: str = "UTC") -> list[Expr]:
-    """SQL expressions over some columns, bound: for tests and tools. Raises as `bind_view`."""
-    relation = Relation(1, "t", RelationKind.SOURCE, tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}"))
-    sandbox = Sandbox(spark, [relation], time_zone)
-    source = SourceText("SELECT " + ",\n".join(f"{text} AS c{i}" for i, text in enumerate(texts)) + " FROM t")
-    with sandbox.active():
-        return list(bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source)), "an expression"))
 
 
 def relation_of_ddl(id: int, text: str) -> Relation:

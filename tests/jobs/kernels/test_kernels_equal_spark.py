@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.kernels.edge_values import edge_table, type_of
 from tests.jobs.kernels.spark_truth import Truth, spark_answers
+from tests.jobs.sql.bound import bind_expressions
 from tests.support.sample import sample
 from tussock.jobs.kernels import registry
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Call, Expr, Field
-from tussock.jobs.sql.catalyst import bind_expressions
 from tussock.statestore.types import arrow_type
 
 

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.jobs.sql.bound import bind_expressions
 from tests.jobs.sql.conftest import Case, load_cases
 from tests.jobs.sql.plan_oracle import ROWS, answer_of_plan, answer_of_query
 from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.logical.nodes import Call, Field, Literal, Plan, Scan
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.sql.catalyst import bind_expressions, bind_view
+from tussock.jobs.sql.catalyst import bind_view
 from tussock.jobs.sql.sandbox import Sandbox
 from tussock.jobs.sql.show import show_expr, show_plan
 
