@@ -225,7 +225,7 @@ class _Degrees:
         return degrees
 
     def settle(self) -> _Matched:
-        """Write the degrees that changed of rows that stay. Which rows are matched is empty where nobody needs it."""
+        """Write the degrees that changed of rows that stay. Without degrees nothing says which are matched: no join reads it."""
         if not self.side.degree:
             return _Matched(self.hits, self.stays, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
         after = self.after
@@ -553,7 +553,7 @@ def _turned(side: _Side, matched: _Matched, types: Sequence[str], which: bool) -
 
 
 class _Asked(NamedTuple):
-    """What one side's changes look for in the other side's table."""
+    """The keys that one side's changes look for in the other side's table."""
 
     places: Positions  # the changes that may meet rows there
     ids: Positions  # (places,) the number of each one's key
@@ -561,7 +561,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(asking: _Side, other: _Side) -> _Asked | None:
-    """What the changes of `asking` look for; None: nothing that the other side's table could hold."""
+    """The keys that the changes of `asking` look for; None: the other side's table can hold none of them."""
     if other.table.is_empty():
         return None
     mine = dict(zip(reversed(other.keys), reversed(asking.keys), strict=True))  # the other side's column -> ours; of several the first
@@ -580,7 +580,7 @@ def _asked(asking: _Side, other: _Side) -> _Asked | None:
 
 
 def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
-    """(keys,) the asked ones of which the asking side has no row that stays. `keys` are prefixes of the other side's table."""
+    """(keys,) which of the chosen keys have no row of the asking side that stays. `keys` are prefixes of the other side's table."""
     alone, places = asked.copy(), np.flatnonzero(asked)
     if len(places):
         at = {column: i for i, column in enumerate(dict.fromkeys(other.keys))}

@@ -260,7 +260,7 @@ class _First(_Picked):
 
 
 class _Last(_Picked):
-    """LAST_VALUE. Where it passes over no row, it carries nothing: its value is that of the row before."""
+    """LAST_VALUE. If it passes over no row, it carries nothing."""
 
     def values(self) -> pa.Array:
         if self.call.passes_over:
@@ -282,7 +282,7 @@ class _Nth(_Picked):
             self.seen = at.before.rows
         elif self.carried:  # else all rows of the partition are at hand
             self.seen = pc.fill_null(self.carried[1], 0).to_numpy(zero_copy_only=False)
-        self.missing = call.number - self.seen[at.partition]  # so many more; none are missing where the head has the value
+        self.missing = call.number - self.seen[at.partition]  # rows to go until the value; 0 or less: the head has it
 
     def values(self) -> pa.Array:
         if self.call.ignore_nulls:

@@ -242,12 +242,12 @@ def validate_epoch(
 
 @dataclass(frozen=True, slots=True)
 class GatePlan:
-    """What the gate does about one view.
+    """One view that the gate judges.
 
     Args:
         suite: with the bounds of its history filled in.
         since: if the rows that readers see passed this very suite, their epoch: only later changes have to be looked at.
-        earlier: by expectation with a history, what it observed in the runs before.
+        earlier: the values that expectations with a history observed in earlier runs.
     """
 
     suite: Suite

@@ -1,4 +1,4 @@
-"""What a part of a suite looks at: rows as Spark or pandas holds them, or the measures of all rows. Great Expectations gets either."""
+"""The rows of a view as Great Expectations gets them: held by Spark, held by pandas, or only their measures."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -52,7 +52,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What a reader wants of a producer's output. Readers that want the same get it through one exchange."""
+    """The part of a producer's output that a reader wants. Readers that want the same share one exchange."""
 
     columns: tuple[int, ...]
     dispatch: Dispatch

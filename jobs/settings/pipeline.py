@@ -218,7 +218,7 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When the store is tidied (empty: only when somebody asks), and what of its past stays readable."""
+    """The schedule of upkeep (empty: only when it is triggered), and how much of the past stays readable."""
 
     schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("@hourly")
     keep: Annotated[_Span, _SPAN] = _Span(Retention().keep_ms)
@@ -226,7 +226,7 @@ class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def retention(self) -> Retention:
-        """What of the store's past stays readable."""
+        """How much of the past stays readable."""
         return Retention(self.keep_epochs, int(self.keep))
 
 

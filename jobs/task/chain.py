@@ -44,7 +44,7 @@ class Put:
 
 
 class _Outcome:
-    """What one operator put out, or one input: a chunk, or pieces that are taken once.
+    """The output of one operator, or one input: a chunk, or pieces that are taken once.
 
     Pieces can be `parted`: the rows of one key may lie in several of them and cancel each other out.
     """
@@ -63,7 +63,7 @@ class _Outcome:
         return not isinstance(self._found, pa.Table)
 
     def stream(self) -> Pieces:
-        """Piece by piece; a chunk is one. To be called once: it lets go of what it hands on."""
+        """Piece by piece; a chunk is one. Call it once: the outcome is empty afterwards."""
         found, self._found = self._found, iter(())
         return iter((found,)) if isinstance(found, pa.Table) else found
 

@@ -71,7 +71,7 @@ class PagesMeta(MetaStore):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one look found: a value or an error, when by the monotonic clock, and the version that was the newest when it began."""
+    """The result of one look: a value or an error, its time by the monotonic clock, and the newest version at its start."""
 
     at_s: float
     version: int

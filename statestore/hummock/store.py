@@ -54,9 +54,8 @@ class _Candidates:
 
 
 class _Lookup:
-    """Many keys looked up at once. A *key* has a place among those asked for, a *probe* one among the sorted keys, a *row* one in the
-    decoded batches put end to end; this class alone goes from one to the next.
-    """
+    """Many keys looked up at once. A *key* has a place in the caller's array, a *probe* in the sorted keys, a *row* in the decoded batches
+    put end to end. No other code converts one into another."""
 
     def __init__(self, keys: pa.Array) -> None:
         self._order = probe_order(keys)  # the key of each probe

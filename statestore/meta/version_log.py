@@ -32,7 +32,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Appended(NamedTuple):
-    """What an append came to: a version that holds the change, and whether this call committed it."""
+    """The result of an append: a version that holds the change, and whether this call committed it."""
 
     version: HummockVersion
     mine: bool
