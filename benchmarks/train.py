@@ -23,6 +23,7 @@ from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import DEPTH, Train
+from tussock.jobs.settings.pipeline import EpochSettings
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
 BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
@@ -103,7 +104,7 @@ def _write(data: Path, rng: np.random.Generator, number: int, files: int, rows: 
 
 def _one_by_one(spark: SparkSession, session: Session) -> int:
     done = 0
-    while (barrier := inject(session.meta, max_epoch_bytes=1)) is not None:
+    while (barrier := inject(session.meta, settings=EpochSettings(max_bytes=1))) is not None:
         run_epoch(SparkRunner(spark), session.meta, barrier)
         done += 1
     return done
@@ -111,7 +112,7 @@ def _one_by_one(spark: SparkSession, session: Session) -> int:
 
 def _as_train(spark: SparkSession, session: Session) -> int:
     with Train(SparkRunner(spark), session.meta) as train:
-        while (barrier := train.next_barrier(max_epoch_bytes=1)) is not None:
+        while (barrier := train.next_barrier(settings=EpochSettings(max_bytes=1))) is not None:
             train.run(barrier)
     return len(train.done)
 

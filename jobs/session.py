@@ -29,7 +29,7 @@ from tussock.jobs.catalog.insert import rows_for_table
 from tussock.jobs.catalog.show import explain, show
 from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
 from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
-from tussock.jobs.driver.barrier import micros_of
+from tussock.jobs.driver.barrier import Wish, micros_of
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish
@@ -59,7 +59,7 @@ from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.read import refuse_unseen
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.reading.stored_rows import StoredRows
-from tussock.jobs.settings.pipeline import OnError
+from tussock.jobs.settings.pipeline import EpochSettings, OnError
 from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
@@ -252,7 +252,8 @@ class Session:
         """
         with self._at_work():
             at = None if moment is None else micros_of(moment)
-            summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress, at, self._on_error)
+            settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
+            summary = next_epoch(self._runner, self.meta, Wish(interval, at), settings, progress)
             if summary is None:
                 version = self.meta.latest()
                 summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))

@@ -252,11 +252,11 @@ def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping
 
     A barrier that is open already, by whichever run, comes first: the epoch job finishes it, and then takes in this run's interval.
     """
+    from tussock.jobs.driver.barrier import Wish
     from tussock.jobs.driver.barrier import inject as inject_barrier
 
     pipeline = find_pipeline(name, pipelines_folder())
-    settings = pipeline.epoch
-    barrier = inject_barrier(open_meta(pipeline), interval_of(pipeline, start, end), settings.max_bytes, dict(run), settings.units)
+    barrier = inject_barrier(open_meta(pipeline), Wish(interval_of(pipeline, start, end), run=run), pipeline.epoch)
     return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
 
 
@@ -314,14 +314,13 @@ def advance(name: str, start: datetime | None, end: datetime | None, run: Mappin
     epochs before it are committed then.
     """
     from tussock.jobs.driver import epoch
+    from tussock.jobs.driver.barrier import Wish
     from tussock.jobs.driver.runner import AutoRunner, SparkWantedError, no_spark
     from tussock.jobs.driver.summary import show_summary
 
     pipeline = find_pipeline(name, pipelines_folder())
-    settings, interval = pipeline.epoch, interval_of(pipeline, start, end)
-    runner, depth, units = AutoRunner(no_spark), settings.in_flight, settings.units
-    on_error = settings.on_error
-    done = epoch.advance(runner, open_meta(pipeline), interval, settings.max_bytes, run, say, depth, units, on_error=on_error)
+    wish = Wish(interval_of(pipeline, start, end), run=run)
+    done = epoch.advance(AutoRunner(no_spark), open_meta(pipeline), wish, pipeline.epoch, say)
     for summary in done:
         say(show_summary(summary))
     if spark_must_ask(name):

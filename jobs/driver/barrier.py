@@ -20,6 +20,7 @@ from tussock.jobs.plan.source_zone import zoned
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.plan.view_zone import in_one_zone
 from tussock.jobs.reading.reader import open_table
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
@@ -43,27 +44,35 @@ class TakenIn:
     replayed: Replayed | None
 
 
-def inject(
-    meta: MetaStore,
-    interval: Interval | None = None,
-    max_epoch_bytes: int | None = None,
-    run: Mapping[str, str] | None = None,
-    units: int | None = None,
-    moment: int | None = None,
-) -> Barrier | None:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a run takes in.
+
+    Args:
+        interval: sources whose path is a template take this data interval's files only; None: the files of any interval.
+        moment: what now() means in views, Unix microseconds; None: the interval's end, without one the clock. It never goes back.
+        run: what a barrier is for that the run injects, kept with it.
+    """
+
+    interval: Interval | None = None
+    moment: int | None = None
+    run: Mapping[str, str] = field(default_factory=dict)
+
+
+ALL = Wish()
+"""Whatever waits."""
+UNBOUNDED = EpochSettings(max_bytes=None)
+"""Of an embedded session: one epoch takes in all of it."""
+
+
+def inject(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED) -> Barrier | None:
     """The barrier of `take_in`, for a process that does not run its epoch."""
-    taken = take_in(meta, interval, max_epoch_bytes, run, units, moment)
+    taken = take_in(meta, wish, settings)
     return None if taken is None else taken.barrier
 
 
 def take_in(
-    meta: MetaStore,
-    interval: Interval | None = None,
-    max_epoch_bytes: int | None = None,
-    run: Mapping[str, str] | None = None,
-    units: int | None = None,
-    moment: int | None = None,
-    resting: frozenset[str] = frozenset(),
+    meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, resting: frozenset[str] = frozenset()
 ) -> TakenIn | None:
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
@@ -72,11 +81,8 @@ def take_in(
     something to take in.
 
     Args:
-        interval: of the run; sources whose path is a template take that interval's files only.
-        max_epoch_bytes: of source files in one epoch, at least one file of each source; later epochs take the rest. None: no bound.
-        run: what the barrier is for, kept with it (e.g. the data interval).
-        units: parallel units that epochs are to run on from this barrier on; None: as before. An open barrier keeps those it pinned.
-        moment: what now() is to mean in views, Unix microseconds; None: the interval's end, without one the clock. It never goes back.
+        settings: `max_bytes` of source files in one epoch, at least one file of each source; later epochs take the rest. `units` that
+            epochs run on from this barrier on; None: as before. An open barrier keeps its units.
         resting: sources that stay held, whatever is there.
 
     Raises: SettingError for units that the store can't have, and errors of the object store. Nothing is in force then.
@@ -86,12 +92,11 @@ def take_in(
     if (held := meta.barrier_after(version.epoch)) is not None:
         log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
         return TakenIn(held, None)
-    moment = moment_of(meta, interval, moment)
-    pinning = Pinning(meta, Base(version), Detour(), interval, max_epoch_bytes, dict(run or {}), moment, resting=resting)
+    pinning = _pinning(meta, Base(version), wish, settings, resting)
     if not pinning.waiting():
         return None
-    if units is not None and units != version.mapping.unit_count:
-        pinning = replace(pinning, base=Base(meta.rescale(units)), mapping_before=version.mapping)
+    if settings.units is not None and settings.units != version.mapping.unit_count:
+        pinning = replace(pinning, base=Base(meta.rescale(settings.units)), mapping_before=version.mapping)
     barrier = meta.inject_barrier(version.epoch, pinning.plan)
     _log_barrier("injected", barrier)
     return pinning.intake(barrier)
@@ -100,11 +105,9 @@ def take_in(
 def draft(
     meta: MetaStore,
     base: Base,
-    interval: Interval | None = None,
-    max_epoch_bytes: int | None = None,
-    run: Mapping[str, str] | None = None,
+    wish: Wish = ALL,
+    settings: EpochSettings = UNBOUNDED,
     mapping_before: VnodeMapping | None = None,
-    moment: int | None = None,
     resting: frozenset[str] = frozenset(),
 ) -> TakenIn | None:
     """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
@@ -112,13 +115,17 @@ def draft(
     None where nothing waits. `mapping_before`: of the epoch before, where `base` has another. Raises as `take_in` does.
     Cost: a probe of the log, a listing per source.
     """
-    moment = moment_of(meta, interval, moment)
-    pinning = Pinning(meta, base, Detour(), interval, max_epoch_bytes, dict(run or {}), moment, mapping_before, resting)
+    pinning = replace(_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan)
     if drafted.log_end == base.version.log_end and not drafted.splits and drafted.catalog is None and not pinning.moves_rows():
         return None
     _log_barrier("drafted", drafted)
     return pinning.intake(drafted)
+
+
+def _pinning(meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]) -> "Pinning":
+    moment = moment_of(meta, wish.interval, wish.moment)
+    return Pinning(meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting)
 
 
 def moment_of(meta: MetaStore, interval: Interval | None, moment: int | None = None) -> int:

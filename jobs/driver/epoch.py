@@ -1,19 +1,19 @@
 """Epochs: one barrier to its commit, or all that waits as a train of them."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from tussock.jobs.driver.barrier import moment_of
+from tussock.jobs.driver.barrier import ALL, UNBOUNDED, Wish, moment_of
 from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import EpochSummary, barrier_text
 from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pause
-from tussock.jobs.driver.train import DEPTH, Train
+from tussock.jobs.driver.train import Train
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
 from tussock.jobs.plan.builds import is_being_built
 from tussock.jobs.plan.schedule import name_of_build
-from tussock.jobs.settings.pipeline import OnError
+from tussock.jobs.settings.pipeline import EpochSettings, OnError
 from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import InputError
@@ -41,67 +41,49 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
 
 
 def next_epoch(
-    runner: LevelRunner,
-    meta: MetaStore,
-    interval: Interval | None = None,
-    max_epoch_bytes: int | None = None,
-    progress: Progress = no_progress,
-    moment: int | None = None,
-    on_error: OnError = OnError.STOP,
+    runner: LevelRunner, meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, progress: Progress = no_progress
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
     met, resting = set[tuple[str, str]](), set[str]()
     while True:
         with Train(runner, meta, 1, progress=progress) as train:
-            if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment, resting=frozenset(resting))) is None:
+            if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                 return None
-            ran = _ran(train, barrier, met, resting, on_error)
+            ran = _ran(train, barrier, met, resting, settings.on_error)
         if ran:
             (summary,) = train.done
             return summary
 
 
 def advance(
-    runner: LevelRunner,
-    meta: MetaStore,
-    interval: Interval | None = None,
-    max_epoch_bytes: int | None = None,
-    run: Mapping[str, str] | None = None,
-    progress: Progress = no_progress,
-    in_flight: int = DEPTH,
-    units: int | None = None,
-    moment: int | None = None,
-    on_error: OnError = OnError.STOP,
+    runner: LevelRunner, meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, progress: Progress = no_progress
 ) -> list[EpochSummary]:
     """Finish the open barrier, whichever driver injected it, then take in what waits, as a train of epochs, until nothing does.
 
     Args:
-        interval: take in this data interval's files only; a run has done its work when they are all committed.
-        max_epoch_bytes: of source files in one epoch; None: no bound, so that the first epoch takes all of them.
-        in_flight: epochs that may be under way at once; with 1 each is committed before the next begins.
-        units: parallel units to run on from the next barrier on; None: as many as before.
-        moment: what now() means in the views of all these epochs, Unix microseconds; None: the interval's end, without one the clock as
-            this begins.
-        on_error: what to do where a view cannot take an epoch's rows: stop, or pause that view and those over it. One that is new has no
-            rows to stay at, and stops the epoch in any case.
+        wish: with an interval, a run has done its work when all files of the interval are committed. A moment is that of all these
+            epochs; None: the interval's end, without one the clock as this begins.
+        settings: `max_bytes` and `units` as of `take_in`; `in_flight` epochs may be under way at once, and with 1 each is committed
+            before the next begins. With `on_error` "pause", a view that cannot take an epoch's rows is paused, with the views that read
+            it. A new view has no rows to stay at, and stops the epoch in any case.
 
     A source in trouble is held, and everything else goes on; whether this run got all that it wanted, says
     `tussock.jobs.driver.source_holds.require_not_held`. Which views it paused, the summaries say.
 
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
-    moment = moment_of(meta, interval, moment)  # one for all: epochs that only follow the clock would have no end
+    moment = moment_of(meta, wish.interval, wish.moment)  # one for all: epochs that only follow the clock would have no end
+    wish = replace(wish, moment=moment)
     done: list[EpochSummary] = []
     met, resting = set[tuple[str, str]](), set[str]()
     superseded = True
     while superseded:  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
         superseded = False
-        with listed_once(), Train(runner, meta, in_flight, progress=progress) as train:
+        with listed_once(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:
-                barrier = train.next_barrier(interval, max_epoch_bytes, run, units, moment, frozenset(resting))
-                if barrier is None:
+                if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                     break
-                superseded = not _ran(train, barrier, met, resting, on_error)
+                superseded = not _ran(train, barrier, met, resting, settings.on_error)
         done += train.done
     return done
 

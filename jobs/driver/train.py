@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tussock.jobs.driver.barrier import TakenIn, draft, take_in
+from tussock.jobs.driver.barrier import ALL, UNBOUNDED, TakenIn, Wish, draft, take_in
 from tussock.jobs.driver.epoch_plan import Base, plan_epoch
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.leaves import taken_batches
@@ -41,7 +41,6 @@ from tussock.jobs.driver.summary import (
 from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.settings.logs import working_on
 from tussock.jobs.settings.pipeline import EpochSettings
-from tussock.jobs.sources.listing import Interval
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.errors import MissingSstError
@@ -161,11 +160,8 @@ class Train:
 
     def next_barrier(
         self,
-        interval: Interval | None = None,
-        max_epoch_bytes: int | None = None,
-        run: Mapping[str, str] | None = None,
-        units: int | None = None,
-        moment: int | None = None,
+        wish: Wish = ALL,
+        settings: EpochSettings = UNBOUNDED,
         resting: frozenset[str] = frozenset(),
     ) -> Barrier | None:
         """What the next epoch takes in; None where nothing waits. The first one is in force, or was left open by somebody; the others are
@@ -173,17 +169,17 @@ class Train:
         those of tussock.jobs.driver.barrier.take_in."""
         self._collect()
         if self._base_version is None:
-            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units, moment, resting)
+            self._taken_in = take_in(self.meta, wish, settings, resting)
         else:
-            base, before = self._base_version, None
+            base, before, units = self._base_version, None, settings.units
             if units is not None and units != base.version.mapping.unit_count:
                 base, before = self._rescaled(self._pinned(base), units), base.version.mapping
             try:
-                self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before, moment, resting)
+                self._taken_in = draft(self.meta, self._base(base), wish, settings, before, resting)
             except MissingSstError:  # the first epoch is committed, and vacuum was quicker than this draft
                 if base.pin is not None:
                     raise
-                self._taken_in = draft(self.meta, self._base(self._pinned(base)), interval, max_epoch_bytes, run, before, moment, resting)
+                self._taken_in = draft(self.meta, self._base(self._pinned(base)), wish, settings, before, resting)
         return None if self._taken_in is None else self._taken_in.barrier
 
     def run(self, barrier: Barrier) -> None:

@@ -95,6 +95,7 @@ from tussock.statestore.decoding import converted
 from tussock.statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
+EPOCH_BYTES = 256 << 20  # of source files in one epoch, where nobody says how many
 NEW_STORE_UNITS = 2  # of a store that is made where nobody says how many
 MAX_KEPT_EPOCHS = 1024  # a version lists no more, however many retention asks for
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -191,7 +192,7 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     units: Annotated[int, _whole(1, 32768)] | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
     vnodes: Annotated[int, _whole(1, 32768)] = 256
-    max_bytes: Annotated[int, _whole(1, 2**63 - 1)] = 256 << 20
+    max_bytes: Annotated[int, _whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None, which no file can have: no bound
     in_flight: Annotated[int, _whole(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
     on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP

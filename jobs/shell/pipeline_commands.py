@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
+from tussock.jobs.settings.pipeline import EPOCH_BYTES, NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, publish_arguments, say
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.driver.barrier import inject
+    from tussock.jobs.driver.barrier import Wish, inject
     from tussock.jobs.driver.epoch import advance, interval_of
     from tussock.jobs.driver.summary import EpochSummary
 
@@ -137,12 +137,10 @@ def _epoch(chosen: argparse.Namespace) -> None:
     meta = chosen_meta(chosen)
     interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
     settings = EpochSettings() if pipeline is None else pipeline.epoch
-    max_bytes, in_flight, units = settings.max_bytes, settings.in_flight, settings.units
     done: list[EpochSummary] = []
-    if (barrier := inject(meta, interval, max_bytes, units=units)) is not None:  # nothing to do should not cost a JVM
+    if (barrier := inject(meta, Wish(interval), settings)) is not None:  # nothing to do should not cost a JVM
         with _runner(pipeline) as runner:
-            moment, on_error = barrier.moment, settings.on_error
-            done = advance(runner, meta, interval, max_bytes, None, say, in_flight, units, moment, on_error)
+            done = advance(runner, meta, Wish(interval, barrier.moment), settings, say)
     if not _shown(chosen, pipeline, meta, done):
         print(f"nothing waits; the store is at epoch {meta.latest().epoch}")
     _require_all_taken_in(meta, done, interval)
@@ -250,7 +248,7 @@ def _restate(chosen: argparse.Namespace) -> None:
     with _runner(pipeline) as runner:
         restating.begin()
         settings = EpochSettings() if pipeline is None else pipeline.epoch
-        done = next_epoch(runner, meta, progress=say, on_error=settings.on_error)
+        done = next_epoch(runner, meta, settings=EpochSettings(max_bytes=None, on_error=settings.on_error), progress=say)
     summaries = [] if done is None else [done]
     _shown(chosen, pipeline, meta, summaries)
     _require_all_taken_in(meta, summaries, None)
@@ -353,7 +351,7 @@ COMMANDS = (
         "epoch",
         "advance all views over what waits, commit, publish",
         "New statements in the log and new files of the sources are taken in, an epoch's files being at most max_bytes of the "
-        f"pipeline's [epoch] ({EpochSettings().max_bytes >> 20} MiB where it names none, and with --store). An epoch that another run "
+        f"pipeline's [epoch] ({EPOCH_BYTES >> 20} MiB where it names none, and with --store). An epoch that another run "
         "began and did not finish is finished first. The command can be stopped at any point and started twice: nothing is visible "
         "before it is committed. A source in trouble (a file that cannot be read, a path that is gone) is held: its new files wait, "
         'everything else is taken in and published, and the exit code is 1; so it is where [epoch] on_error = "pause" had a view paused '

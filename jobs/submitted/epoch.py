@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.summary import show_summary
@@ -40,10 +41,7 @@ def _advance(chosen: argparse.Namespace) -> None:
     _ = meta.settings
     spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
     try:
-        settings, run = pipeline.epoch, dict(chosen.run)
-        runner, depth, units = SparkRunner(spark), settings.in_flight, settings.units
-        on_error = settings.on_error
-        done = advance(runner, meta, interval, settings.max_bytes, run, say, depth, units, on_error=on_error)
+        done = advance(SparkRunner(spark), meta, Wish(interval, run=dict(chosen.run)), pipeline.epoch, say)
     finally:
         spark.stop()
     for summary in done:

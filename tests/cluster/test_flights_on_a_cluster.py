@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.flights import load
 from scripts.cluster import ROOT, Cluster, running_cluster
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
@@ -145,7 +146,7 @@ def on_local_spark(spark: SparkSession, data: Path, tmp_path_factory: pytest.Tem
             for path, script in pipeline.scripts():
                 session.execute(script, base=path.parent)
             for interval in (interval_of(*FIRST_DAY, pipeline.time_zone), None):
-                advance(SparkRunner(spark), session.meta, interval)
+                advance(SparkRunner(spark), session.meta, Wish(interval))
             session.meta.publish(session.meta.latest().epoch)
             return answers_of(session, list(VIEWS))
 

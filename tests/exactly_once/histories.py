@@ -25,6 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
@@ -149,7 +150,7 @@ class History:
         for epoch in range(epochs):
             self.write_files(epoch)
             self.change_tables()
-            next_epoch(self.runner, self.meta, moment=0)
+            next_epoch(self.runner, self.meta, Wish(moment=0))
             if (version := self.meta.latest()).epoch > version.published:
                 publish(self.meta, version.epoch)
             if judge:

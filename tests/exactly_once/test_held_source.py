@@ -19,6 +19,7 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -33,7 +34,7 @@ DAMAGED = "2-1.parquet"  # of `sales`: an epoch before it takes 2-0, one after i
 
 def run(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
     meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
-    advance(UnkindShuffle(3), meta, max_epoch_bytes=workload.MAX_EPOCH_BYTES)
+    advance(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
     return meta
 
 

@@ -20,6 +20,7 @@ from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, moto_server
 from tussock.jobs.driver import epoch
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
@@ -41,7 +42,7 @@ class Prepared:
 def advance(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
     """What the epoch job does between opening the store and leaving."""
     meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
-    epoch.advance(UnkindShuffle(3), meta, max_epoch_bytes=workload.MAX_EPOCH_BYTES)
+    epoch.advance(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
     return meta
 
 

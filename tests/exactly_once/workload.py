@@ -23,6 +23,7 @@ from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -202,7 +203,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
 def resume(spark: SparkSession, store: Path) -> None:
     """Start again, as the next driver would: finish the open barrier, then take what waits."""
     meta = open_meta(store, "resumer")
-    while (barrier := inject(meta, max_epoch_bytes=MAX_EPOCH_BYTES)) is not None:
+    while (barrier := inject(meta, settings=EpochSettings(max_bytes=MAX_EPOCH_BYTES))) is not None:
         run_epoch(SparkRunner(spark, POLICY), meta, barrier)
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, next_epoch
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.restate import Restating
@@ -168,7 +169,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
     with make(folder / "store", world.root) as session:
         meta, views = session.meta, dict(SELECTS)
         world.file(1, "a").write_bytes(world.new_bytes())
-        advance(LocalRunner(), meta, DAYS[0])
+        advance(LocalRunner(), meta, Wish(DAYS[0]))
         world.run(1)
         epochs = 0
         for step in range(EPOCHS):
@@ -177,7 +178,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
             day = chance.randrange(1, 5)
             match chance.choice(["run", "run", "run", "restate a day", "restate a file", "take back", "view", "vacuum"]):
                 case "run":
-                    done = advance(LocalRunner(), meta, DAYS[day - 1])
+                    done = advance(LocalRunner(), meta, Wish(DAYS[day - 1]))
                     world.run(day)
                     epochs += len(done)
                 case "restate a day":
@@ -195,7 +196,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                             Restating(meta, "files", Restated(str(path)))
                 case "view" if "later" not in views:
                     session.execute(f"CREATE MATERIALIZED VIEW later AS {SELECTS['by_group']}")
-                    advance(LocalRunner(), meta, DAYS[day - 1])
+                    advance(LocalRunner(), meta, Wish(DAYS[day - 1]))
                     world.run(day)
                     views["later"] = SELECTS["by_group"]
                     epochs += 1

@@ -16,6 +16,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, view
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
@@ -24,6 +25,7 @@ from tussock.jobs.facts import intake
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
@@ -58,14 +60,14 @@ def told(**epochs: int) -> Any:
 
 def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(meta: MetaStore, tmp_path: Path) -> None:
     size = write(tmp_path / "sales", "one", 3)
-    (first,) = advance(LocalRunner(), meta, run=RUN)
+    (first,) = advance(LocalRunner(), meta, Wish(run=RUN))
     (sales,) = steps.source_news("shop", told(), RUN)
     assert sales == steps.SourceNews("sales", first.epoch, meta.latest().id, 0, files=1, bytes=size, rows=3, own=True)
     assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
 
     sizes = [write(tmp_path / "sales", "two", 5), write(tmp_path / "sales", "three", 7)]
     visits = write(tmp_path / "visits", "one", 2)
-    advance(LocalRunner(), meta, max_epoch_bytes=1, run=RUN)  # an epoch a file
+    advance(LocalRunner(), meta, Wish(run=RUN), EpochSettings(max_bytes=1))  # an epoch a file
     last = meta.latest().epoch
     news = {source.name: source for source in steps.source_news("shop", told(sales=first.epoch), RUN)}
     assert (news["sales"].files, news["sales"].bytes, news["sales"].rows, news["sales"].since) == (2, sum(sizes), 12, first.epoch)

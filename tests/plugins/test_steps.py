@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
 from tussock.jobs.driver.pauses import PausedViewsError
 from tussock.jobs.driver.restate import EpochUnderWayError
@@ -71,7 +72,7 @@ def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_
 
     def run(day: tuple[datetime, datetime]) -> list[int]:
         steps.inject("shop", *day, {"run": "again"})
-        (done,) = advance(LocalRunner(), meta, interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin"))
+        (done,) = advance(LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin")))
         with Session(f"{tmp_path}/store", create=False) as session:
             return sorted(session.read("ids", epoch=done.epoch)["id"].to_pylist())
 
@@ -182,7 +183,7 @@ def test_a_run_that_pauses_a_view_fails_in_the_end_until_the_view_goes_on_and_no
     )
     for number, view in enumerate(views):
         meta.append_log(f"test/v{number}", msgspec.json.encode(view))
-    advance(LocalRunner(), meta, Interval(*(moment - timedelta(days=9) for moment in DAY)))  # the views begin, over no files
+    advance(LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY))))  # the views begin, over no files
     a, b = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
     steps.advance("shop", *DAY, a, print)
     steps.require_none_paused("shop", a)
@@ -213,7 +214,7 @@ def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other
     write_day(tmp_path, "2013-01-03")
     meta.append_log("test/2", msgspec.json.encode(CreateView("v", "SELECT …", Scan("orders", (0,), (Field("id", "bigint"),)))))
     next_day = DAY[0] + timedelta(days=1), DAY[1] + timedelta(days=1)
-    advance(LocalRunner(), meta, Interval(*(moment - timedelta(days=9) for moment in DAY)))  # the view begins, over no files
+    advance(LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY))))  # the view begins, over no files
     for day in (DAY, next_day):
         steps.advance("shop", *day, {}, print)
     with pytest.raises(HeldSourcesError, match=r"source 'orders' is held: file .*2013-01-02\.parquet cannot be read as parquet"):
@@ -352,7 +353,7 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
     fields = (Field("id", "bigint"),)
     meta.append_log("test/2", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("orders", (0,), fields))))
     steps.inject("shop", *DAY, {"run": "first"})
-    advance(LocalRunner(), meta, interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin"))
+    advance(LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")))
     run = {"dag": "epoch_shop", "run": "by hand"}
     steps.pause("shop", ["ids"], run)
     barrier = meta.open_barrier()
@@ -371,7 +372,7 @@ def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: Me
     meta.append_log("test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"})))
     meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
     interval = interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")
-    advance(LocalRunner(), meta, interval)
+    advance(LocalRunner(), meta, Wish(interval))
     run = {"dag": "epoch_shop", "run": "by hand"}
     assert steps.restate("shop", "kept", "", DAY, run) == ("nothing to restate: source kept has taken all of it as it is now",)
     file = tmp_path / "data/2013-01-02.parquet"
@@ -380,7 +381,7 @@ def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: Me
     assert "goes on with barrier" in steps.restate("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):
         steps.restate("shop", "kept", str(file), None, {"run": "another"})
-    advance(LocalRunner(), meta, interval)
+    advance(LocalRunner(), meta, Wish(interval))
     with Session(f"{tmp_path}/store", create=False) as session:
         assert sorted(session.read("ids", epoch=meta.latest().epoch)["id"].to_pylist()) == [1, 2, 9]
     with pytest.raises(CannotRestateError, match="neither a file nor an interval"):

@@ -20,7 +20,7 @@ from tests.truth.compare import assert_same_answer
 from tests.truth.judge import at_moment, judge_session
 from tests.truth.model import TABLES, History
 from tests.truth.views import TOP_N, VIEWS
-from tussock.jobs.driver.barrier import micros_of
+from tussock.jobs.driver.barrier import Wish, micros_of
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
@@ -104,7 +104,7 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
                 if statements:
                     session.execute("; ".join(statements))
                 moment = _moment(2 * number)
-                if (barrier := train.next_barrier(moment=micros_of(moment))) is not None:
+                if (barrier := train.next_barrier(Wish(moment=micros_of(moment)))) is not None:
                     train.run(barrier)
                     ran.append((barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES}))
         assert [summary.epoch for summary in train.done] == [epoch for epoch, *_ in ran]

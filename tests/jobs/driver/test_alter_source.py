@@ -21,6 +21,7 @@ from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, Crea
 from tussock.jobs.plan.alter_source import CannotAlterSourceError
 from tussock.jobs.plan.apply import RelationExistsError, apply_statement
 from tussock.jobs.plan.definition import find, source_of
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -159,7 +160,7 @@ def test_killed_wherever_something_is_created_it_ends_in_the_same_rows(tmp_path:
 
     def ended(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> dict[str, object]:
         meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: 1_800_000_000_000)
-        advance(LocalRunner(), meta, max_epoch_bytes=1)
+        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
         return {r.name: rows(meta, r.name) for r in meta.latest().catalog.live() if r.kind is RelationKind.VIEW}
 
     watched = FaultyObjectStore(open_object_store(str(shutil.copytree(template, tmp_path / "whole"))))

@@ -36,7 +36,7 @@ from tussock.jobs.logical.statements import AlterTable, CreateSource, CreateView
 from tussock.jobs.plan.apply import apply_statement
 from tussock.jobs.plan.builds import BeingBuiltError
 from tussock.jobs.plan.definition import UnknownRelationError, find
-from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.pipeline import EpochSettings, load_pipeline
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.hummock.compaction_picker import dropped_tables
@@ -103,7 +103,7 @@ def random_rows(draw: random.Random, count: int) -> dict[int, Row]:
 
 
 def next_barrier(meta: MetaStore, max_bytes: int | None = MAX_BYTES) -> None:
-    barrier = inject(meta, max_epoch_bytes=max_bytes)
+    barrier = inject(meta, settings=EpochSettings(max_bytes=max_bytes))
     assert barrier is not None
     run_epoch(LocalRunner(), meta, barrier)
 
@@ -132,7 +132,7 @@ def test_the_old_view_and_the_one_over_it_go_on_until_the_new_one_has_read_every
         wanted = answers([*t.values()], [*u.values()], per_g=FEW if built else PER_G, per_n=PER_N)
         assert {name: rows(meta, name) for name in wanted} == wanted, f"step {steps}, built: {built}"
     assert steps > 3
-    assert inject(meta, max_epoch_bytes=MAX_BYTES) is None, "nothing is left to do"
+    assert inject(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is None, "nothing is left to do"
 
 
 def replace_per_g(meta: MetaStore, *, units: int | None = None) -> tuple[list[Row], list[Row]]:
@@ -151,7 +151,7 @@ def replace_per_g(meta: MetaStore, *, units: int | None = None) -> tuple[list[Ro
 def test_a_train_of_epochs_builds_to_the_end_and_each_epoch_says_how_far_it_is(meta: MetaStore) -> None:
     t, u = replace_per_g(meta)
     said: list[str] = []
-    done = advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES, progress=said.append)
+    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES), progress=said.append)
     assert len(done) > 2
     assert any("builds per_g (since epoch" in line and "% read)" in line for line in said)
     assert any("per_g (being built)" in summary.rows for summary in done)
@@ -195,7 +195,7 @@ def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(me
     drawn = {node.name: (node.state, node.reads) for node in graph(meta.latest(), None)}
     assert drawn["per_a"] == (NodeState.BUILDING, ("t",))
     assert drawn["per_g"][0] is NodeState.RUNS
-    advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert find(meta.latest().catalog, "per_a").created == meta.latest().epoch, "earlier epochs do not have it"
 
 
@@ -294,7 +294,7 @@ def test_a_build_survives_compaction_another_number_of_units_and_a_superseded_ba
         compact(meta, full=True)
         t.append((1000 + units, units, 7))
         insert(meta, "t", t[-1])
-        barrier = inject(meta, max_epoch_bytes=1500, units=units)
+        barrier = inject(meta, settings=EpochSettings(max_bytes=1500, units=units))
         assert barrier is not None
         assert barrier.catalog is not None
         superseding = abandon(meta, Detour(take_log=True))
@@ -302,7 +302,7 @@ def test_a_build_survives_compaction_another_number_of_units_and_a_superseded_ba
         assert superseding.catalog.builds == barrier.catalog.builds, "it reads what the other one was to read"
         run_epoch(LocalRunner(), meta, superseding)
     assert meta.latest().catalog.builds
-    advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     wanted = answers(t, u, per_g=FEW, per_n=PER_N)
     assert {name: rows(meta, name) for name in wanted} == wanted
 
@@ -323,7 +323,7 @@ def test_a_view_that_raises_over_a_part_of_the_rows_alone_is_finished_in_one_epo
     insert(meta, "t", *((k, k % 2, 1) for k in range(600)))
     epoch(meta)
     append(meta, replacing(raising_below(300), view("per_n", counted(over("per_g", "g", "n"), 1))))
-    done = advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert len(done) == 1
     assert rows(meta, "per_g") == [(0, 300, LEAST), (1, 300, LEAST)]
     assert rows(meta, "per_n") == [(300, 2)]
@@ -334,9 +334,9 @@ def test_a_view_that_raises_over_all_rows_stops_the_epoch_that_begins_to_build_i
     epoch(meta)
     append(meta, replacing(raising_below(301), view("per_n", counted(over("per_g", "g", "n"), 1))))
     with pytest.raises(ViewRowError, match="with the view as it was \\(--skip-entry"):
-        advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     abandon(meta, Detour(skip_entries=(meta.log_end() - 1,)))
-    advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert not meta.latest().catalog.builds
     assert rows(meta, "per_g") == [(0, 300), (1, 300)]
 
@@ -350,8 +350,8 @@ def test_a_row_that_comes_during_a_build_and_that_the_new_view_cannot_take_ends_
     assert meta.latest().catalog.builds
     insert(meta, "t", (1000, 77, 2**31 - 1))
     with pytest.raises(BuildFailedError, match=r"(?s)view 'sums' could not be built: k . a raised.*The row: k=1000.*given up"):
-        advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
-    advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert not meta.latest().catalog.builds
     assert rows(meta, "per_g") == [(0, 300), (1, 300), (77, 1)]
 
@@ -395,9 +395,9 @@ def test_a_build_over_a_view_that_is_paused_is_given_up(meta: MetaStore) -> None
     next_barrier(meta)
     assert meta.latest().catalog.builds
     insert(meta, "t", (5000, 1, 1))
-    assert inject(meta, max_epoch_bytes=MAX_BYTES) is not None
+    assert inject(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is not None
     abandon(meta, Detour(pause=("narrow",)))
-    advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert not meta.latest().catalog.builds
     assert all(r.name != "per_a" for r in meta.latest().catalog.live())
 
@@ -413,13 +413,13 @@ def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_wh
         if number < len(calls):
             objects.kill(number)
         with suppress(Killed, RetryableError, LostRaceError):
-            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000), max_epoch_bytes=2 * MAX_BYTES)
+            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000), settings=EpochSettings(max_bytes=2 * MAX_BYTES))
         calls = calls or list(objects.calls)
         other = open_store(store, "second")
         found = {name: rows(other, name) for name in old}
         assert found in (old, new), f"killed at request {number}"
         whole.add(found == new)
-        advance(LocalRunner(), other, max_epoch_bytes=2 * MAX_BYTES)
+        advance(LocalRunner(), other, settings=EpochSettings(max_bytes=2 * MAX_BYTES))
         assert {name: rows(other, name) for name in new} == new, f"killed at request {number}"
         shutil.rmtree(store)
         number = next_death(calls, number)

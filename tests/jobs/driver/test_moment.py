@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.barrier import Wish, inject
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -40,7 +40,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 def run(meta: MetaStore, second: int) -> bool:
     """An epoch at this moment; whether there was anything to do."""
-    if (barrier := inject(meta, moment=second * SECOND)) is None:
+    if (barrier := inject(meta, Wish(moment=second * SECOND))) is None:
         return False
     run_epoch(LocalRunner(), meta, barrier)
     return True
@@ -73,7 +73,7 @@ def test_a_store_without_such_views_rests_when_nothing_waits(tmp_path: Path) -> 
 
 def test_a_run_takes_the_end_of_its_interval_and_another_the_clock_once(meta: MetaStore) -> None:
     end = datetime(1970, 1, 1, 0, 0, 29, 500_000, tzinfo=UTC)
-    (scheduled,) = advance(LocalRunner(), meta, Interval(end - timedelta(hours=1), end))
+    (scheduled,) = advance(LocalRunner(), meta, Wish(Interval(end - timedelta(hours=1), end)))
     assert meta.latest().moment == 29_500_000
     assert rows(meta, "due") == [(1, 10), (2, 20)]
     (by_clock,) = advance(LocalRunner(), meta)
@@ -84,7 +84,7 @@ def test_a_run_takes_the_end_of_its_interval_and_another_the_clock_once(meta: Me
 
 def test_an_attempt_that_supersedes_another_has_its_moment(meta: MetaStore) -> None:
     insert(meta, "t", (7, 1, 11))
-    held = inject(meta, moment=12 * SECOND)
+    held = inject(meta, Wish(moment=12 * SECOND))
     assert held is not None
     later = open_store(Path(meta.objects.uri.removeprefix("file://")), "later")
     following = abandon(later, Detour(take_log=True))
@@ -95,7 +95,7 @@ def test_epochs_in_flight_count_on_the_moments_of_those_before_them(meta: MetaSt
     with Train(LocalRunner(), meta, depth=3, keep=2) as train:
         for second in (20, 15, 30):
             insert(meta, "t", (second * 10, 1, second))
-            barrier = train.next_barrier(moment=second * SECOND)
+            barrier = train.next_barrier(Wish(moment=second * SECOND))
             assert barrier is not None
             train.run(barrier)
             assert barrier.moment == max(20, second) * SECOND

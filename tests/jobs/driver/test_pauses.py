@@ -17,6 +17,7 @@ from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.pauses import PausedViewsError, paused_views, require_none_paused, require_none_paused_by
@@ -28,7 +29,7 @@ from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.flow.failure import ViewFailedError
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
-from tussock.jobs.settings.pipeline import OnError
+from tussock.jobs.settings.pipeline import EpochSettings, OnError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
@@ -73,7 +74,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 def run(meta: MetaStore, run: str = "a") -> list[EpochSummary]:
     """A run that may pause."""
-    return advance(LocalRunner(), meta, run={"run": run}, on_error=OnError.PAUSE)
+    return advance(LocalRunner(), meta, Wish(run={"run": run}), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
 
 
 def require_paused_at(meta: MetaStore, good: list[Row]) -> None:
@@ -223,12 +224,12 @@ def test_in_a_train_of_epochs_those_before_it_count_and_those_after_it_pass_the_
         write(files / f"{number}.parquet", row)
     write(files / "damaged.parquet", GOOD[0])
     (files / "damaged.parquet").write_bytes((files / "damaged.parquet").read_bytes()[:20])
-    done = advance(LocalRunner(), meta, max_epoch_bytes=1, on_error=OnError.PAUSE)
+    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1, on_error=OnError.PAUSE))
     assert [list(summary.paused) for summary in done if summary.paused] == [["sums"]]
     assert rows(meta, "sums") == sums_of(GOOD[:2])
     assert list(held_sources(meta.latest().catalog)) == ["s"]
     (files / "damaged.parquet").unlink()
-    advance(LocalRunner(), meta, on_error=OnError.PAUSE)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert rows(meta, "per_g") == per_g([*GOOD, BAD, (9, 9, 9)])
     assert rows(meta, "sums") == sums_of(GOOD[:2])
 
@@ -242,14 +243,14 @@ def test_a_correction_that_a_view_cannot_take_pauses_it_and_restates_the_others(
     append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
     append(meta, view("per_g", counted(over, 1)))
     write(files / "2026-01-01.parquet", *GOOD)
-    advance(LocalRunner(), meta, day)
+    advance(LocalRunner(), meta, Wish(day))
     corrected: list[Row] = [(1, 7, 1), (5, 7, 5), BAD]
     write(files / "2026-01-01.parquet", *corrected)
-    done = advance(LocalRunner(), meta, day, on_error=OnError.PAUSE)
+    done = advance(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert [list(summary.paused) for summary in done] == [["sums"]]
     assert rows(meta, "sums") == sums_of(GOOD)
     assert rows(meta, "per_g") == per_g(corrected)
-    assert advance(LocalRunner(), meta, day, on_error=OnError.PAUSE) == []
+    assert advance(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)) == []
 
 
 def test_a_driver_killed_at_any_request_of_a_run_that_pauses_leaves_what_another_ends_in_the_same_rows(
@@ -264,7 +265,12 @@ def test_a_driver_killed_at_any_request_of_a_run_that_pauses_leaves_what_another
         if number < len(calls):
             objects.kill(number)
         with suppress(Killed, RetryableError, LostRaceError):
-            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000), run={"run": "a"}, on_error=OnError.PAUSE)
+            advance(
+                LocalRunner(),
+                MetaStore(objects, "first", lambda: 1_700_000_100_000),
+                Wish(run={"run": "a"}),
+                EpochSettings(max_bytes=None, on_error=OnError.PAUSE),
+            )
         calls = calls or list(objects.calls)
         other = open_store(store, "second")
         run(other)

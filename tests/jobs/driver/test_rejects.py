@@ -39,6 +39,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
 from tussock.jobs.plan.rejects import RejectsTableError
 from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.registry import reader_of
@@ -246,7 +247,7 @@ def test_killed_wherever_something_is_created_a_train_rejects_each_record_once(t
 
     def ended(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> dict[str, object]:
         meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: 1_800_000_000_000)
-        advance(LocalRunner(), meta, max_epoch_bytes=1)
+        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
         return {r.name: rows(meta, r.name) for r in meta.latest().catalog.live() if r.kind is not RelationKind.SOURCE}
 
     watched = FaultyObjectStore(open_object_store(str(shutil.copytree(template, tmp_path / "whole"))))

@@ -20,6 +20,7 @@ from tussock.jobs.driver.summary import barrier_text
 from tussock.jobs.driver.train import Train
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Call, Column, Field, Join, JoinKind, Literal, Scan
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.meta.barrier import MutationKind
 from tussock.statestore.meta.store import MetaStore
 
@@ -62,7 +63,7 @@ def test_epochs_before_and_after_a_rescale_are_right_and_their_barriers_say_so(m
     held, rng, kinds = Rows(), random.Random(1), []
     for units in (2, 5, 1, 3, 3, None):
         change(meta, held, rng)
-        barrier = inject(meta, units=units)
+        barrier = inject(meta, settings=EpochSettings(max_bytes=None, units=units))
         assert barrier is not None
         assert barrier.mapping.unit_count == (3 if units is None else units)
         kinds.append(barrier.mutation.kind)
@@ -77,7 +78,7 @@ def test_nothing_waits_and_nothing_is_rescaled(meta: MetaStore) -> None:
     change(meta, held, random.Random(2))
     advance(LocalRunner(), meta)
     version = meta.latest()
-    assert advance(LocalRunner(), meta, units=7) == []
+    assert advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=7)) == []
     assert meta.latest() == version
 
 
@@ -86,7 +87,7 @@ def test_the_progress_of_a_run_says_on_how_many_units_it_goes_on(meta: MetaStore
     advance(LocalRunner(), meta)
     change(meta, Rows(), random.Random(3))
     lines: list[str] = []
-    advance(LocalRunner(), meta, units=4, progress=lines.append)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=4), progress=lines.append)
     assert lines[0].endswith(": runs on 4 units from here on")
 
 
@@ -98,7 +99,7 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
     pinned = inject(meta)
     assert pinned is not None
     meta.rescale(5)
-    assert (found := inject(meta, units=5)) is not None
+    assert (found := inject(meta, settings=EpochSettings(max_bytes=None, units=5))) is not None
     assert found == pinned
     assert barrier_text(found, meta.latest().catalog) == f"barrier {pinned.epoch} after {pinned.prev_epoch}"
     change(meta, held, rng)  # waits for the epoch after it
@@ -111,7 +112,7 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
 
     with Train(Counted(4), meta, depth=3) as train:
         for expected in (1, 4):
-            barrier = train.next_barrier(units=5)
+            barrier = train.next_barrier(settings=EpochSettings(max_bytes=None, units=5))
             assert barrier is not None
             ran.clear()
             train.run(barrier)
@@ -133,7 +134,7 @@ def test_a_train_whose_units_change_drains_and_goes_on(seed: int, meta: MetaStor
                 units = 1 + (units + rng.randrange(4)) % 6
                 if rng.random() < 0.5:
                     other.rescale(units)
-            barrier = train.next_barrier(units=units)
+            barrier = train.next_barrier(settings=EpochSettings(max_bytes=None, units=units))
             assert barrier is not None
             train.run(barrier)
             pinned.append(barrier.mapping.unit_count)
@@ -164,7 +165,7 @@ def test_epochs_and_a_train_on_spark_go_on_across_rescales(spark: SparkSession, 
             write(number)
         with Train(SparkRunner(spark), session.meta) as train:
             units = iter((2, 3, 3, 1, 4, 4, 4))
-            while (barrier := train.next_barrier(max_epoch_bytes=1, units=next(units))) is not None:
+            while (barrier := train.next_barrier(settings=EpochSettings(max_bytes=1, units=next(units)))) is not None:
                 train.run(barrier)
         assert len(train.done) == 6
         assert session.meta.latest().mapping.unit_count == 4

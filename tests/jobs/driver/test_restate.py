@@ -15,6 +15,7 @@ from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, epoch, new_store, open_store, rows
 from tests.jobs.driver.test_source_holds import FILE_FIELDS, damage, over, write
 from tests.s3_servers import BUCKET, moto_process
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, next_epoch
 from tussock.jobs.driver.restate import EpochUnderWayError, Restating
@@ -61,7 +62,7 @@ def meta(tmp_path: Path, days: Path) -> MetaStore:
         write(day(days, n), n, 10 + n)
     append(meta, source(days / "{start:%Y-%m-%d}"), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
     for interval in DAYS:
-        advance(LocalRunner(), meta, interval)
+        advance(LocalRunner(), meta, Wish(interval))
     return meta
 
 
@@ -116,7 +117,7 @@ def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days
     append(meta, CreateView("at_once", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     epoch(meta)
     assert rows(meta, "at_once") == sorted(of(1, 11, 2, 12, 3, 13), key=repr), "a new view sees what the others see"
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
@@ -132,9 +133,9 @@ def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
     meta = new_store(tmp_path / "store")
     write(day(days, 1), 1, 3)
     append(meta, source(days / "{start:%Y-%m-%d}"), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
-    advance(LocalRunner(), meta, DAYS[0])
+    advance(LocalRunner(), meta, Wish(DAYS[0]))
     write(day(days, 1), 2, 3)
-    advance(LocalRunner(), meta, DAYS[0])
+    advance(LocalRunner(), meta, Wish(DAYS[0]))
     require(meta, of(2, 3))
 
 
@@ -148,12 +149,12 @@ def test_a_file_that_rests_is_read_once(tmp_path: Path, days: Path, monkeypatch:
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3 * 10**9)
     append(meta, source(days / "{start:%Y-%m-%d}"), over("s"))
     for _ in range(3):
-        advance(LocalRunner(), meta, DAYS[0])
+        advance(LocalRunner(), meta, Wish(DAYS[0]))
     assert read == [str(day(days, 1))]
     day(days, 1).chmod(0o600)
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3600 * 10**9)
     for _ in range(3):
-        assert advance(LocalRunner(), meta, DAYS[0]) == [], "it has the content that was taken"
+        assert advance(LocalRunner(), meta, Wish(DAYS[0])) == [], "it has the content that was taken"
     assert read == [str(day(days, 1))] * 2, "once more, since its inode changed"
 
 
@@ -187,24 +188,24 @@ def test_a_file_that_is_gone_is_taken_back_when_somebody_says_so(meta: MetaStore
     day(days, 2).unlink()
     with pytest.raises(CannotRestateError, match=r"no file .* any more; say --gone"):
         Restating(meta, "s", Restated(str(day(days, 2))))
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 12, 3, 13))
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 2)
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 3, 13))
 
 
 def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_until_it_changes(meta: MetaStore, days: Path) -> None:
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     assert not restate(meta, Restated(str(day(days, 2)), gone=True))
-    assert advance(LocalRunner(), meta, DAYS[1]) == []
+    assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
     day(days, 2).touch()
-    assert advance(LocalRunner(), meta, DAYS[1]) == [], "it has another time, and is no other file"
+    assert advance(LocalRunner(), meta, Wish(DAYS[1])) == [], "it has another time, and is no other file"
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 22)
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 22, 3, 13))
 
 
@@ -223,18 +224,18 @@ def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_pa
 def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others_never_look(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     write(day(days, 2, "late"), 5)
-    assert advance(LocalRunner(), meta, DAYS[0]) == []
-    assert advance(LocalRunner(), meta, DAYS[2]) == []
+    assert advance(LocalRunner(), meta, Wish(DAYS[0])) == []
+    assert advance(LocalRunner(), meta, Wish(DAYS[2])) == []
     require(meta, of(1, 11, 2, 12, 3, 13))
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 5, 3, 13))
-    assert advance(LocalRunner(), meta, DAYS[1]) == []
+    assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
 
 
 def test_an_interval_is_restated_with_what_has_changed_what_is_gone_and_what_came_late(meta: MetaStore, days: Path) -> None:
     write(day(days, 2, "b"), 20)
     write(day(days, 2, "c"), 21)
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     write(day(days, 2), 2, 99)
     day(days, 2, "b").unlink()
     write(day(days, 2, "late"), 5)
@@ -246,10 +247,10 @@ def test_an_interval_is_restated_with_what_has_changed_what_is_gone_and_what_cam
 
 def test_an_emptied_file_has_no_rows(meta: MetaStore, days: Path) -> None:
     day(days, 2).write_bytes(b"")
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 4)
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 4, 3, 13))
 
 
@@ -297,12 +298,12 @@ def test_a_file_that_was_damaged_since_it_was_taken_is_held_and_looked_at_once(m
     write(day(days, 2), 2, 99)
     whole = damage(day(days, 2))
     for _ in range(2):
-        advance(LocalRunner(), meta, DAYS[1])
+        advance(LocalRunner(), meta, Wish(DAYS[1]))
         with pytest.raises(HeldSourcesError, match="cannot be read as parquet"):
             require_not_held(meta.latest().catalog, DAYS[1])
     require(meta, of(1, 11, 2, 12, 3, 13))
     day(days, 2).write_bytes(whole)
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
@@ -330,7 +331,7 @@ def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Pat
     advance(LocalRunner(), meta)
     require(meta, of(1, 11, 2, 12, 3, 13))
     write(day(days, 2, "bad"), 6)
-    advance(LocalRunner(), meta, DAYS[1])
+    advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 12, 6, 3, 13))
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
@@ -25,6 +26,7 @@ from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Show, Shown
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import RetryableError
@@ -85,7 +87,7 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
 
 def run(meta: MetaStore, interval: Interval | None = None, runner: LocalRunner | None = None) -> list[EpochSummary]:
     """A run, as the commands run it: all that waits, then the failure where it did not get all that it wanted."""
-    done = advance(runner or LocalRunner(), meta, interval)
+    done = advance(runner or LocalRunner(), meta, Wish(interval))
     require_not_held(meta.latest().catalog, interval)
     return done
 
@@ -250,13 +252,13 @@ def test_a_train_with_a_damaged_file_in_the_middle_goes_on_with_the_others_and_t
         write(files / "s" / f"{n}.parquet", n)
         write(files / "other" / f"{n}.parquet", 99 + n)
     whole = damage(files / "s" / "4.parquet")
-    done = advance(LocalRunner(), meta, max_epoch_bytes=1)
+    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
     assert len(done) >= 6
     assert [s.epoch for s in done] == sorted({s.epoch for s in done})
     assert rows(meta, "of_other") == [(99 + n, 10 * (99 + n)) for n in range(1, 8)]
     assert rows(meta, "of_s") == [(1, 10), (2, 20), (3, 30)]
     (files / "s" / "4.parquet").write_bytes(whole)
-    advance(LocalRunner(), meta, max_epoch_bytes=1)
+    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
     assert rows(meta, "of_s") == [(n, 10 * n) for n in range(1, 8)]
     require_not_held(meta.latest().catalog)
 

@@ -15,6 +15,7 @@ from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.driver.train import Train
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.files import files_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError
@@ -56,7 +57,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     bad = pa.table({"g": [1], "price": [-1]}, schema=_BIDS)  # divides by zero
     pq.write_table(bad, tmp_path / "bids" / "3.parquet")
     with pytest.raises(InputError, match="shares"):
-        advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
+        advance(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
     assert _counted(session) == 3  # files 0, 1 and 2
     held = session.meta.open_barrier()
     assert held is not None
@@ -64,7 +65,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     assert pinned.endswith("3.parquet")
     assert session.meta.pins() == ()
     abandon(session.meta, Detour(skip_files=(pinned,)))
-    advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
+    advance(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
     assert _counted(session) == 4
 
 
@@ -77,13 +78,13 @@ def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_noth
 
     def ride() -> None:
         with Train(SparkRunner(spark), session.meta, depth=2) as train:
-            barrier = train.next_barrier(max_epoch_bytes=1)
+            barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
             assert barrier is not None
             train.run(barrier)
             train.drain()
-            drafted = train.next_barrier(max_epoch_bytes=1)
+            drafted = train.next_barrier(settings=EpochSettings(max_bytes=1))
             assert drafted is not None
-            theirs = inject(other, max_epoch_bytes=1)
+            theirs = inject(other, settings=EpochSettings(max_bytes=1))
             assert theirs is not None
             run_epoch(SparkRunner(spark), other, theirs)
             train.run(drafted)
@@ -92,14 +93,14 @@ def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_noth
         ride()
     assert _counted(session) == 3
     assert session.meta.pins() == ()
-    advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
+    advance(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
     assert _counted(session) == 5
 
 
 def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session: Session, spark: SparkSession, tmp_path: Path) -> None:
     _write(tmp_path / "bids", 1)
     with Train(SparkRunner(spark), session.meta) as train:
-        barrier = train.next_barrier(max_epoch_bytes=1)
+        barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
         assert barrier is not None
         train.run(barrier)
         while train.pending():
@@ -117,7 +118,7 @@ def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leave
     def ride() -> None:
         with Train(SparkRunner(spark), session.meta, keep=0) as train:  # every checkpoint pins a version to move on to
             for _ in range(2):
-                barrier = train.next_barrier(max_epoch_bytes=1)
+                barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
                 assert barrier is not None
                 train.run(barrier)
             raise broken
@@ -133,10 +134,10 @@ def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(session: Session,
         _write(tmp_path / "bids", number)
     under_way: list[int] = []
     with Train(SparkRunner(spark), session.meta, depth=1, keep=0) as train:
-        while (barrier := train.next_barrier(max_epoch_bytes=1)) is not None:
+        while (barrier := train.next_barrier(settings=EpochSettings(max_bytes=1))) is not None:
             train.run(barrier)
             under_way.append(train.pending())
-            train.next_barrier(max_epoch_bytes=1)  # a draft that is thrown away
+            train.next_barrier(settings=EpochSettings(max_bytes=1))  # a draft that is thrown away
     assert max(under_way) <= 1
     assert len(train.done) == 5
     assert _counted(session) == 6

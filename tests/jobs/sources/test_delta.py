@@ -26,6 +26,7 @@ from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,
@@ -159,7 +160,7 @@ def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_one_at_least(tmp
         writer.change()
     versions = []
     while taken(meta) < DeltaTable(place).version():
-        barrier = inject(meta, max_epoch_bytes=1)
+        barrier = inject(meta, settings=EpochSettings(max_bytes=1))
         assert barrier is not None
         run_epoch(LocalRunner(), meta, barrier)
         versions.append(taken(meta))

@@ -21,6 +21,7 @@ from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.texts.rebalance import rebalance_text
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.rebalance import (
@@ -80,7 +81,7 @@ def assert_right(meta: MetaStore, held: Rows) -> None:
 
 
 def epoch(meta: MetaStore, runner: LocalRunner, units: int | None = None) -> VnodeMapping:
-    barrier = inject(meta, units=units)
+    barrier = inject(meta, settings=EpochSettings(max_bytes=None, units=units))
     assert barrier is not None
     run_epoch(runner, meta, barrier)
     return barrier.mapping
