@@ -24,13 +24,11 @@ def source_frame(spark: SparkSession, read: SparkRead, document: msgspec.Raw | N
     """The rows of a source. Raises SourceTroubleError, of one item if one alone is at fault; errors of the source's files."""
     assert read.scheduled.source is not None
     try:
-        rows = read.reader.frame(spark, read.source, read.document if document is None else document, read.scheduled.source.columns)
+        return read.reader.frame(spark, read.source, read.document if document is None else document, read.scheduled.source.columns)
     except SourceTroubleError as err:
         if document is not None or err.path:
             raise
         raise _narrowed(spark, read, err, building=True) from err
-    assert rows is not None, "a reader that needs Spark reads by it"
-    return rows
 
 
 def error_of_source(spark: SparkSession, reads: Sequence[SparkRead], error: Exception) -> TussockError | None:

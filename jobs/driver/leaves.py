@@ -14,7 +14,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.schedule import Feed, Scheduled
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.sources.base import Pins, SourceReader
+from tussock.jobs.sources.base import Pins, SparkReader
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.wire.cell import Address, LeafInput, cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -38,9 +38,11 @@ class SparkRead:
         return self.scheduled.source.statement
 
     @property
-    def reader(self) -> SourceReader:
+    def reader(self) -> SparkReader:
         """The source's reader."""
-        return reader_of(self.source)
+        reader = reader_of(self.source)
+        assert reader.needs_spark, "actors read the other sources"
+        return reader
 
 
 @dataclass(slots=True)
@@ -111,9 +113,10 @@ class LeafCells:
         assert scheduled.source is not None
         if document is None:
             return
-        statement = scheduled.source.statement
+        statement, reader = scheduled.source.statement, reader_of(scheduled.source.statement)
+        assert not reader.needs_spark, "Spark reads the other sources"
         with SourceFileError.met_in(statement.name):
-            parts = reader_of(statement).parts(statement, document, len(units))
+            parts = reader.parts(statement, document, len(units))
         for n, unit in enumerate(units):
             if mine := parts[n :: len(units)]:
                 yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])

@@ -95,20 +95,19 @@ class Restating:
         statement = statement_of(self._pinning.source)
         reader = reader_of(statement)
         document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
-        chunks: Iterable[pa.Table | None]
+        read: Iterable[pa.Table]
         if reader.needs_spark:
             from tussock.jobs.spark.session import epoch_session
 
             frame = reader.frame(epoch_session(spark(), self._pinning.meta.settings.time_zone), statement, document, ())
-            assert frame is not None
             found = frame.toArrow()
             if failures := found["failure"].drop_null().to_pylist():
                 raise first_failure(failures)
             chunks = (decode([chunk]) for chunk in found["chunk"].to_pylist())
+            read = (parted(chunk).rows for chunk in chunks if chunk is not None)
         else:
-            chunks = (reader.read(statement, part, ()) for part in reader.parts(statement, document, 1))
+            read = (reader.read(statement, part, ()).rows for part in reader.parts(statement, document, 1))
         goes = comes = 0
-        read = (parted(chunk, 1)[0] for chunk in chunks if chunk is not None)  # of no column, so the row's id alone
         for weights in (rows[WEIGHT].to_numpy() for rows in read):
             goes, comes = goes + int((weights < 0).sum()), comes + int((weights > 0).sum())
         return goes, comes

@@ -1,6 +1,7 @@
 """How a CREATE statement becomes a relation of the catalog: its columns, its state tables, its fragments, what it depends on."""
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import msgspec
 
@@ -23,6 +24,7 @@ from tussock.jobs.plan.difference import Create
 from tussock.jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
+from tussock.jobs.sources.base import ByColumns, ByPosition, ByValue, Identity
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
@@ -137,6 +139,19 @@ def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
     return found
 
 
+def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], ...]:
+    """The columns that identify a row of a source, with their types; none if its values do."""
+    match identity:
+        case ByPosition():
+            return ((ROW_ID, "bigint"),)
+        case ByColumns(columns):
+            return tuple((c, source.fields[c].type) for c in columns)
+        case ByValue():
+            return ()
+        case _:
+            assert_never(identity)
+
+
 def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
     """What the planner is to know of a relation, by its name."""
 
@@ -145,9 +160,7 @@ def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
         definition = definition_of(relation)
         if isinstance(definition, SourceDefinition):
             statement, reader = definition.statement, reader_of(definition.statement)
-            own = reader.key(statement)
-            key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
-            return Upstream(relation.id, relation.kind, None, key, reader.append_only(statement))
+            return Upstream(relation.id, relation.kind, None, _key_of(statement, reader.identity(statement)), reader.append_only(statement))
         assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), "Spark has expanded it when the query was bound"
         return Upstream(relation.id, relation.kind, definition.output)
 

@@ -10,8 +10,8 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.plan.schedule import Feed, Scheduled
-from tussock.jobs.sources.base import ROW_ID_NAME
 from tussock.jobs.sources.rejects import FIELDS
+from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.statestore.meta.catalog import Relation
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # quoted text is passed over

@@ -1,16 +1,16 @@
 """The face of a source: what a driver, a task and the SQL need to know of one kind of source.
 
-    check, describe        at CREATE SOURCE: is the statement sound, is something there, which columns does it have
-    pin, revise            at the barrier: what the epoch takes, as a document of the reader's own
-    parts, frame, read     in the epoch: pinned input becomes rows with weights
-    taken_*                afterwards: what was taken, recorded in a state table of the source
+    SourceDescriber            at CREATE SOURCE: is the statement sound, is something there, its columns, what identifies a row
+    SourcePinner               at the barrier: what the epoch takes, as a document of the reader's own
+    ActorReader, SparkReader   in the epoch: actors, or Spark, make rows with weights of pinned input
+    SourceHistory              afterwards: what was taken, recorded in a state table of the source
 
-A reader has no state: everything it knows comes with the call. Readers are found by format (tussock.jobs.sources.registry).
+A reader has no state: everything it needs comes with the call. Readers are found by format (tussock.jobs.sources.registry).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +19,6 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
-from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -27,8 +26,6 @@ from tussock.statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:  # a process that reads no files by Spark does not import it
     from pyspark.sql import DataFrame, SparkSession
-
-ROW_ID_NAME = "_row_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +77,46 @@ class Item:
     modified_ms: int = 0  # Unix ms of its last change, where a listing says so; else 0
 
 
-_UNDECLARED = b"undeclared"  # in the metadata of a chunk's schema
+@dataclass(frozen=True, slots=True)
+class ByColumns:
+    """Declared columns identify a row."""
+
+    columns: tuple[int, ...]
 
 
-def with_undeclared(chunk: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """A chunk that a reader has read, with what its input holds beside the declared columns, each `name type`."""
-    return chunk.replace_schema_metadata({_UNDECLARED: msgspec.json.encode(columns)}) if columns else chunk
+@dataclass(frozen=True, slots=True)
+class ByPosition:
+    """The place in its file identifies a row: a hidden column `_row_id` follows the declared ones (row_ids.py)."""
 
 
-def undeclared_of(chunk: pa.Table) -> tuple[str, ...]:
-    """What a chunk's input holds that its source does not declare; empty where the reader does not say."""
-    return decoded((chunk.schema.metadata or {}).get(_UNDECLARED, b"[]"), tuple[str, ...])
+@dataclass(frozen=True, slots=True)
+class ByValue:
+    """The values of all columns identify a row; equal rows are counted."""
 
 
-class SourceReader(Protocol):
-    """One kind of source."""
+Identity = ByColumns | ByPosition | ByValue
 
-    needs_spark: ClassVar[bool]  # `frame` reads it, else `parts` and `read` do
-    lists_deletes: ClassVar[bool]  # its input lists rows that go, so that it may contradict what was taken
 
-    def key(self, source: CreateSource) -> tuple[int, ...] | None:
-        """The declared columns that identify a row; None: rows have no key of their own and get a hidden `_row_id` behind them."""
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """The rows of one part.
 
-    def append_only(self, source: CreateSource) -> bool:
-        """Whether every weight is +1, now and for ever: views then keep less state."""
+    Args:
+        rows: a chunk (tussock.jobs.flow.chunk): the wanted columns, `_row_id` if rows are identified ByPosition, and the weights.
+        rejects: a chunk of the columns FIELDS of rejects.py: records that cannot be read, if the source quarantines; None: none.
+        undeclared: columns of the part that the source does not declare, each `name type`; empty if the reader does not look.
+    """
 
-    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+    rows: pa.Table
+    rejects: pa.Table | None = None
+    undeclared: tuple[str, ...] = ()
+
+
+class SourceDescriber(Protocol):
+    """What CREATE SOURCE and the planner need of a kind of source."""
+
+    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The options that a new source gets in addition to those of its statement. Sources of earlier releases may lack them."""
 
     def check(self, source: CreateSource) -> None:
         """Refuse a statement that could not be honoured later. Reads nothing. Raises BadOptionError, BadPathError."""
@@ -113,10 +124,15 @@ class SourceReader(Protocol):
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         """The source's columns: those declared, else those that its input says. Raises where the input can't be there, too."""
 
-    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+    def identity(self, source: CreateSource) -> Identity:
+        """What identifies a row."""
 
-    def taken_schema(self, name: str) -> TableSchema:
-        """The state table of what has been taken; its id is 0 until the catalog numbers it."""
+    def append_only(self, source: CreateSource) -> bool:
+        """Whether every weight is +1, now and for ever: views then keep less state."""
+
+
+class SourcePinner(Protocol):
+    """What barriers need of a kind of source."""
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
         """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new. Raises
@@ -129,9 +145,6 @@ class SourceReader(Protocol):
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         """Whether a run takes in the item of this name, if it is there. Looks nowhere."""
 
-    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        """What has been taken so far, for persons."""
-
     def revise(
         self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
     ) -> Pins:
@@ -143,25 +156,15 @@ class SourceReader(Protocol):
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         """The document with the items of these names alone; None for a document that cannot be divided."""
 
-    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+class InputReader(Protocol):
+    """What the two ways to read pinned input have in common."""
+
+    lists_deletes: ClassVar[bool]  # its input lists rows that go, so that it may contradict what was taken
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         """The document with the places to read it from, which may be others than those where it was pinned: what `parts`, `frame` and
         `translate` get."""
-
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn. Empty where `frame` reads it."""
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        """The name of the item that a part of `parts` belongs to."""
-
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        """In a task: one part as a chunk (tussock.jobs.flow.chunk) of these columns, `_row_id` where there is no key, and the weights.
-        Deterministic. Raises InputErrors that name the item and the record."""
-
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
-        """Pinned input read by Spark: rows `(part int, chunk binary, failure binary)`, chunks as IPC streams of what `read` returns,
-        failures as tussock.jobs.flow.failure encodes them. None where `read` reads it. `spark`: a session in the store's time zone."""
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         """The rows of pinned input by Spark's own reader alone, with the declared columns: what `tussock verify` compares views with.
@@ -173,16 +176,21 @@ class SourceReader(Protocol):
         Raises: errors of the input that is not as it was pinned any more; NoSparkReaderError.
         """
 
-    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """What an error that Spark raised over `frame` means; None where it is none of this source's."""
-
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
         """Where a row came from, by its `_row_id`: `record 3 of /a/b.parquet`."""
 
-    # --- what has been taken -----------------------------------------------------------------------------------------------------
+
+class SourceHistory(Protocol):
+    """The record of what has been taken."""
+
+    def taken_schema(self, name: str) -> TableSchema:
+        """The state table of what has been taken; its id is 0 until the catalog numbers it."""
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """The rows that record a barrier's pins as taken. `schema` carries the table's id."""
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        """What has been taken so far, for persons."""
 
     def kept(self, taken: StorageTable) -> Collection[str]:
         """The objects of the store, by name, that keep bytes of what has been taken."""
@@ -196,3 +204,34 @@ class SourceReader(Protocol):
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
         """Bytes of what has been taken, by the numbers that its rows' `_row_id`s begin with, ascending, so that it can be read again piece
         by piece; None where it can be read as a whole alone."""
+
+
+class ActorReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
+    """A kind of source that actors read."""
+
+    needs_spark: ClassVar[Literal[False]]
+
+    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
+        """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn."""
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """The name of the item that a part of `parts` belongs to."""
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """In a task: the rows of one part, with these columns. Deterministic. Raises InputErrors that name the item and the record."""
+
+
+class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
+    """A kind of source that Spark reads."""
+
+    needs_spark: ClassVar[Literal[True]]
+
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+        """Pinned input as rows `(part int, chunk binary, failure binary)`: chunks as IPC streams, in which rejects are not yet apart
+        (`parted` of rejects.py), and failures as tussock.jobs.flow.failure encodes them. `spark`: a session in the store's time zone."""
+
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        """What an error that Spark raised over `frame` means; None where it is none of this source's."""
+
+
+SourceReader = ActorReader | SparkReader

@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
-import pyarrow as pa
 
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import SourceReader
+from tussock.jobs.sources.base import ReadPart, SourceReader
 from tussock.jobs.sources.errors import ways_on
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
@@ -57,8 +56,9 @@ class BoundedReader:
     def __init__(self, reader: SourceReader) -> None:
         self._reader = reader
 
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        """See SourceReader. Errors name the item of the part."""
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """See ActorReader. Errors name the item of the part."""
+        assert not self._reader.needs_spark, "Spark reads in `frame`"
         with boundary(source, self._reader.item_of(part)):
             return self._reader.read(source, part, columns)
 

@@ -10,7 +10,7 @@ A row is identified by the columns that the option `key` names, else by its valu
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from tussock.jobs.flow.chunk import WEIGHT, make_chunk
 from tussock.jobs.flow.failure import SourceFileError
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, Item, Pins
+from tussock.jobs.sources.base import Asked, ByColumns, ByValue, Identity, Item, Pins, ReadPart
 from tussock.jobs.sources.char_padding import padded, widths_of
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
@@ -56,9 +56,9 @@ from tussock.jobs.sources.listing import STORE_OPTIONS, Interval, check_path, ha
 from tussock.jobs.sources.pairing import Misfit, misfit, picked
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, splits
 from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.nested import is_nested, relabelled
@@ -102,17 +102,21 @@ _part = decoder_of(DeltaPart)
 class DeltaTables:
     """Delta tables, read without Spark."""
 
-    needs_spark: ClassVar[bool] = False
+    needs_spark: ClassVar[Literal[False]] = False
     lists_deletes: ClassVar[bool] = True
 
     def append_only(self, source: CreateSource) -> bool:
         return False
 
-    def key(self, source: CreateSource) -> tuple[int, ...] | None:
+    def identity(self, source: CreateSource) -> Identity:
         names = [f.name.lower() for f in source.fields]
-        return tuple(names.index(column) for column in _key_columns(source))
+        key = tuple(names.index(column) for column in _key_columns(source))
+        return ByColumns(key) if key else ByValue()
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+
+    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+        return {}
 
     def check(self, source: CreateSource) -> None:
         path = source.options["path"]
@@ -244,13 +248,10 @@ class DeltaTables:
     def item_of(self, part: msgspec.Raw) -> str:
         return _part.decode(part).item
 
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         found = _part.decode(part)
         with _read_errors(found.item):
-            return _read(source, found, columns)
-
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
-        return None
+            return ReadPart(_read(source, found, columns))
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         """Raises DeltaReadError. Cost: a HEAD per file; see `rows_by_spark`."""
@@ -261,9 +262,6 @@ class DeltaTables:
         if (snapshot := place.snapshot(pinned.last)) is None:
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot)
-
-    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        return None
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
         return ""
@@ -350,8 +348,8 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
     stored = {c.name.lower(): c for c in part.columns}
     from_file = [c for c in columns if not stored[source.fields[c].name.lower()].is_partition]
     fields = _stored_fields(source, part.columns, from_file, piece)
-    rows = read_split(part.split, range(len(fields)), fields, _reading(source))
-    positions = rows.column(rows.num_columns - 1).to_numpy()
+    rows = read_split(part.split, range(len(fields)), fields, _reading(source)).rows
+    positions = rows[ROW_ID_NAME].to_numpy()
     if piece.weights:
         weights = np.zeros(rows.num_rows, np.int64)
         for weight, version in piece.weights:

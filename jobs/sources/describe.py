@@ -9,8 +9,6 @@ import msgspec
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.files import FileSource
-from tussock.jobs.sources.kafka import KafkaTopics
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import absolute_path
 from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
@@ -38,7 +36,7 @@ def placed(source: CreateSource, base: Path) -> CreateSource:
     options = dict(source.options)
     if "path" in options:
         options["path"] = absolute_path(options["path"], base)
-    if isinstance(reader := READERS.get(source.format), FileSource | KafkaTopics):
+    if (reader := READERS.get(source.format)) is not None:
         options |= reader.assumed(source.options)
     return msgspec.structs.replace(source, options=options)
 

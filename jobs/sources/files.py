@@ -4,15 +4,13 @@ The document that a barrier holds is a JSON list of PinnedFile. It is what barri
 documents of their own are read by the same decoder.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
-import pyarrow as pa
 
-from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, Item, Pins, Restated
+from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, Pins, Restated
 from tussock.jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
@@ -26,19 +24,19 @@ from tussock.jobs.sources.listing import (
     open_file,
     partition_path,
 )
-from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, listed_etag, mark_of, recorded_etag
+from tussock.jobs.sources.pins import PinnedFile, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchanged, restated_files
+from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.taken import ChangedFile, compare, fitting, taken_files, taken_rows, taken_schema, with_content
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    pass
 
 _MAY_BE_MISSING = "may_be_missing"  # 'true': the files may come later than the source, and go
 MISSING = "missing"  # what a declared column is that a file lacks: 'error' or 'null'; 'wait' is may_be_missing's name of before
@@ -68,13 +66,12 @@ class FileSource:
     """A source of files: each is read by the epoch that pins it, and once more where its rows are taken back. Rows are numbered by file and
     position."""
 
-    needs_spark: ClassVar[bool] = False
     lists_deletes: ClassVar[bool] = False
     missing_columns: ClassVar[tuple[str, ...]]  # values of the option `missing`: what the format can do about a column that a file lacks
     why_missing: ClassVar[str]  # what to say of other values
 
-    def key(self, source: CreateSource) -> tuple[int, ...] | None:
-        return None
+    def identity(self, source: CreateSource) -> Identity:
+        return ByPosition()
 
     def append_only(self, source: CreateSource) -> bool:
         return not retains(source)
@@ -82,7 +79,6 @@ class FileSource:
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The options that a new source gets in addition to those of its statement. Sources of earlier releases may lack them."""
         return {} if RETAIN in options else {RETAIN: "files"}
 
     def check(self, source: CreateSource) -> None:
@@ -106,9 +102,6 @@ class FileSource:
             raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
         if on_change == "restate" and not retains(source):
             raise BadOptionError(source.name, ON_CHANGE, on_change, "rows can be taken back where files are kept: retain 'files'")
-
-    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        raise NotImplementedError
 
     def first_file(self, source: CreateSource) -> ListedFile | None:
         """The first file that has bytes; None where none is there yet, but may come. Cost: two listings.
@@ -239,26 +232,8 @@ class FileSource:
             return document
         return document_of(keeper.locate(source, files))
 
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        return ()
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        raise NotImplementedError
-
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        raise NotImplementedError
-
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
-        return None
-
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        raise NotImplementedError
-
-    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        return None
-
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
-        number, position = divmod(row_id, 1 << POSITION_BITS)
+        number, position = file_of(row_id), position_of(row_id)
         paths = (f.path for document in documents for f in files_of(document) if f.number == number)
         return f"record {position + 1} of {next(paths, f'file number {number}')}"
 

@@ -13,7 +13,7 @@ Nothing is committed to Kafka: how far a source has come is in the store alone (
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -25,14 +25,14 @@ from tussock.jobs.flow.chunk import encode, inserts
 from tussock.jobs.flow.failure import encode_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import ROW_ID_NAME, Asked, Item, Pins
+from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, Pins
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
 from tussock.jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, LostOffsetsError, MissingOffsetsError
 from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.sources.pins import POSITION_BITS
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack, position_of
 from tussock.jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, require_module, spark_errors
 from tussock.statestore.decoding import decoded, decoder_of
 from tussock.statestore.errors import TussockError
@@ -80,19 +80,18 @@ _pinned = decoder_of(tuple[PinnedOffsets, ...])
 class KafkaTopics:
     """Topics of Kafka, by Spark's reader."""
 
-    needs_spark: ClassVar[bool] = True
+    needs_spark: ClassVar[Literal[True]] = True
     lists_deletes: ClassVar[bool] = False
 
     def append_only(self, source: CreateSource) -> bool:
         return True
 
-    def key(self, source: CreateSource) -> tuple[int, ...] | None:
-        return None
+    def identity(self, source: CreateSource) -> Identity:
+        return ByPosition()
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The options that a new source gets in addition to those of its statement. Sources of earlier releases lack them."""
         has_markers = options.get("kafka.isolation.level", "").lower() == "read_committed"
         return {} if _MISSING_OFFSETS in options else {_MISSING_OFFSETS: _IGNORE if has_markers else _ERROR}
 
@@ -175,16 +174,7 @@ class KafkaTopics:
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
 
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        return ()
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        raise NotImplementedError
-
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        raise NotImplementedError
-
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
         """Raises LostOffsetsError where the records are not there (any more). Cost: three requests; reading is lazy."""
         require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document)]
@@ -228,7 +218,7 @@ class KafkaTopics:
         return None
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
-        number, offset = divmod(row_id, 1 << POSITION_BITS)
+        number, offset = file_of(row_id), position_of(row_id)
         names = (p.offsets.name for document in documents for p in _decoded(document) if p.offsets.number == number)
         return f"offset {offset} of partition {next(names, f'number {number}')}"
 
@@ -395,7 +385,7 @@ def _packer(
     is_cut = "minPartitions" in source.options or "maxRecordsPerPartition" in source.options  # several tasks may read one partition
     complete = source.options.get(_MISSING_OFFSETS) == _ERROR
 
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts: dict[str, OffsetCount] = {}
         for batch in batches:
             topics, partitions, _ = batch.columns[len(fields) :]
@@ -405,8 +395,7 @@ def _packer(
                 number, offsets = numbers[name], mine.column(len(fields) + 2).to_numpy()
                 typed = [_as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
                 counts.setdefault(name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))).add(offsets)
-                ids = pa.array(offsets | np.int64(number << POSITION_BITS))
-                table = pa.table([*typed, ids], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME])
+                table = pa.table([*typed, pack(number, offsets)], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME])
                 for chunk in encode(inserts(table)):
                     yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=_OUTPUT)
         for name, count in counts.items():
@@ -414,7 +403,7 @@ def _packer(
                 failure = encode_failure(MissingOffsetsError(name, *gap), source.name, 0)
                 yield pa.record_batch([[numbers[name]], [None], [failure]], schema=_OUTPUT)
 
-    return pack
+    return packed
 
 
 class OffsetCount:

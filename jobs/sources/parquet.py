@@ -12,19 +12,19 @@ does not fit are rejects, as those with a string that is not UTF-8.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import weighted
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
+from tussock.jobs.sources.base import ReadPart
 from tussock.jobs.sources.boundary import boundary
 from tussock.jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
 from tussock.jobs.sources.far_int96 import far_years_as_spark
@@ -37,8 +37,9 @@ from tussock.jobs.sources.narrowing import narrowed, narrows, not_fitting
 from tussock.jobs.sources.pairing import misfit, picked, undeclared_fields
 from tussock.jobs.sources.parquet_file import OpenedFile, opened_file
 from tussock.jobs.sources.parquet_schema import parquet_fields
-from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, open_pinned, verify_pin
-from tussock.jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, quarantines, reason_where
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
+from tussock.jobs.sources.rejects import ON_ERROR, QUARANTINE, chunk_of, first_reasons, marked, not_text, parted, quarantines, reason_where
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.jobs.sources.text import as_text, bad_texts, require_text
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
@@ -62,12 +63,21 @@ class Split(msgspec.Struct, frozen=True):
     first_row: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """The rows of a split, and the columns of its file that the source does not declare, each `name type`."""
+
+    rows: pa.Table
+    undeclared: tuple[str, ...]
+
+
 _split = decoder_of(Split)
 
 
 class ParquetFiles(FileSource):
     """Parquet files, cut for actors at row groups."""
 
+    needs_spark: ClassVar[Literal[False]] = False
     missing_columns: ClassVar[tuple[str, ...]] = ("error", "null")
     why_missing: ClassVar[str] = "expected 'error' (a file that lacks a declared column is not taken) or 'null' (the column is NULL there)"
 
@@ -105,10 +115,10 @@ class ParquetFiles(FileSource):
     def item_of(self, part: msgspec.Raw) -> str:
         return _split.decode(part).file.path
 
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         split = _split.decode(part)
-        rows = read_split(split, columns, source.fields, source.options, source.width_of(split.file.number))
-        return with_undeclared(weighted(rows, split.file.weight), undeclared_of(rows))
+        found = read_split(split, columns, source.fields, source.options, source.width_of(split.file.number))
+        return parted(chunk_of(found.rows, split.file.weight), found.undeclared)
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         from tussock.jobs.sources.spark_files import read_by_spark
@@ -174,7 +184,7 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
 
 def read_split(
     split: Split, columns: Sequence[int], fields: Sequence[Field], options: Mapping[str, str], width: int | None = None
-) -> pa.Table:
+) -> SplitRows:
     """Read a split's rows.
 
     Args:
@@ -184,8 +194,7 @@ def read_split(
         options: the source's options; they place an S3 path.
         width: how many of the fields are read of this file, the others are NULL; None: all.
 
-    Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file, then
-        REJECT, where there are any. What the file holds beside them, says `undeclared_of`.
+    Returns: the columns, named and typed as declared, then `_row_id` (tussock.jobs.sources.row_ids), then REJECT if there are rejects.
 
     Raises:
         ChangedFileError: size or ETag differ from the pin, before or after the read.
@@ -241,13 +250,13 @@ def read_split(
             raise _unreadable(file, err, options) from err
     verify_pin(file, options)
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
-    row_ids = pa.array(positions | (file.number << POSITION_BITS), pa.int64())
+    row_ids = pack(file.number, positions)
     declared = {field.name.lower(): field.type for field in fields}
     table = pa.Table.from_arrays([*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME])
     table = marked(table, file.path, split.first_row, first_reasons(*reasons))
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
     inner = (undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name) for name, c in found if name is not None)
-    return with_undeclared(table, [*undeclared, *(field for fields_of_one in inner for field in fields_of_one)])
+    return SplitRows(table, (*undeclared, *(field for fields_of_one in inner for field in fields_of_one)))
 
 
 def _in_seconds(file: PinnedFile, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:

@@ -22,7 +22,6 @@ _UNSETTLED = "?"  # behind an ETag that another content could have as well
 _SECOND_NS = 1_000_000_000
 _TICK_NS = 20_000_000  # how long a kernel may give files the same time
 _COARSE_TICK_NS = 2 * _SECOND_NS  # a file system that keeps whole seconds, or every other one
-POSITION_BITS = 40  # of a `_row_id`: the low bits are the position in the file, the high ones the file's number
 
 
 class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,9 +1,9 @@
 """Records that cannot be read, of a source that says `on_error 'quarantine'`: they go to `<source>__rejects`, and the rest of the file is
 taken in.
 
-In what a reader reads, such a record is a row in its place, so that the others keep their positions. Behind the row's id stands REJECT, a
-struct: NULL of a row that is one, else what the table of rejects keeps of the record. Where all is well there is no such column. The
-source's leaf parts the two (`parted`). A file that is damaged as a whole is an error as ever, and holds its source.
+While a file is read, such a record is a row in its place, so that the others keep their positions. Behind the row's id stands the column
+REJECT, a struct: NULL of a good row, else the row of the table of rejects. If all rows are good, there is no such column. `parted` takes
+the two apart. A file that is damaged as a whole is an error, and holds its source.
 """
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import WEIGHT, make_chunk
+from tussock.jobs.flow.chunk import WEIGHT, make_chunk, weighted
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import ReadPart
 from tussock.statestore.types import arrow_type
 
 ON_ERROR = "on_error"
@@ -60,18 +61,20 @@ def marked(rows: pa.Table, path: str, first: int, reasons: pa.Array | None, raw:
     return rows.append_column(REJECT, rejects)
 
 
-def parted(chunk: pa.Table, width: int) -> tuple[pa.Table, pa.Table | None]:
-    """A reader's chunk as (its rows, its rejects); both chunks, the latter of FIELDS, None where there are none.
+def chunk_of(rows: pa.Table, weight: int) -> pa.Table:
+    """Rows as `marked` gives them as a chunk, each with this weight. REJECT keeps its name."""
+    chunk = weighted(rows, weight)
+    return chunk if REJECT not in rows.column_names else chunk.rename_columns([*chunk.column_names[:-2], REJECT, WEIGHT])
 
-    Args:
-        width: columns that the chunk has before REJECT and the weights.
-    """
-    if chunk.num_columns == width + 1:
-        return chunk, None
-    bad = chunk.column(width).is_valid()
-    rows, rejects = chunk.filter(pc.invert(bad)).remove_column(width), chunk.filter(bad)
-    fields = [pc.struct_field(rejects.column(width), [i]) for i in range(len(FIELDS))]
-    return rows, make_chunk(fields, rejects[WEIGHT])
+
+def parted(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:
+    """A chunk of `chunk_of`, with its rejects apart."""
+    if REJECT not in chunk.column_names:
+        return ReadPart(chunk, undeclared=undeclared)
+    bad = chunk[REJECT].is_valid()
+    rows, rejects = chunk.filter(pc.invert(bad)).drop_columns([REJECT]), chunk.filter(bad)
+    fields = [pc.struct_field(rejects[REJECT], [i]) for i in range(len(FIELDS))]
+    return ReadPart(rows, make_chunk(fields, rejects[WEIGHT]), undeclared)
 
 
 def not_text(column: str) -> str:

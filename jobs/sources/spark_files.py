@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -27,22 +27,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import encode, weighted
+from tussock.jobs.flow.chunk import encode
 from tussock.jobs.flow.failure import encode_failure
 from tussock.jobs.logical.months import as_carried
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.sources.base import ROW_ID_NAME
 from tussock.jobs.sources.boundary import boundary
 from tussock.jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
-from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
-from tussock.jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
+from tussock.jobs.sources.pins import PinnedFile, verify_pin
+from tussock.jobs.sources.rejects import chunk_of, first_reasons, marked, not_text, quarantines, reason_where
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.errors import TussockError
@@ -80,7 +80,7 @@ _SHOWN_CHARACTERS = 200
 class SparkFiles(FileSource):
     """Files that Spark's reader of the data source `format` reads. A file is read whole by one task."""
 
-    needs_spark: ClassVar[bool] = True
+    needs_spark: ClassVar[Literal[True]] = True
     missing_columns: ClassVar[tuple[str, ...]] = ("null",)
     why_missing: ClassVar[str] = "expected 'null': Spark's reader has a column that a file lacks as NULL, and so has this source anyway"
     format: ClassVar[str]
@@ -443,9 +443,8 @@ class _FileChunks:
             yield self._fail(error)
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
-        row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
         typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        table = pa.table([*typed, row_ids], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME])
+        table = pa.table([*typed, pack(self.file.number, positions)], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME])
         self._waiting.append(marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows)))
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
@@ -463,7 +462,7 @@ class _FileChunks:
     def _emit(self) -> Iterator[pa.RecordBatch]:
         table = pa.concat_tables(self._waiting, promote_options="default")  # those without rejects have no column for them
         self._waiting, self._waiting_rows = [], 0
-        for chunk in encode(weighted(table, self.file.weight)):
+        for chunk in encode(chunk_of(table, self.file.weight)):
             yield self._row(memoryview(chunk), None)
 
     def _fail(self, error: TussockError) -> pa.RecordBatch:

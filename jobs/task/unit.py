@@ -25,11 +25,11 @@ from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install
 from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.plan.schedule import Scheduled, SnapshotPart, Want
-from tussock.jobs.sources.base import undeclared_of
-from tussock.jobs.sources.pins import POSITION_BITS
+from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
 from tussock.jobs.sources.rejects import parted
+from tussock.jobs.sources.row_ids import file_of
 from tussock.jobs.task.chain import Put, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
@@ -273,21 +273,21 @@ class Unit:
         source = scheduled.source
         assert source is not None
         statement, reader = source.statement, reader_of(source.statement)
-        hidden = ("bigint",) if reader.key(statement) is None else ()
+        hidden = ("bigint",) if isinstance(reader.identity(statement), ByPosition) else ()
         types = (*(statement.fields[c].type for c in source.columns), *hidden)
 
         undeclared: set[str] = set()
 
         def read(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
-            found = [empty_chunk(types)]
+            found = list[ReadPart]()
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
+                assert not reader.needs_spark, "the driver cuts its input into parts"
                 found += [reader.read(statement, part, source.columns) for part in _parts.decode(chunk)]
-            undeclared.update(text for part in found for text in undeclared_of(part))
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])):
-                found.append(pa.ipc.open_stream(chunk).read_all())
-            both = [parted(part, len(types)) for part in found]
-            rejects = [empty_chunk(REJECT_TYPES), *(rejected for _, rejected in both if rejected is not None)]
-            return pa.concat_tables([part for part, _ in both]), pa.concat_tables(rejects)
+                found.append(parted(pa.ipc.open_stream(chunk).read_all()))
+            undeclared.update(text for part in found for text in part.undeclared)
+            rejects = [empty_chunk(REJECT_TYPES), *(part.rejects for part in found if part.rejects is not None)]
+            return pa.concat_tables([empty_chunk(types), *(part.rows for part in found)]), pa.concat_tables(rejects)
 
         delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # of what was taken before, it has been said
@@ -407,7 +407,7 @@ def _numbered(rows: pa.Table, first: int, end: int) -> pa.Table:
     """A source's rows of items that have these numbers, by their `_row_id`."""
     if (first == 0 and end == ALL_READ) or not rows.num_rows:
         return rows
-    numbers = np.asarray(rows.column(-2)) >> POSITION_BITS
+    numbers = file_of(np.asarray(rows.column(-2)))
     return some_rows(rows, (numbers >= first) & (numbers < end))
 
 

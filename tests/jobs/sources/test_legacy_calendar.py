@@ -35,7 +35,7 @@ def test_dates_and_timestamps_of_all_years_read_as_spark_reads_them(
         writer.conf.set(f"spark.sql.parquet.{key}", mode)
     writer.sql(ROWS).coalesce(1).write.parquet(str(tmp_path / "f"))
     (path,) = (tmp_path / "f").glob("*.parquet")
-    found = read_split(Split(pinned(path)), (0, 1, 2), FIELDS, {}).drop_columns("_row_id")
+    found = read_split(Split(pinned(path)), (0, 1, 2), FIELDS, {}).rows.drop_columns("_row_id")
     expected = spark.read.parquet(str(path)).toArrow().cast(found.schema)
     assert found.equals(expected)
 

@@ -147,7 +147,7 @@ def require_equal(spark: SparkSession, folder: Path, seed: int, columns: int) ->
             refused.append(field)
     assert {f.name for f in refused} <= {name for name, (_, broken) in found.items() if broken}, f"seed {seed}"
     read = [n for n, field in enumerate(fields) if field not in refused]
-    ours = read_split(Split(pinned(path)), read, fields, NULL).drop_columns("_row_id")
+    ours = read_split(Split(pinned(path)), read, fields, NULL).rows.drop_columns("_row_id")
     ours.validate(full=True)
     assert ours.schema.types == [arrow_type(fields[n].type) for n in read]
     assert as_text(ours) == as_text(sparks_own(spark, [path], [fields[n] for n in read])), f"seed {seed}"
@@ -198,7 +198,7 @@ def delta_rows(source: CreateSource) -> pa.Table:
     """All rows of a table as the epoch reads them."""
     reader, (_, pinned_) = DeltaTables(), pinned_table(source)
     parts = [reader.read(source, part, range(len(source.fields))) for part in reader.parts(source, pinned_, 1)]
-    rows = pa.concat_tables([part.select(range(len(source.fields))) for part in parts])
+    rows = pa.concat_tables([part.rows.select(range(len(source.fields))) for part in parts])
     return rows.rename_columns([field.name for field in source.fields])
 
 
@@ -212,16 +212,14 @@ def test_a_field_that_a_file_lacks_is_named_unless_it_may_be_missing(tmp_path: P
     pq.write_table(pa.table({"s": pa.array([[{"y": {"q": 1}, "X": 2}]])}), path)
     with pytest.raises(SchemaMismatchError, match=r"column 's\.element\.y\.z': found no such field \(the struct has q\), expected string"):
         read_split(Split(pinned(path)), (0,), [field], {})
-    assert read_split(Split(pinned(path)), (0,), [field], NULL)["s"].to_pylist() == [[{"x": 2, "y": {"z": None}}]]
+    assert read_split(Split(pinned(path)), (0,), [field], NULL).rows["s"].to_pylist() == [[{"x": 2, "y": {"z": None}}]]
 
 
 def test_fields_that_nobody_declared_are_named_in_the_log_of_the_epoch(tmp_path: Path) -> None:
-    from tussock.jobs.sources.base import undeclared_of
-
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"s": pa.array([[{"y": {"q": 1, "z": "a"}, "x": 2}]])}), path)
     read = read_split(Split(pinned(path)), (0,), [Field("s", "array<struct<y:struct<z:string>>>")], {})
-    assert list(undeclared_of(read)) == ["s.element.y.q int64", "s.element.x int64"]
+    assert list(read.undeclared) == ["s.element.y.q int64", "s.element.x int64"]
 
 
 def test_a_source_goes_on_if_its_table_gets_a_field_and_is_held_if_one_goes(tmp_path: Path) -> None:
@@ -368,7 +366,7 @@ def test_lists_and_maps_of_every_shape_are_found_and_read_as_spark_reads_them(sp
         with path.open("rb") as file:
             fields = parquet_fields(file, name)
         assert [(f.name, f.type) for f in fields] == theirs.dtypes, name
-        ours = read_split(Split(pinned(path)), range(len(fields)), fields, {}).drop_columns("_row_id")
+        ours = read_split(Split(pinned(path)), range(len(fields)), fields, {}).rows.drop_columns("_row_id")
         ours.validate(full=True)
         assert as_text(ours) == as_text(theirs.toArrow()), name
 

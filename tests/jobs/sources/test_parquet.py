@@ -43,16 +43,16 @@ def test_splits_cover_every_row_once_and_number_it_by_file_and_position(file: Pa
     pin = pinned(file, number=3)
     parts = splits(pin, FIELDS, pin.size // 4, {})
     assert 3 <= len(parts) <= 5
-    read = pa.concat_tables([read_split(p, (0, 1), FIELDS, {}) for p in parts])
+    read = pa.concat_tables([read_split(p, (0, 1), FIELDS, {}).rows for p in parts])
     assert read["id"].to_pylist() == list(range(1000))
     assert read["_row_id"].to_pylist() == [(3 << 40) + i for i in range(1000)]
-    assert read_split(parts[1], (0,), FIELDS, {})["_row_id"][0].as_py() == (3 << 40) + parts[1].first_row
+    assert read_split(parts[1], (0,), FIELDS, {}).rows["_row_id"][0].as_py() == (3 << 40) + parts[1].first_row
 
 
 def test_a_file_within_the_target_is_one_split_that_reads_like_pyarrow(file: Path) -> None:
     (split,) = splits(pinned(file), FIELDS, 1 << 30, {})
     assert split == Split(pinned(file))
-    read = read_split(split, (2, 1), FIELDS, {})
+    read = read_split(split, (2, 1), FIELDS, {}).rows
     whole = pq.read_table(file)
     assert read.column_names == ["price", "name", "_row_id"]
     assert read["price"].equals(whole["price"])
@@ -60,7 +60,7 @@ def test_a_file_within_the_target_is_one_split_that_reads_like_pyarrow(file: Pat
 
 
 def test_no_columns_still_give_a_row_id_per_row(file: Path) -> None:
-    assert read_split(Split(pinned(file)), (), FIELDS, {}).to_pydict() == {"_row_id": list(range(1000))}
+    assert read_split(Split(pinned(file)), (), FIELDS, {}).rows.to_pydict() == {"_row_id": list(range(1000))}
 
 
 def test_the_work_of_a_read_grows_with_the_columns_and_not_with_their_square(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_work_of_a_read_grows_with_the_columns_and_not_with_their_square(tmp
         names = [f"c{i}" for i in range(columns)]
         pq.write_table(pa.table({name: [1] for name in names}), path := tmp_path / f"{columns}.parquet")
         pin, fields = pinned(path), [Field(name, "bigint") for name in names]
-        return calls_during(lambda: read_split(Split(pin), range(columns), fields, {}))
+        return calls_during(lambda: read_split(Split(pin), range(columns), fields, {}).rows)
 
     calls(1)  # imports and caches
     assert calls(400) < 3 * calls(200)
@@ -82,8 +82,8 @@ def test_s3_reads_like_a_local_file(file: Path, s3_bucket: tuple[str, Callable[[
     pin = pinned(f"{root}/parquet/rows.parquet", 5, options)
     parts = splits(pin, FIELDS, pin.size // 3, options)
     assert len(parts) > 1
-    there = pa.concat_tables([read_split(p, (0, 1, 2), FIELDS, options) for p in parts])
-    assert there.equals(read_split(Split(pinned(file, 5)), (0, 1, 2), FIELDS, {}))
+    there = pa.concat_tables([read_split(p, (0, 1, 2), FIELDS, options).rows for p in parts])
+    assert there.equals(read_split(Split(pinned(file, 5)), (0, 1, 2), FIELDS, {}).rows)
 
 
 def test_a_file_written_again_is_a_changed_file(file: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_missing_or_doubled_column_says_what_the_file_has(file: Path, tmp_path
         read_split(Split(pinned(file)), (0, 3), (*FIELDS, Field("city", "string")), {})
     with pytest.raises(SchemaMismatchError, match="city"):
         splits(pinned(file), (*FIELDS, Field("city", "string")), 1, {})
-    nulls = read_split(Split(pinned(file)), (3, 0), (*FIELDS, Field("city", "string")), {"missing": "null"})
+    nulls = read_split(Split(pinned(file)), (3, 0), (*FIELDS, Field("city", "string")), {"missing": "null"}).rows
     assert nulls["city"].null_count == nulls.num_rows == pq.read_metadata(file).num_rows
     twice = tmp_path / "twice.parquet"
     pq.write_table(pa.table({"id": [1], "ID": [2]}), twice)
@@ -172,7 +172,7 @@ def test_every_type_reads_as_spark_reads_it_or_is_refused(spark: SparkSession, t
         fields = tuple(Field(f"x{i}", t) for i, t in enumerate(TYPES))
         found = pa.timestamp("us") if name == "int96" else pq.read_schema(path).field(0).type
         accepted = [i for i, t in enumerate(TYPES) if reads_as(found, arrow_type(t))]
-        ours = read_split(Split(pinned(path)), accepted, fields, {}).drop_columns("_row_id")
+        ours = read_split(Split(pinned(path)), accepted, fields, {}).rows.drop_columns("_row_id")
         assert ours.equals(sparks_own(spark, path, [fields[i] for i in accepted])), name
         spark_alone = [f for i, f in enumerate(fields) if i not in accepted and f.type in REFUSED.get(name, ())]
         assert len(spark_alone) == len(REFUSED.get(name, ())), name
@@ -200,7 +200,7 @@ def test_nested_columns_are_found_and_read_as_spark_reads_them(spark: SparkSessi
     with path.open("rb") as file:
         fields = parquet_fields(file, str(path))
     assert [f.type for f in fields] == [name_of(f.dataType) for f in spark.read.parquet(str(path)).schema.fields]
-    ours = read_split(Split(pinned(path)), range(len(fields)), fields, {}).drop_columns("_row_id")
+    ours = read_split(Split(pinned(path)), range(len(fields)), fields, {}).rows.drop_columns("_row_id")
     ours.validate(full=True)
     assert ours.schema.types == [arrow_type(f.type) for f in fields]
     assert ours.equals(sparks_own(spark, path, fields))
@@ -219,7 +219,7 @@ def test_numbers_are_read_as_the_intervals_that_they_are_declared_to_be(tmp_path
     months = pa.array([14, None, -1], pa.int32())
     pq.write_table(pa.table({"a": [1, None, -3], "b": pa.array([4, None, 5], pa.duration("us")), "c": months}), path)
     fields = (Field("a", "interval day to second"), Field("b", "bigint"), Field("c", "interval year to month"))
-    read = read_split(Split(pinned(path)), (0, 1, 2), fields, {})
+    read = read_split(Split(pinned(path)), (0, 1, 2), fields, {}).rows
     assert given_rows(read)["c"].to_pylist() == [(14, 0, 0), None, (-1, 0, 0)]
     assert read["a"].to_pylist() == [dt.timedelta(microseconds=1), None, dt.timedelta(microseconds=-3)]
     assert read["b"].to_pylist() == [4, None, 5]
@@ -229,14 +229,14 @@ def test_nanoseconds_are_read_as_microseconds_only_if_no_digit_is_lost(tmp_path:
     path, at = tmp_path / "ns.parquet", Field("x", "timestamp")
     whole, fine = pa.array([-1000, None, 2000], pa.timestamp("ns", "UTC")), pa.array([2000, None, -1], pa.timestamp("ns", "UTC"))
     pq.write_table(pa.table({"x": whole}), path)
-    assert read_split(Split(pinned(path)), (0,), (at,), {})["x"].cast(pa.int64()).to_pylist() == [-1, None, 2]
+    assert read_split(Split(pinned(path)), (0,), (at,), {}).rows["x"].cast(pa.int64()).to_pylist() == [-1, None, 2]
     pq.write_table(
         pa.table({"x": fine, "l": [[None], [], [None, *fine[2:]]]}, schema=pa.schema({"x": fine.type, "l": pa.list_(fine.type)})), path
     )
     for field in (at, Field("l", "array<timestamp>")):
         with pytest.raises(TooFineTimeError, match=f"row 3, column '{field.name}': the time has digits below the microsecond"):
             read_split(Split(pinned(path)), (0,), (field,), {})
-    rows = read_split(Split(pinned(path)), (0,), (at,), {"on_error": "quarantine"})
+    rows = read_split(Split(pinned(path)), (0,), (at,), {"on_error": "quarantine"}).rows
     assert [r and r["reason"] for r in rows[REJECT].to_pylist()] == [None, None, "column 'x': a time has digits below the microsecond"]
 
 
@@ -244,7 +244,7 @@ def test_nanoseconds_are_read_as_microseconds_only_if_no_digit_is_lost(tmp_path:
 def test_nanoseconds_declared_as_bigint_are_sparks_number(spark: SparkSession, tmp_path: Path) -> None:
     path, field = tmp_path / "ns.parquet", Field("x", "bigint")
     pq.write_table(pa.table({"x": pa.array([-1, None, 1999], pa.timestamp("ns"))}), path)
-    ours = read_split(Split(pinned(path)), (0,), (field,), {}).drop_columns("_row_id")
+    ours = read_split(Split(pinned(path)), (0,), (field,), {}).rows.drop_columns("_row_id")
     assert ours.equals(sparks_own(spark, path, [field]))
     with pytest.raises(Py4JJavaError):  # it reads them as no time at all
         sparks_own(spark, path, [Field("x", "timestamp_ntz")])
@@ -255,7 +255,7 @@ def test_a_column_without_any_value_is_null_in_every_declared_type(tmp_path: Pat
     pq.write_table(pa.table({"n": pa.nulls(2), "l": pa.array([[None], None], pa.list_(pa.null()))}), path)
     kinds = [*TYPES, "array<string>", "struct<a:int>"]
     for kind in kinds:
-        read = read_split(Split(pinned(path)), (0, 1), (Field("n", kind), Field("l", f"array<{kind}>")), {})
+        read = read_split(Split(pinned(path)), (0, 1), (Field("n", kind), Field("l", f"array<{kind}>")), {}).rows
         assert read.schema.types[:2] == [arrow_type(kind), arrow_type(f"array<{kind}>")]
         assert read["n"].to_pylist() == [None, None]
         assert read["l"].to_pylist() == [[None], None]
@@ -275,5 +275,5 @@ def test_int96_in_far_years_is_sparks_time(spark: SparkSession, tmp_path: Path) 
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
     (path,) = (tmp_path / "written").glob("*.parquet")
     theirs = spark.read.parquet(str(path)).selectExpr("unix_micros(x) AS x").toArrow()["x"].to_pylist()
-    ours = read_split(Split(pinned(path)), (0,), (Field("x", "timestamp"),), {})["x"].cast(pa.int64()).to_pylist()
+    ours = read_split(Split(pinned(path)), (0,), (Field("x", "timestamp"),), {}).rows["x"].cast(pa.int64()).to_pylist()
     assert ours == theirs == [*values, None]

@@ -14,11 +14,11 @@ from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import ROW_ID_NAME
 from tussock.jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.statestore.errors import TussockError
 from tussock.statestore.types import arrow_type
 

@@ -63,7 +63,7 @@ _KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.large_binary(), p
 @pytest.mark.parametrize("kind", _KINDS, ids=str)
 def test_text_of_every_width_reads_as_string(tmp_path: Path, kind: pa.DataType) -> None:
     pq.write_table(pa.table({"s": pa.array([b"ab", None, "é".encode()], pa.binary()).cast(kind)}), tmp_path / "a.parquet")
-    read = read_split(Split(pinned(tmp_path / "a.parquet")), (0,), (Field("s", "string"),), {})
+    read = read_split(Split(pinned(tmp_path / "a.parquet")), (0,), (Field("s", "string"),), {}).rows
     assert read["s"].to_pylist() == ["ab", None, "é"]
 
 
@@ -110,7 +110,8 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     texts = pa.array(lines, pa.binary()).view(pa.string())
     batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
     (made,) = [row for out in _packer((pinned(path, 3),), source, 1, (0,), TextFiles())(iter([batch])) for row in out.to_pylist()]
-    rows, rejects = parted(pa.ipc.open_stream(made["chunk"]).read_all(), 2)
+    read = parted(pa.ipc.open_stream(made["chunk"]).read_all())
+    rows, rejects = read.rows, read.rejects
     assert rejects is not None
     assert list(zip(*(rows.column(c).to_pylist() for c in range(2)), strict=True)) == [
         (line if line is None else line.decode(), (3 << 40) + n) for n, line in enumerate(lines) if n not in (1, 3)
