@@ -15,7 +15,7 @@ PARSERS = {
     "statestore/objectstore/open.py": "addresses of stores",
     "statestore/objectstore/s3.py": "addresses of stores",
     "jobs/sources/listing.py": "file: paths of sources",
-    "jobs/sources/delta_log.py": "paths in a Delta log",
+    "jobs/lake/delta_log.py": "paths in a Delta log",
     "jobs/sources/spark_files.py": "paths that Spark reports",
     "jobs/lake/location.py": "URLs for the deltalake package",
     "jobs/sources/errors.py": "commands that errors print",

@@ -1,1 +1,1 @@
-"""What sources and sinks of table formats share: where a table is, and what its log says."""
+"""Table formats, for sources and sinks: where a table is, its log, its columns, and the calls of its package."""

@@ -15,7 +15,6 @@ from tussock.jobs.logical.quoting import quoted
 from tussock.statestore.nested import rebuilt
 from tussock.statestore.types import VARIANT
 
-NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
 _LEAF = re.compile(r"[^<>,()]+(?:\([^)]*\))?")
 _CHAR = re.compile(r"char\((\d+)\)")
 
@@ -25,7 +24,7 @@ def padded(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None)
 
     Args:
         column: strings, or nested values that hold strings.
-        note: the declared type, as NOTE has it: `char(5)`, `struct<a:char(5),b:array<varchar(3)>>`.
+        note: the declared type, as the table's log has it: `char(5)`, `struct<a:char(5),b:array<varchar(3)>>`.
         table: the type that the note describes, of whose structs the column may have some fields, in any order; None: the column's own.
 
     Raises: LookupError for a note that does not describe the type. Cost: a pass over the strings of char types.

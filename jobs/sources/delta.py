@@ -20,23 +20,8 @@ import pyarrow.compute as pc
 
 from tussock.jobs.flow.chunk import WEIGHT, make_chunk
 from tussock.jobs.flow.failure import SourceFileError
-from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByColumns, ByValue, Identity, Item, Pins, ReadPart
-from tussock.jobs.sources.char_padding import padded, widths_of
-from tussock.jobs.sources.delta_by_spark import rows_by_spark
-from tussock.jobs.sources.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
-from tussock.jobs.sources.delta_errors import (
-    BadDeltaKeyError,
-    DeltaHistoryGoneError,
-    DeltaReadError,
-    DeltaSchemaChangedError,
-    DeltaTableReplacedError,
-    MissingDeltaTableError,
-    UnskippableVersionError,
-    UnsupportedDeltaFeatureError,
-)
-from tussock.jobs.sources.delta_log import (
+from tussock.jobs.lake.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
+from tussock.jobs.lake.delta_log import (
     CHANGE_TYPE,
     LOG,
     Commit,
@@ -48,11 +33,35 @@ from tussock.jobs.sources.delta_log import (
     partition_column,
     summed,
 )
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Asked, ByColumns, ByValue, Identity, Item, Pins, ReadPart
+from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.delta_by_spark import rows_by_spark
+from tussock.jobs.sources.delta_errors import (
+    BadDeltaKeyError,
+    DeltaHistoryGoneError,
+    DeltaReadError,
+    DeltaSchemaChangedError,
+    DeltaTableReplacedError,
+    MissingDeltaTableError,
+    UnskippableVersionError,
+    UnsupportedDeltaFeatureError,
+)
 from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
 from tussock.jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file, server_options, without_query
+from tussock.jobs.sources.listing import (
+    STORE_OPTIONS,
+    Interval,
+    check_path,
+    has_interval,
+    open_file,
+    server_options,
+    split_bucket,
+    without_query,
+)
 from tussock.jobs.sources.pairing import Misfit, misfit, picked
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, splits
 from tussock.jobs.sources.pins import PinnedFile
@@ -411,7 +420,8 @@ def _key_columns(source: CreateSource) -> tuple[str, ...]:
 
 
 def _place(source: CreateSource) -> DeltaPlace:
-    return DeltaPlace(source.options["path"], server_options(source.options["path"], source.options))
+    path = source.options["path"]
+    return DeltaPlace(*split_bucket(path), server_options(path, source.options))
 
 
 def _reading(source: CreateSource) -> Mapping[str, str]:

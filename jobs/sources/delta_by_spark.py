@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.lake.delta_columns import Mapped, is_kept
+from tussock.jobs.lake.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.char_padding import padded, widths_of
-from tussock.jobs.sources.delta_columns import Mapped, is_kept
-from tussock.jobs.sources.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
 from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type, type_name
 

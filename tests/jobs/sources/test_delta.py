@@ -23,6 +23,7 @@ from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
 from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.session import Session
@@ -34,10 +35,10 @@ from tussock.jobs.sources.delta_errors import (
     MissingDeltaTableError,
     UnskippableVersionError,
 )
-from tussock.jobs.sources.delta_log import DeltaPlace
 from tussock.jobs.sources.delta_taken import newest_taken
 from tussock.jobs.sources.describe import described
 from tussock.jobs.sources.errors import BadOptionError, BadPathError
+from tussock.jobs.sources.listing import split_bucket
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -374,7 +375,7 @@ def test_the_feed_alone_is_read_where_it_is_on_and_nothing_of_an_optimize(tmp_pa
     barrier = inject(meta)
     assert barrier is not None
     (document,) = barrier.splits.values()
-    assert [p.path.partition("/")[0] for p in DeltaPlace(str(place), {}).commit(1).pieces] == ["_change_data"]  # type: ignore[union-attr]
+    assert [p.path.partition("/")[0] for p in DeltaPlace(*split_bucket(str(place)), {}).commit(1).pieces] == ["_change_data"]  # type: ignore[union-attr]
     assert 0 < reader.items(document)[0].nbytes < 5_000
     run_epoch(LocalRunner(), meta, barrier)
     write_deltalake(place, table((-1, None, None)), mode="append")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.names import QUICK, TWINS, names
-from tussock.jobs.sources.delta_log import DeltaPlace
-from tussock.jobs.sources.listing import list_files, open_file
+from tussock.jobs.lake.delta_log import DeltaPlace
+from tussock.jobs.sources.listing import list_files, open_file, split_bucket
 
 RECURSIVE = {"recursiveFileLookup": "true"}
 
@@ -71,7 +71,7 @@ def test_keys_in_a_bucket_are_listed_and_opened_as_they_are(s3_bucket: tuple[str
 @QUICK
 def test_a_delta_folder_keeps_its_name(name: str) -> None:
     for root in ("/lake", "s3://bucket/lake"):
-        place = DeltaPlace(f"{root}/{name}/t", {})
+        place = DeltaPlace(*split_bucket(f"{root}/{name}/t"), {})
         if root[0] == "/" or ("?" not in name and "[" not in name):
             assert place.root == f"{root}/{name}/t"
             assert place.file("p=a%20b/x.parquet") == f"{root}/{name}/t/p=a%20b/x.parquet"

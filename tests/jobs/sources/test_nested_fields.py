@@ -17,12 +17,13 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.sources.delta_by_hand import add, commit, features, table_of
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session
 from tussock.jobs.sources.delta import DeltaTables
-from tussock.jobs.sources.delta_log import DeltaPlace
 from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.sources.parquet import Split, read_split
 from tussock.jobs.sources.parquet_schema import parquet_fields
 from tussock.statestore.types import arrow_type, type_name
@@ -187,7 +188,7 @@ def require_delta_equal(spark: SparkSession, folder: Path, seed: int, columns: i
 def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
     reader = DeltaTables()
     (item,) = reader.waiting(source, None)
-    snapshot = DeltaPlace(source.options["path"], {}).snapshot()
+    snapshot = DeltaPlace(*split_bucket(source.options["path"]), {}).snapshot()
     assert snapshot is not None
     from tussock.jobs.sources.delta import PinnedVersions
 

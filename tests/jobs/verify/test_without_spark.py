@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan import source_zone
 from tussock.jobs.sources.char_padding import NOTE
 from tussock.jobs.sources.delta_by_spark import _by_the_package
-from tussock.jobs.sources.delta_log import DeltaPlace
+from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.spark import collected
 from tussock.jobs.texts.verification import verification_text
@@ -62,5 +63,5 @@ def test_the_package_reads_a_delta_table_as_spark_would(tmp_path: Path, monkeypa
             action["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, actions)))
     monkeypatch.setattr(collected, "frame_of", lambda _, table: table)
-    found = cast(Any, _by_the_package(cast(Any, None), DeltaPlace(str(tmp_path), {}), 0)).sort_by("n").to_pylist()
+    found = cast(Any, _by_the_package(cast(Any, None), DeltaPlace(*split_bucket(str(tmp_path)), {}), 0)).sort_by("n").to_pylist()
     assert found == [{"p": "k  ", "c": "ab   ", "n": 1}, {"p": "kk ", "c": None, "n": 2}]

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.sources.char_padding import NOTE
 from tussock.statestore.types import VARIANT, UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
 
 VOID = "void"
+NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
 _NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,0)"}
 _STORED_NAME = "delta.columnMapping.physicalName"
 
@@ -27,7 +27,7 @@ class Mapped(msgspec.Struct, frozen=True):
     is_partition: bool
     type: str  # of a type that no table can hold: as the log has it
     stored_type: str  # the type with the names that files have for the fields of structs
-    char_note: str = ""  # its declared type if that holds char(n) or varchar(n); see tussock.jobs.sources.char_padding
+    char_note: str = ""  # its declared type if that holds char(n) or varchar(n); jobs/sources/char_padding.py pads it
 
     def stored_as(self, declared: str) -> str:
         """A declared type, by name a part of the column's, with the names that files have. Raises UnsupportedTypeError."""

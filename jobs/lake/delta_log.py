@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -28,12 +29,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.sources.delta_columns import Mapped, columns_of
-from tussock.jobs.sources.delta_errors import DeltaLogError
-from tussock.jobs.sources.delta_mirror import mirrored
-from tussock.jobs.sources.listing import open_file, split_bucket
+from tussock.jobs.lake.delta_columns import Mapped, columns_of
+from tussock.jobs.lake.delta_errors import DeltaLogError
+from tussock.jobs.lake.delta_mirror import mirrored
 from tussock.statestore.decoding import decoded
 from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_s3
 
 if TYPE_CHECKING:  # who has no Delta source does not wait for the package
@@ -66,16 +67,16 @@ class Piece(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeltaPlace:
-    """Where a table is, by a source's options."""
+    """Where a table is. An empty `bucket` means this machine. `options`: of the bucket's server."""
 
-    path: str
-    options: Mapping[str, str]  # of the server, if it is in a bucket
+    bucket: str
+    name: str
+    options: Mapping[str, str]
 
     @cached_property
     def root(self) -> str:
         """The path that files of the table are below, as sources name files: no character of it stands for another."""
-        bucket, name = split_bucket(self.path)
-        return f"s3://{bucket}/{name}" if bucket else f"/{name}"
+        return f"s3://{self.bucket}/{self.name}" if self.bucket else f"/{self.name}"
 
     def file(self, path: str) -> str:
         """A file of the table as a source names files. `path`: a name, as `Piece.path` is."""
@@ -99,9 +100,8 @@ class DeltaPlace:
 
         from tussock.jobs.lake.location import delta_url, unfit_for_delta
 
-        bucket, name = split_bucket(self.path)
-        mirror = mirrored(bucket, name, self.options, rows=rows) if unfit_for_delta(name) else None
-        url, options = (delta_url(bucket, name), self._storage_options()) if mirror is None else (mirror.name, None)
+        mirror = mirrored(self.bucket, self.name, self.options, rows=rows) if unfit_for_delta(self.name) else None
+        url, options = (delta_url(self.bucket, self.name), self._storage_options()) if mirror is None else (mirror.name, None)
         with translated(self.root, "read the log of the table"):
             try:
                 return Snapshot(self, DeltaTable(url, version=version, storage_options=options), mirror)
@@ -113,18 +113,18 @@ class DeltaPlace:
                 return None  # the package has no class of its own for a version that is not there
 
     def _storage_options(self) -> dict[str, str] | None:
-        bucket, name = split_bucket(self.path)
-        if not bucket:
+        if not self.bucket:
             return None
         from tussock.jobs.lake.location import location_in
 
-        return location_in(open_s3(bucket, name, self.options)).delta_options
+        return location_in(open_s3(self.bucket, self.name, self.options)).delta_options
 
     def commit(self, version: int) -> "Commit | None":
         """What a version changes; None if its entry of the log is gone. Raises DeltaLogError."""
-        store, name = open_file(self.file(f"{LOG}/{version:020}.json"), self.options)
+        folder = f"{self.name}/{LOG}"
+        log = open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
         try:
-            lines = store.get(name).splitlines()
+            lines = log.get(f"{version:020}.json").splitlines()
         except ObjectNotFoundError:
             return None
         try:
@@ -225,8 +225,8 @@ def translated(place: str, what: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=8)
-def _opened(path: str, options: tuple[tuple[str, str], ...], table: str, version: int) -> Snapshot | None:
-    return DeltaPlace(path, dict(options)).snapshot(version)
+def _opened(bucket: str, name: str, options: tuple[tuple[str, str], ...], table: str, version: int) -> Snapshot | None:
+    return DeltaPlace(bucket, name, dict(options)).snapshot(version)
 
 
 def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
@@ -236,7 +236,7 @@ def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
         table: its id when the version was pinned, since another table may be in its place by now.
 
     Raises: LookupError where the version, or the mask in it, can't be read."""
-    if (snapshot := _opened(place.path, tuple(sorted(place.options.items())), table, version)) is None:
+    if (snapshot := _opened(place.bucket, place.name, tuple(sorted(place.options.items())), table, version)) is None:
         raise LookupError(f"version {version} of the table is gone")
     if (mask := snapshot.mask(path)) is None:
         raise LookupError(f"version {version} of the table has no deletion vector of {path}")
