@@ -12,7 +12,6 @@ from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pau
 from tussock.jobs.driver.train import Train
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
 from tussock.jobs.plan.builds import is_being_built
-from tussock.jobs.plan.schedule import name_of_build
 from tussock.jobs.settings.pipeline import EpochSettings, OnError
 from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
@@ -106,14 +105,14 @@ def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set
         met.add((source, err.path))
         return False
     except ViewRowError as err:
-        if _is_of_build(train.meta, barrier, err.view, err.what):
+        if _is_of_build(train.meta, barrier, err.view, err.what, build=err.build):
             return False
         if on_error is OnError.STOP or not err.pausable:
             raise
         pause(train.meta, barrier, err.view, err.what, err)
         return False
     except ViewFailedError as err:
-        if _is_of_build(train.meta, barrier, err.relation, err.cause):
+        if _is_of_build(train.meta, barrier, err.relation, err.cause, build=err.build):
             return False
         if on_error is OnError.STOP:
             raise
@@ -122,11 +121,11 @@ def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set
     return True
 
 
-def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str) -> bool:
+def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str, *, build: bool) -> bool:
     """Whether a view that cannot take an epoch's rows is one that is built over several epochs; then the barrier is superseded by one that
     reads all that is left. Raises BuildFailedError where it was that one: the barrier is then superseded by one without the build."""
-    if (name := name_of_build(view)) is not None:
-        finish_build(meta, barrier, name)
+    if build:
+        finish_build(meta, barrier, view)
         return True
     if not is_being_built(meta.latest().catalog, view) or is_being_built(barrier.catalog or Catalog(), view):
         return False

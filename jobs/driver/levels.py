@@ -100,7 +100,7 @@ def views_by_spark(schedule: Schedule, started: Iterable[int]) -> tuple[str, ...
         if coming := [feed for feed in scheduled.feeds if feed.producer in reached]:
             reached.add(scheduled.id)
             if any(feed.want.project for feed in coming):
-                found.add(scheduled.relation)
+                found.add(scheduled.shown)
     return tuple(sorted(found))
 
 

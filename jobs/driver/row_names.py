@@ -20,11 +20,14 @@ PlaceOf = Callable[[int, int], str]  # (a source's relation id, a row's `_row_id
 class ViewRowError(InputError):
     """A view cannot take a row: one of its expressions raises on it, as the same SELECT run by Spark would."""
 
-    def __init__(self, view: str, expression: str, reason: str, row: str, pausable: bool = True, replaces: bool = False) -> None:
-        """`pausable`: the view and all that read it have rows of an earlier epoch to stay at. `replaces`: another is there in its place."""
-        super().__init__(view, expression, reason, row, pausable, replaces)
+    def __init__(
+        self, view: str, expression: str, reason: str, row: str, pausable: bool = True, replaces: bool = False, build: bool = False
+    ) -> None:
+        """`pausable`: the view and all that read it have rows of an earlier epoch to stay at. `replaces`: another is there in its place.
+        `build`: several epochs build it."""
+        super().__init__(view, expression, reason, row, pausable, replaces, build)
         self.view, self.expression, self.reason, self.row, self.pausable = view, expression, reason, row, pausable
-        self.replaces = replaces
+        self.replaces, self.build = replaces, build
 
     @property
     def what(self) -> str:
@@ -88,7 +91,9 @@ def _named(
     new = {s.relation_id for s in plan.fragments() if s.new}
     relation = next(r for r in catalog.stored() if r.id == view.relation_id)
     replaces = any((r.name, r.dropped) == (relation.name, relation.created) for r in catalog.relations)
-    return ViewRowError(view.relation, in_names(text, columns), reason, row, not new & with_readers(catalog, relation), replaces)
+    return ViewRowError(
+        view.relation, in_names(text, columns), reason, row, not new & with_readers(catalog, relation), replaces, view.build
+    )
 
 
 def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:

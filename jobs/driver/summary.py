@@ -52,7 +52,7 @@ def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
 def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, RowCounts]:
     """The rows of each relation that took part."""
     rows: dict[str, RowCounts] = {}
-    names = {s.id: s.relation for s in plan.fragments()}
+    names = {s.id: s.shown for s in plan.fragments()}
     for report in reports:
         before = rows.get(names[report.fragment], RowCounts(0, 0, 0))
         put_out = report.rows_out if report.last else 0
@@ -82,12 +82,12 @@ def unit_work(reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalo
 def _named(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:
     columns = lineage.inputs(fragment)[hot.input]
     names = tuple(columns[key].name for key in hot.keys)
-    return HotKey(fragment.relation, names, ", ".join(hot.values), hot.vnode, round(hot.share, 4), hot.rows)
+    return HotKey(fragment.shown, names, ", ".join(hot.values), hot.vnode, round(hot.share, 4), hot.rows)
 
 
 def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[str, ...]]:
     """What new files hold that their source does not declare, each `name type`, by source."""
-    names = {s.id: s.relation for s in plan.fragments()}
+    names = {s.id: s.shown for s in plan.fragments()}
     found: dict[str, set[str]] = {}
     for report in reports:
         found.setdefault(names[report.fragment], set()).update(report.undeclared)

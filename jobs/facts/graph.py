@@ -139,12 +139,12 @@ def _fragment(scheduled: Scheduled) -> FragmentFacts:
     if fragment is None:
         format_ = "" if scheduled.source is None else scheduled.source.statement.format
         return FragmentFacts(
-            scheduled.id, scheduled.level, scheduled.relation, "an actor per unit", (f"SourceScan {format_}",), (), tuple(tables.values())
+            scheduled.id, scheduled.level, scheduled.shown, "an actor per unit", (f"SourceScan {format_}",), (), tuple(tables.values())
         )
     return FragmentFacts(
         scheduled.id,
         scheduled.level,
-        scheduled.relation,
+        scheduled.shown,
         "one actor" if fragment.singleton else "an actor per unit",
         tuple(operator.node.text() for operator in fragment.operators),
         tuple(dict.fromkeys(feed.producer for feed in scheduled.feeds)),

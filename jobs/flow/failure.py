@@ -24,7 +24,11 @@ class ActorError(InputError):
 
 
 class ViewFailedError(ActorError):
-    """An operator of a view found no answer for the rows that it got. `relation` is the view."""
+    """An operator of a view found no answer for the rows that it got. `relation` is the view; `build`: several epochs build it."""
+
+    def __init__(self, relation: str, cause: str, build: bool = False) -> None:
+        InputError.__init__(self, relation, cause, build)
+        self.relation, self.cause, self.build = relation, cause, build
 
     def __str__(self) -> str:
         return f"view {self.relation!r}: {self.cause}"

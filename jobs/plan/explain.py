@@ -47,7 +47,7 @@ def _with_upstream(relation: Relation, by_relation: dict[int, Relation]) -> set[
 def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage: Lineage) -> list[str]:
     fragment = scheduled.fragment
     actors = "one actor" if fragment is not None and fragment.singleton else "an actor per unit"
-    lines = [f"  fragment {scheduled.id} of {scheduled.kind} {scheduled.relation}: {actors}"]
+    lines = [f"  fragment {scheduled.id} of {scheduled.kind} {scheduled.shown}: {actors}"]
     if fragment is None:
         assert scheduled.source is not None
         return [*lines, f"    SourceScan {scheduled.source.statement.format} [{_named(lineage.output(scheduled.id))}]"]

@@ -22,7 +22,7 @@ from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
 from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
-from tussock.statestore.meta.catalog import ALL_READ, BEING_BUILT, Build, Catalog, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind, TableSchema, name_in_build
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,11 +32,6 @@ class SnapshotPart:
 
     first: int
     end: int
-
-
-def name_of_build(relation: str) -> str | None:
-    """The name of a view that is being built, by what a schedule calls it; None where it is none."""
-    return relation.removesuffix(BEING_BUILT) if relation.endswith(BEING_BUILT) else None
 
 
 IN_FULL = SnapshotPart(0, ALL_READ)
@@ -105,6 +100,7 @@ class Scheduled:
     relation_id: int
     relation: str
     kind: RelationKind
+    build: bool  # several epochs build it (tussock.jobs.plan.builds)
     new: bool  # this is its first epoch
     source: Source | None
     fragment: Fragment | None  # None: a source leaf
@@ -114,6 +110,11 @@ class Scheduled:
     parts: tuple[SnapshotPart, ...]  # what readers want beside the changes
     snapshot_table: TableSchema | None  # the stored rows, where a reader wants some
     must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
+
+    @property
+    def shown(self) -> str:
+        """The relation's name for texts and counts."""
+        return name_in_build(self.relation) if self.build else self.relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Schedule:
 @dataclass(slots=True)
 class _Entry:
     relation: Relation
-    name: str
+    build: bool
     source: Source | None
     fragment: Fragment | None
     inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, what was read there before)
@@ -183,11 +184,11 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
     known = {} if before is None else {r.id: r for r in before.relations}
     for relation in relations:
         definition = definition_of(relation)
-        name = relation.name + BEING_BUILT if relation.id in building else relation.name
+        build = relation.id in building
         if isinstance(definition, SourceDefinition):
             source = Source(relation.id, definition.statement, source_columns.get(relation.id, ()))
             output[relation.id] = len(entries)
-            entries.append(_Entry(relation, name, source, None, ()))
+            entries.append(_Entry(relation, build, source, None, ()))
             continue
         first, earlier = len(entries), _inputs_before(relation, known)
         for number, fragment in enumerate(fragments_of(relation)):
@@ -195,7 +196,7 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
                 (first + i.fragment if i.fragment is not None else output[i.relation_id], i, earlier.get((number, place)))  # type: ignore[index]
                 for place, i in enumerate(fragment.inputs)
             )
-            entries.append(_Entry(relation, name, None, fragment, producers))
+            entries.append(_Entry(relation, build, None, fragment, producers))
         output[relation.id] = len(entries) - 1
     _set_levels(entries)
     return _assemble(entries, _Reading(catalog, epoch, before))
@@ -313,8 +314,9 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
                 index,
                 entry.level,
                 relation.id,
-                entry.name,
+                relation.name,
                 relation.kind,
+                entry.build,
                 new,
                 entry.source,
                 entry.fragment,

@@ -21,6 +21,7 @@ from tussock.jobs.flow.chunk import WEIGHT, empty_chunk
 from tussock.jobs.flow.failure import ActorError, ViewFailedError
 from tussock.jobs.kernels.errors import KernelError
 from tussock.jobs.plan.fragments import Fragment, input_ref
+from tussock.jobs.plan.schedule import Scheduled
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.wire.failed_row import FailedRow, failed_row
 from tussock.statestore.errors import InputError, TussockError
@@ -77,12 +78,10 @@ class _Outcome:
 
 
 def run_operators(
-    fragment: Fragment,
+    scheduled: Scheduled,
     inputs: list[pa.Table],
     tables: Callable[[int], StateTable],
     actor: Actor,
-    relation: str,
-    number: int,
     read: bool,
 ) -> Put:
     """What the fragment puts out.
@@ -90,18 +89,19 @@ def run_operators(
     Args:
         inputs: the chunk of each of its inputs. The list is empty afterwards: no chunk is held longer than an operator has yet to read it.
         tables: the state table of an id.
-        relation, number: the fragment's relation and its number, for errors.
         read: whether anybody reads what it puts out.
 
     Raises: FailedRow where an expression raised on a row, ActorError for other input that stops the epoch; both name the operator.
     """
+    fragment = scheduled.fragment
+    assert fragment is not None, "a source's leaf has no operators"
     outcomes = {input_ref(i): _Outcome(chunk) for i, chunk in enumerate(inputs)}
     inputs.clear()
     readers = Counter(ref for operator in fragment.operators for ref in operator.inputs)
     for place, operator in enumerate(fragment.operators):
         types = operator.node.types
         executor = operator.node.executor([tables(t) for t in operator.tables], actor)
-        named = partial(_named, relation=relation, number=number, operator=place, name=operator.node.text().partition(" ")[0])
+        named = partial(_named, scheduled=scheduled, operator=place, name=operator.node.text().partition(" ")[0])
         taken = [outcomes[ref] for ref in operator.inputs]
         streams = len(taken) == 1 and readers[operator.inputs[0]] == 1 and taken[0].in_pieces
         readers.subtract(operator.inputs)
@@ -139,17 +139,18 @@ def _counted(fragment: Fragment, pieces: Pieces) -> Put:
     return Put(empty_chunk(fragment.types), rows, weight)
 
 
-def _named(pieces: Pieces, relation: str, number: int, operator: int, name: str) -> Pieces:
+def _named(pieces: Pieces, scheduled: Scheduled, operator: int, name: str) -> Pieces:
     """The pieces of an operator; what it raises names the view. `name`: the operator's, as EXPLAIN shows it."""
     try:
         yield from pieces
     except ExpressionError as err:
-        raise failed_row(relation, number, operator, err) from err
+        raise failed_row(scheduled.shown, scheduled.id, operator, err) from err
     except (FailedRow, ActorError, StatementRowError):
         raise  # named already: by the operator that the pieces come from, or by itself
     except (InputError, KernelError) as err:
-        raise ViewFailedError(relation, str(err)) from err
+        raise ViewFailedError(scheduled.relation, str(err), scheduled.build) from err
     except TussockError:
         raise
     except Exception as err:  # of a library, which met rows that it cannot take
-        raise ViewFailedError(relation, f"{name} failed on the rows of this epoch: {cause_of(err)}") from err
+        cause = f"{name} failed on the rows of this epoch: {cause_of(err)}"
+        raise ViewFailedError(scheduled.relation, cause, scheduled.build) from err

@@ -124,10 +124,10 @@ class Unit:
             try:
                 yield from self._fragment(scheduled)
             except RetryableError as err:  # Spark runs the task again; if it gives up, the driver finds this error in Spark's
-                with carried_by_spark(scheduled.relation):
+                with carried_by_spark(scheduled.shown):
                     raise err
             except TussockError as err:
-                failure = encode_failure(err, scheduled.relation, self.level)
+                failure = encode_failure(err, scheduled.shown, self.level)
                 for unit in range(self.task.unit_count):
                     yield cells(unit, Address.answer(Mail.FAILURE), [failure])
                 return
@@ -166,7 +166,7 @@ class Unit:
         last = scheduled.source is not None or self._materializes(scheduled)
         seconds = time.perf_counter() - started
         counts = taken.rows, output.put.rows
-        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.relation, *counts, seconds)
+        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.shown, *counts, seconds)
         ids = scheduled.relation_id, scheduled.id, self.level, self.slot
         net = output.put.weight if last else 0
         report = FragmentReport(*ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot)
@@ -192,7 +192,7 @@ class Unit:
         taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         try:
-            put = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id, read)
+            put = run_operators(scheduled, inputs, tables.__getitem__, actor, read)
         except ChangeError as err:  # rows that go and are not there: the list of a source's deletes may be wrong, else our state is
             if sources := self._listing_deletes(scheduled):
                 raise SourceContradictedError(sources[0], sources, err.key) from err

@@ -133,7 +133,7 @@ def as_cells(batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], sche
             try:
                 yield _arrived(step, pa.concat_arrays(found), schedule, slot)
             except TussockError as err:
-                yield _failed(slot, encode_failure(err, step.producer.relation, step.producer.level + 1))
+                yield _failed(slot, encode_failure(err, step.producer.shown, step.producer.level + 1))
 
 
 def _failed(slot: int, failure: bytes) -> pa.RecordBatch:
@@ -177,8 +177,8 @@ def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
     calls = [[c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls]
     values = [shown_value(column[0].as_py()) for column in given_rows(table).columns]
     (data,) = encode(table)
-    error = RaisedInSpark(reader.relation, reader.id, feed, calls, values, base64.b64encode(data).decode())
-    return encode_failure(error, reader.relation, reader.level)
+    error = RaisedInSpark(reader.shown, reader.id, feed, calls, values, base64.b64encode(data).decode())
+    return encode_failure(error, reader.shown, reader.level)
 
 
 def _columns(call: object) -> Iterator[Column]:

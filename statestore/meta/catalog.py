@@ -121,8 +121,12 @@ class Build(msgspec.Struct, frozen=True):
         return f"since epoch {self.began}, {100 * self.bytes_read // max(1, self.bytes_total)} % read"
 
 
-BEING_BUILT = " (being built)"  # behind a view's name, since another of that name may be there
 ALL_READ = 1 << 62  # beyond every vnode and every number of a file
+
+
+def name_in_build(view: str) -> str:
+    """How texts and stored counts name a view that is being built, since another view may have its name. Never read back."""
+    return f"{view} (being built)"
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -144,7 +148,7 @@ class Catalog(msgspec.Struct, frozen=True):
 
     def called(self) -> dict[str, Relation]:
         """Live relations by name, and those that are being built, under a name of their own: another may have theirs."""
-        built = {r.name + BEING_BUILT: r for build in self.builds for r in build.relations}
+        built = {name_in_build(r.name): r for build in self.builds for r in build.relations}
         return {**{r.name: r for r in self.live()}, **built}
 
     def stored(self) -> tuple[Relation, ...]:

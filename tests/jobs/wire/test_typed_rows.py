@@ -19,7 +19,7 @@ EXCHANGE = Exchange(0, Want((0, 1), Dispatch.STAY, project=(Column(0, "bigint"),
 
 
 def fragment(id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple[Exchange, ...] = ()) -> Scheduled:
-    return Scheduled(id, level, 1, "v", "view", False, None, None, (), feeds, exchanges, (), None, False)
+    return Scheduled(id, level, 1, "v", "view", False, False, None, None, (), feeds, exchanges, (), None, False)
 
 
 SCHEDULE = Schedule(
