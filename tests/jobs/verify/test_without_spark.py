@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tussock.jobs.lake.delta_columns import NOTE
 from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan import source_zone
-from tussock.jobs.sources.char_padding import NOTE
 from tussock.jobs.sources.delta_by_spark import _by_the_package
 from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.sources.pins import PinnedFile
