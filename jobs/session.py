@@ -52,7 +52,7 @@ from tussock.jobs.logical.statements import (
     Single,
 )
 from tussock.jobs.plan.definition import find
-from tussock.jobs.plan.rejects import require_no_rejects
+from tussock.jobs.plan.fed_tables import require_not_fed
 from tussock.jobs.plan.statement_log import PendingCatalog, statement_text
 from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.moment import BadMomentError
@@ -350,7 +350,7 @@ class Session:
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
             relation = find(catalog, table, RelationKind.TABLE)
-            require_no_rejects(catalog, relation, "INSERT INTO")
+            require_not_fed(catalog, relation, "INSERT INTO")
             statement = self._writer.insert(relation.name, rows_for_table(relation, rows))
             return self._writer.log(f"insert into {relation.name}", statement)
 

@@ -28,7 +28,7 @@ from tussock.jobs.logical.statements import (
     Single,
 )
 from tussock.jobs.plan.definition import find
-from tussock.jobs.plan.rejects import require_no_rejects
+from tussock.jobs.plan.fed_tables import require_not_fed
 from tussock.jobs.plan.statement_log import require_taken
 from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.stored_rows import StoredRows
@@ -124,7 +124,7 @@ class StatementMaker:
             case BoundChange():
                 word = bound.statement.split(maxsplit=1)[0].upper()
                 if word != "DELETE":
-                    require_no_rejects(catalog, find(catalog, bound.table.name), word)
+                    require_not_fed(catalog, find(catalog, bound.table.name), word)
                 return self._change(catalog, version, bound), bound.reads
             case CreateSource():
                 source = placed(bound, base)  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files

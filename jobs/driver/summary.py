@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from tussock.jobs.driver.source_holds import holds_text
+from tussock.jobs.plan.fed_tables import fed_by_source
 from tussock.jobs.plan.lineage import Lineage
-from tussock.jobs.plan.rejects import rejects_by_source
 from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.jobs.wire.epoch_task import FragmentReport, HotKeyFound
 from tussock.statestore.meta.barrier import Barrier, MutationKind
@@ -39,7 +40,8 @@ def summary_of(
     """The summary of a sealed epoch, committed as `version`."""
     size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
     paused = {r.name: r.paused_for for r in catalog.live() if r.paused == sealed.epoch and r.paused_for}
-    rejected = {source: rows[r.name].rows_in for source, r in rejects_by_source(catalog).items() if r.name in rows and rows[r.name].rows_in}
+    tables = fed_by_source(catalog, Port.REJECTS)
+    rejected = {source: rows[r.name].rows_in for source, r in tables.items() if r.name in rows and rows[r.name].rows_in}
     held = holds_of(catalog)
     return EpochSummary(sealed.epoch, version.id, rows, len(sealed.ssts), size, dict(seconds), undeclared, held, paused, rejected)
 

@@ -24,7 +24,7 @@ from tussock.jobs.driver.epoch_plan import Base
 from tussock.jobs.driver.source_holds import hold_of, with_holds
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
 from tussock.jobs.plan.apply import CannotPauseError, paused
-from tussock.jobs.plan.rejects import source_id_of
+from tussock.jobs.plan.fed_tables import fed_by
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.plan.view_zone import in_one_zone
 from tussock.jobs.sources.base import Asked, Pins
@@ -223,7 +223,7 @@ class _Superseding:
         logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
         readers_first = reversed(catalog.live())
-        return tuple(r.name for r in readers_first if r.name in gone and source_id_of(r) is None)  # rejects go with their source
+        return tuple(r.name for r in readers_first if r.name in gone and fed_by(r) is None)  # a fed table goes with its source
 
     def _paused_before(self, catalog: Catalog) -> dict[str, str]:
         """Views that the superseded barrier paused, if they still exist, with why. They are older than this barrier, so matching by id is

@@ -4,8 +4,8 @@ Every actor replays all entries on its own vnodes, in log order, each on what th
 in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
 found it.
 
-What comes from another fragment is put into the rows that the entries left: rejects of a source (jobs/plan/rejects.py), which somebody who
-emptied the table had not seen.
+Rows from another fragment are put into the rows that the entries left: those that a source feeds (jobs/plan/fed_tables.py), which
+a DELETE of the same epoch had not seen.
 
 A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the entry's rows. It depends
 on the log alone, so that every attempt and every replay gives a row the same id.

@@ -11,7 +11,7 @@ from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.tables import TableFacts, tables
 from tussock.jobs.gate.record import ViewQuality, read_record
-from tussock.jobs.plan.rejects import source_id_of
+from tussock.jobs.plan.fed_tables import fed_by
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight
@@ -97,7 +97,7 @@ def views(
     barrier: Barrier | None = None,
     wanted: Mapping[str, int] | None = None,
 ) -> tuple[ViewFacts, ...]:
-    """The views and tables, in order of creation; tables of rejects are their sources'.
+    """The views and tables, in order of creation; tables that sources feed are their sources'.
 
     Args:
         now: that freshness is counted to.
@@ -114,7 +114,7 @@ def views(
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
     look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog), wanted or {})
     live = [r for r in version.catalog.live() if not r.internal]
-    shown = [r for r in live if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and source_id_of(r) is None]
+    shown = [r for r in live if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and fed_by(r) is None]
     building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW and not r.internal}
     building |= {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
     known = [look.facts(relation, building.pop(relation.name, None)) for relation in shown]

@@ -6,8 +6,8 @@ import msgspec
 
 from tussock.jobs.logical.statements import AddColumns, CreateTable
 from tussock.jobs.plan.definition import TableDefinition, ViewDefinition, definition_of, encoded, find
+from tussock.jobs.plan.fed_tables import require_not_fed
 from tussock.jobs.plan.fragments import Input
-from tussock.jobs.plan.rejects import require_no_rejects
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 
@@ -45,7 +45,7 @@ def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDef
     relation = find(catalog, table.name, RelationKind.TABLE)
     definition = definition_of(relation)
     assert isinstance(definition, TableDefinition)
-    require_no_rejects(catalog, relation, "ALTER TABLE")
+    require_not_fed(catalog, relation, "ALTER TABLE")
     if definition.statement != table:
         raise CannotAlterError(table.name, "it has been altered since this statement was checked; give it again")
     return relation, definition

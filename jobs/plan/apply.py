@@ -17,6 +17,7 @@ from tussock.jobs.logical.statements import (
     Change,
     CreateFunction,
     CreatePlainView,
+    CreateSource,
     CreateTableAs,
     CreateView,
     Delete,
@@ -46,8 +47,9 @@ from tussock.jobs.plan.definition import (
     with_readers,
 )
 from tussock.jobs.plan.difference import Create, differences
-from tussock.jobs.plan.rejects import rejects_table, require_no_rejects, source_id_of
+from tussock.jobs.plan.fed_tables import fed_relation, is_fed_by, require_not_fed
 from tussock.jobs.plan.replace import Replacing, added
+from tussock.jobs.sources.ports import fed_tables
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
@@ -251,7 +253,7 @@ class Applying:
             case Insert() | Update():
                 word = "INSERT INTO" if isinstance(statement, Insert) else "UPDATE"
                 table = find(catalog, statement.table, RelationKind.TABLE)
-                require_no_rejects(catalog, table, word)
+                require_not_fed(catalog, table, word)
                 if isinstance(statement, Update):
                     _require_changeable(table, word)
                 return catalog
@@ -286,10 +288,10 @@ class Applying:
         if there is None:
             new = created(self.catalog, statement, self.epoch)
             catalog = added(self.catalog, new)
-            if (rejects := rejects_table(catalog, new, self.epoch)) is not None:
-                if taken := next((r for r in catalog.live() if r.name == rejects.name), None):
-                    raise RelationExistsError(rejects.name, taken.kind, [f"it would hold the rejects of source {new.name}"])
-                catalog = added(catalog, rejects)
+            for fed in fed_tables(statement) if isinstance(statement, CreateSource) else ():
+                if taken := next((r for r in catalog.live() if r.name == fed.name), None):
+                    raise RelationExistsError(fed.name, taken.kind, [f"it would hold the {fed.port} of source {new.name}"])
+                catalog = added(catalog, fed_relation(catalog, new, fed, self.epoch))
             return catalog
         in_place = False
         if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and type(created_by(there)) is type(statement):
@@ -299,7 +301,7 @@ class Applying:
         found = _differences(there, statement)
         if not found and statement.if_not_exists:
             return self.catalog
-        readers = with_readers(self.catalog, there) - {there.id, *(r.id for r in self.catalog.live() if source_id_of(r) == there.id)}
+        readers = with_readers(self.catalog, there) - {there.id, *(r.id for r in self.catalog.live() if is_fed_by(r, there.id))}
         raise RelationExistsError(there.name, there.kind, found, [r.name for r in self.catalog.live() if r.id in readers], in_place)
 
 
@@ -335,9 +337,9 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
         if statement.if_exists:
             return catalog
         raise
-    require_no_rejects(catalog, relation, "DROP TABLE")
+    require_not_fed(catalog, relation, "DROP TABLE")
     doomed = with_readers(catalog, relation)
-    own = (r.id for r in catalog.live() if source_id_of(r) == relation.id or (r.internal and relation.id in r.depends_on))
+    own = (r.id for r in catalog.live() if is_fed_by(r, relation.id) or (r.internal and relation.id in r.depends_on))
     whole = {relation.id, *own}
     if doomed > whole and not statement.cascade:
         dependents = tuple(r.name for r in catalog.live() if whole & set(r.depends_on) and r.id not in whole)

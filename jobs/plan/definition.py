@@ -31,7 +31,7 @@ class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
     output: Output
     created: CreateTable | None = None  # what did, where it was altered since
     ran: tuple[str, ...] = ()  # what names the statements that run once and did
-    rejects_of: int | None = None  # the source whose rejects it holds, where that writes it (tussock.jobs.plan.rejects)
+    rejects_of: int | None = None  # the source that feeds it, if one does (tussock.jobs.plan.fed_tables); named when rejects were all
 
     def altered(self, to: CreateTable) -> "TableDefinition":
         """The definition of the table that an ALTER makes of this one."""

@@ -11,6 +11,7 @@ from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from tussock.jobs.plan.lineage import Lineage, NamedColumn
 from tussock.jobs.plan.schedule import Schedule, Scheduled, schedule
+from tussock.jobs.sources.ports import Port
 from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
@@ -52,7 +53,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
         assert scheduled.source is not None
         return [*lines, f"    SourceScan {scheduled.source.statement.format} [{_named(lineage.output(scheduled.id))}]"]
     for number, (i, feed, columns) in enumerate(zip(fragment.inputs, scheduled.feeds, lineage.inputs(scheduled), strict=True)):
-        of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}{', what it rejects' if i.of_rejects else ''}"
+        of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}{'' if i.port is Port.ROWS else f', its {i.port}'}"
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(columns)}]")
         by_spark = [f"c{place} = {columns[place].name}" for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
         if by_spark:

@@ -11,6 +11,7 @@ import msgspec
 
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical.nodes import Expr
+from tussock.jobs.sources.ports import Port
 
 ROW_ID = -1  # as a column of an input from a source: the hidden `_row_id`
 
@@ -49,7 +50,7 @@ class Input(msgspec.Struct, frozen=True):
     `project`, where it is set, is what Spark makes of the rows on their way: one expression over `columns` per column that the
     fragment reads, each a Column or a call that Spark computes. `types` are those of what is read.
 
-    `rejects`, where it is set, means what a source could not read (tussock.jobs.sources.rejects) in the place of its rows.
+    `rejects`, where it is set, is the stored form of the port REJECTS of a source, in the place of its rows (tussock.jobs.sources.ports).
     """
 
     relation_id: int | None
@@ -67,9 +68,13 @@ class Input(msgspec.Struct, frozen=True):
         return () if isinstance(self.project, msgspec.UnsetType) else self.project
 
     @property
-    def of_rejects(self) -> bool:
-        """`rejects`, False where it is not set."""
-        return self.rejects is True
+    def port(self) -> Port:
+        """Which output of the producer it is."""
+        return Port.REJECTS if self.rejects is True else Port.ROWS
+
+    def through(self, port: Port) -> "Input":
+        """The same input of another output of the producer."""
+        return msgspec.structs.replace(self, rejects=True if port is Port.REJECTS else msgspec.UNSET)
 
 
 class Operator(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.plan.schedule import Feed, Scheduled
-from tussock.jobs.sources.rejects import FIELDS
+from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.statestore.meta.catalog import Relation
 
@@ -55,8 +55,8 @@ class Lineage:
 
     def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer hands on to an input."""
-        if feed.want.rejects:
-            return tuple(NamedColumn(FIELDS[c].name) for c in feed.want.columns)
+        if feed.want.port is not Port.ROWS:
+            return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
         return tuple(self.output(feed.producer)[c] for c in feed.want.columns)
 
     def _read(self, feed: Feed) -> tuple[NamedColumn, ...]:

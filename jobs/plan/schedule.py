@@ -22,6 +22,7 @@ from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
 from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
+from tussock.jobs.sources.ports import Port
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind, TableSchema, name_in_build
 
 
@@ -55,12 +56,12 @@ class Want:
     part: SnapshotPart | None = None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
     project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
     replaced: Replaced | None = None  # the difference to these rows is what goes out
-    rejects: bool = False  # what a source could not read goes out
+    port: Port = Port.ROWS  # the output of the producer
 
     @property
     def is_changes(self) -> bool:
         """Whether it is some columns of this epoch's changes, and nothing else."""
-        return self.part is None and self.replaced is None and not self.rejects
+        return self.part is None and self.replaced is None and self.port is Port.ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]
     for relation in relations:
         for fragment in fragments_of(relation):
             for i in fragment.inputs:
-                if i.relation_id is not None and not i.of_rejects:
+                if i.relation_id is not None and i.port is Port.ROWS:
                     wanted.setdefault(i.relation_id, set()).update(c for c in i.columns if c != ROW_ID)
     return {r: tuple(sorted(columns)) for r, columns in wanted.items()}
 
@@ -290,13 +291,14 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
     for index, entry in enumerate(entries):
         for producer, i, replaced in entry.inputs:
             above = entries[producer]
-            part = None if i.of_rejects else reading.part(entry.relation, above.relation, replaced)  # nothing of what was taken is rejected
-            columns = i.columns if i.of_rejects else _stored(i.columns, above.source)
+            own = i.port is Port.ROWS  # other ports put out news alone: nothing of what was taken before
+            part = reading.part(entry.relation, above.relation, replaced) if own else None
+            columns = _stored(i.columns, above.source) if own else i.columns
             if part is not None:
                 parts.setdefault(producer, set()).add(part)
             if replaced is not None:
                 take_back.add(producer)
-            want = Want(columns, i.dispatch, i.keys, part, i.on_the_way, replaced, i.of_rejects)
+            want = Want(columns, i.dispatch, i.keys, part, i.on_the_way, replaced, i.port)
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})

@@ -26,6 +26,7 @@ from tussock.jobs.kernels.python_function import install
 from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.plan.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
+from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
 from tussock.jobs.sources.rejects import parted
@@ -68,7 +69,7 @@ class _Output:
     put: Put
     parts: Mapping[SnapshotPart, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
-    rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
+    fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # of a source: what its other ports put out
     seen: ChunkValues | None = None  # what is known of the changes, once a filter asks for it
 
 
@@ -252,9 +253,8 @@ class Unit:
 
     def _sent(self, output: _Output, want: Want) -> pa.Table:
         """What a reader gets of a fragment's output: some columns of its changes, or of all rows, or of the difference to others."""
-        if want.rejects:
-            assert output.rejects is not None, "a source's leaf puts them out"
-            return select(output.rejects, want.columns)
+        if want.port is not Port.ROWS:
+            return select(output.fed[want.port], want.columns)
         chunk = select(output.put.delta if want.part is None else output.parts[want.part], want.columns)
         if want.replaced is None:
             return chunk
@@ -294,7 +294,7 @@ class Unit:
         old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
         parts = {p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts}
         taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
-        return _Output(Put.of(delta), parts, news, rejects), taken
+        return _Output(Put.of(delta), parts, news, {Port.REJECTS: rejects}), taken
 
     def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
         """What readers want beside the changes that a fragment put out."""

@@ -37,7 +37,7 @@ from tussock.jobs.logical.statements import (
     Update,
 )
 from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
-from tussock.jobs.plan.rejects import RejectsTableError
+from tussock.jobs.plan.fed_tables import FedTableError
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.base import Restated
@@ -182,13 +182,13 @@ def test_some_rejects_can_be_deleted(meta: MetaStore, files: Path) -> None:
     ids=["insert", "update", "drop", "drop cascade"],
 )
 def test_nothing_but_the_source_writes_its_rejects_or_drops_them(meta: MetaStore, statement: Statement) -> None:
-    with pytest.raises(RejectsTableError, match="TRUNCATE TABLE events__rejects empty it"):
+    with pytest.raises(FedTableError, match="TRUNCATE TABLE events__rejects empty it"):
         apply_statement(meta.latest().catalog, statement, meta.latest().epoch + 1)
 
 
 def test_the_table_of_rejects_cannot_be_altered(meta: MetaStore) -> None:
     table = CreateTable("events__rejects", REJECT_FIELDS, (0, 1), comment="records of source events that could not be read")
-    with pytest.raises(RejectsTableError):
+    with pytest.raises(FedTableError):
         apply_statement(meta.latest().catalog, AlterTable(table, table), meta.latest().epoch + 1)
 
 

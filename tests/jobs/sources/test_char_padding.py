@@ -10,8 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.spark_types import SparkSession
+from tussock.jobs.lake.delta_columns import NOTE
 from tussock.jobs.session import Session
-from tussock.jobs.sources.char_padding import NOTE, padded
+from tussock.jobs.sources.char_padding import padded
 from tussock.statestore.types import arrow_type
 
 CASES: dict[str, tuple[str, list[Any]]] = {

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.runners import here
 from tussock.jobs.logical.errors import SqlError
-from tussock.jobs.plan.rejects import RejectsTableError
+from tussock.jobs.plan.fed_tables import FedTableError
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -212,9 +212,9 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
             "DROP TABLE csv__rejects",
             "DROP TABLE IF EXISTS csv__rejects CASCADE",
         ):
-            with pytest.raises(RejectsTableError, match="the source alone writes it"):
+            with pytest.raises(FedTableError, match="the source alone writes it"):
                 session.execute(statement)
-        with pytest.raises(RejectsTableError):
+        with pytest.raises(FedTableError):
             session.insert("csv__rejects", pa.table({"file": ["f"], "position": [1]}))
         with pytest.raises(SqlError, match="only tables take changes"):
             session.execute("INSERT INTO csv VALUES (1)")
