@@ -10,7 +10,7 @@ import pytest
 
 from tussock.jobs.spark.session import _settings_of_a_new_application
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.spark, pytest.mark.kill]  # processes of its own, each with a JVM
 
 APPLICATION = """
