@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,12 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import boto3
 from moto.server import ThreadedMotoServer
 
+from tests.support.waiting import eventually
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 KEY, SECRET = "testing", "testing-secret"
 BUCKET = "tussock-test"
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
@@ -129,11 +135,7 @@ def versitygw_server(binary: str, folder: Path) -> Iterator[str]:
     command = [binary, "--access", KEY, "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--quiet", "posix"]
     process = subprocess.Popen([*command, "--sidecar", str(folder / "sidecar"), str(folder / "data")])
     try:
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
+        eventually("versitygw answers", lambda: _answers(port), 30)
         with credentials():
             create_bucket(f"http://127.0.0.1:{port}")
             yield f"http://127.0.0.1:{port}"

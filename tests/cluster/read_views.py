@@ -21,12 +21,12 @@ SETTINGS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.driver.
 
 def origin_of(task: int) -> tuple[str, str, str, str]:
     """Where one task ran: its executor's folder and its Python, and the files of our packages there."""
-    from time import sleep
+    from threading import Event
 
     import tussock.jobs
     import tussock.statestore
 
-    sleep(0.1)  # so that no executor does all tasks alone
+    Event().wait(0.1)  # so that no executor does all tasks alone
     return str(Path.cwd()), sys.prefix, str(tussock.jobs.__file__), str(tussock.statestore.__file__)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from tests.dags.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import eventually
 from tussock.jobs.settings.process import open_meta
 
 DAG = "deploy_shop"
@@ -36,7 +37,8 @@ class Home(AirflowHome):
 
         def happened() -> bool:
             if "approve" in self.asking(run):
-                time.sleep(READING_S)
+                began = time.monotonic()
+                eventually("the person has read it", lambda: time.monotonic() > began + READING_S, 2 * READING_S + 1)
                 self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
             return bool(self.query(ended))
 

@@ -8,6 +8,7 @@ import pytest
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from tests.dags.test_rebalance_dag import store_in, write
 from tests.dags.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import eventually
 
 DAG = "rebalance_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
@@ -29,7 +30,8 @@ class Home(AirflowHome):
 
         def happened() -> bool:
             if self.asking(run):
-                time.sleep(READING_S)
+                began = time.monotonic()
+                eventually("the person has read it", lambda: time.monotonic() > began + READING_S, 2 * READING_S + 1)
                 self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
             return bool(self.query(ended))
 

@@ -2,14 +2,16 @@
 
 import json
 import socket
-import time
+import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from scripts.airflow_home import airflow_environment
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
@@ -19,6 +21,14 @@ pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(600)]
 def answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def at_work(home: Path) -> int:
+    """How many of Airflow's processes have reported a heartbeat to its database."""
+    with suppress(sqlite3.OperationalError), sqlite3.connect(f"file:{home}/.airflow/airflow.db?mode=ro", uri=True) as database:
+        found: int = database.execute("SELECT count(*) FROM job WHERE state = 'running' AND latest_heartbeat > start_date").fetchone()[0]
+        return found
+    return 0
 
 
 def listening_at(process: psutil.Process) -> list[tuple[str, int]]:
@@ -40,12 +50,13 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ps
         ["bash", "-c", "umask 022; exec scripts/airflow.sh up"], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True
     )
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (answers(port) and "user and password: in " in (home / "up.log").read_text()):
+
+        def is_up() -> bool:
+            """Whether scheduler, DAG processor and triggerer are past their start, and so listen wherever they are going to."""
             assert server.poll() is None, (home / "up.log").read_text()[-5000:]
-            assert time.monotonic() < deadline, (home / "up.log").read_text()[-5000:]
-            time.sleep(1)
-        time.sleep(20)  # what else is to listen has time to
+            return answers(port) and "user and password: in " in (home / "up.log").read_text() and at_work(home) >= 3
+
+        eventually(f"Airflow is up ({home / 'up.log'})", is_up, PATIENCE_S, every_s=1)
         yield home, server, port
     finally:
         children = server.children(recursive=True)

@@ -6,7 +6,7 @@ from functools import partial
 from unittest.mock import patch
 
 from tests.exactly_once.daemon import watch_uploads
-from tests.exactly_once.faults import DRIVER_PID, PointedStore
+from tests.exactly_once.points import DRIVER_PID, PointedStore
 from tests.exactly_once.workload import CLOCK_MS, POLICY
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.submitted import epoch

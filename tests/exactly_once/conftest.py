@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.exactly_once import workload
-from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault
+from tests.exactly_once.points import FAULT_FILE, Fault, plan_fault
 from tussock.statestore.meta.version import HummockVersion
 
 ROOT = Path(__file__).resolve().parents[2]

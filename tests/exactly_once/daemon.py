@@ -1,4 +1,4 @@
-"""Spark's Python daemon with the points of `tests.exactly_once.faults` in the actors' way; named by `spark.python.daemon.module`."""
+"""Spark's Python daemon with the points of `tests.exactly_once.points` in the actors' way; named by `spark.python.daemon.module`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import daemon
 
-from tests.exactly_once.faults import reach
+from tests.exactly_once.points import reach
 from tussock.jobs.task import flush
 from tussock.jobs.task import unit as actors
 from tussock.statestore.hummock import ingest

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore, Killed
+from tests.support.faulty_store import FaultyObjectStore, Killed
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.source_holds import held_sources

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once import workload
 from tests.exactly_once.conftest import CHILD_TIMEOUT_S, Case
-from tests.exactly_once.faults import Fault, marker
+from tests.exactly_once.points import Fault, marker
 from tests.truth.compare import assert_same_answer
 
 QUICK = ("flush ends",)  # all is sealed and nothing committed

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, moto_server
+from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
 from tussock.jobs.driver import epoch
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import EpochSettings

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.session import Session

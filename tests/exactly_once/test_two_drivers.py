@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.exactly_once.conftest import CHILD_TIMEOUT_S, Case
-from tests.exactly_once.faults import Fault
+from tests.exactly_once.points import Fault
 from tests.exactly_once.test_kill import assert_undisturbed
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import pandas_udf
 
+from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
@@ -99,7 +100,8 @@ def write_files(data: Path, epoch: int) -> None:
 def _settle() -> None:
     """A file that was written within the clock's last tick is pinned in another way: a run at once would write other bytes than a later
     one."""
-    time.sleep(0.05)
+    written = time.time()
+    eventually("the clock's next tick", lambda: time.time() > written + 0.05)
 
 
 def correct_files(data: Path) -> None:

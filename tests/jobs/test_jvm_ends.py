@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.support.waiting import eventually
 from tussock.jobs import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,8 +64,9 @@ def test_a_jvm_that_is_killed_at_work_is_said_in_one_message_and_the_store_is_as
     assert process.stdout is not None
     while "takes effect" not in process.stdout.readline():  # then the SELECT begins
         assert process.poll() is None, process.communicate()
-    time.sleep(3)
     (jvm,) = children_of(process.pid)
+    began = psutil.Process(jvm).cpu_times().user
+    eventually("the JVM is at work on the SELECT", lambda: psutil.Process(jvm).cpu_times().user > began + 2)
     os.kill(jvm, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err

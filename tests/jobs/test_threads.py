@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -140,7 +141,7 @@ class Worker:
             except LostRaceError:
                 if self.alone:
                     raise
-                time.sleep(self.random.random() / 20)
+                Event().wait(self.random.random() / 20)  # so that the sessions do not meet again at once
 
     def _paused(self, session: Session) -> list[str]:
         return [r.name for r in session.meta.latest().catalog.live() if r.paused is not None]

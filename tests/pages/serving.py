@@ -3,10 +3,11 @@
 import json
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 if "tussock-airflow-" not in os.environ.get("AIRFLOW_HOME", ""):
@@ -126,11 +127,14 @@ class Visitor(TestClient):
 
     def get(self, *asked: Any, **more: Any) -> Response:
         """As a browser does: a page that says so is loaded again, until it is whole."""
-        deadline = time.monotonic() + PATIENCE_S
-        while "refresh" in (answer := self.get_once(*asked, **more)).headers:
-            assert time.monotonic() < deadline, f"{asked} is still being looked up after {PATIENCE_S:.0f} s"
-            time.sleep(0.1)
-        return answer
+        answers = []
+
+        def whole() -> bool:
+            answers.append(self.get_once(*asked, **more))
+            return "refresh" not in answers[-1].headers
+
+        eventually(f"{asked} is looked up", whole, PATIENCE_S, every_s=0.1)
+        return answers[-1]
 
     def get_once(self, *asked: Any, **more: Any) -> Response:
         """The page as it comes first."""

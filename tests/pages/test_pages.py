@@ -10,6 +10,7 @@ import pytest
 
 from tests.jobs.driver.embedded import rows
 from tests.pages.serving import Shop, Visitor
+from tests.support.waiting import eventually
 from tussock.jobs.facts.history import epoch_page, epochs_of_run
 from tussock.statestore.meta.work import Work
 
@@ -59,9 +60,8 @@ def test_long_work_shows_how_far_it_is(admin: Visitor, shop: Shop) -> None:
     now = int(time.time() * 1000)
     shop.meta.objects.put("work/epoch.json", msgspec.json.encode(Work("epoch 7", now - 60_000, now, 1_250, 5_000)))
     try:
-        deadline = time.monotonic() + 60
-        while "is at work" not in (text := read(admin, DAG)) and time.monotonic() < deadline:  # the status is looked up behind the page
-            time.sleep(0.5)
+        eventually("the status is looked up again", lambda: "is at work" in read(admin, DAG), every_s=0.5)
+        text = read(admin, DAG)
         assert re.search(r"Epoch 7 is at work since \S+ \S+ UTC: 1,250 of 5,000 tasks done", text), text
     finally:
         shop.meta.objects.delete(["work/epoch.json"])

@@ -19,9 +19,9 @@ import pytest
 import tussock_steps as steps
 from deltalake import DeltaTable
 
-from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, insert
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.catalog.show import show
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.faults import FaultyObjectStore, Killed
 from tests.jobs.driver.embedded import append, new_store, rows
+from tests.support.faulty_store import FaultyObjectStore, Killed
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import held_sources

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.catalog.show import show
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.faults import FaultyObjectStore, Killed
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tests.support.faulty_store import FaultyObjectStore, Killed
 from tussock.jobs.catalog.show import show
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance

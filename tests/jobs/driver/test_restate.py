@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, epoch, new_store, open_store, rows
 from tests.jobs.driver.test_source_holds import FILE_FIELDS, damage, over, write
 from tests.s3_servers import BUCKET, moto_process
+from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, next_epoch

@@ -2,8 +2,8 @@
 
 import random
 import shutil
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
@@ -106,19 +107,22 @@ def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession, tmp
 
     def wait(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            until = time.monotonic() + 60
-            while batch.num_rows and batch.column(0)[0].as_py() >= 2 and not counted.exists() and time.monotonic() < until:
-                time.sleep(0.05)
+            if batch.num_rows and batch.column(0)[0].as_py() >= 2:
+                with suppress(AssertionError):
+                    eventually("the tasks are counted", counted.exists)
             yield batch
 
     assert tasks_done(spark, 9) is None, "no job runs"
     work = Thread(target=inheritable_thread_target(spark)(lambda: spark.range(0, 4, 1, 4).mapInArrow(wait, "id bigint").collect()))
     work.start()
     seen = set()
-    while work.is_alive():
+
+    def ended() -> bool:
         seen.add(tasks_done(spark, 9))
         if (2, 4) in seen:
             counted.touch()
-        time.sleep(0.02)
+        return not work.is_alive()
+
+    eventually("the job ends", ended, 120)
     assert (2, 4) in seen, seen
     assert tasks_done(spark, 9) is None

@@ -1,6 +1,5 @@
 """What a train does when something stops it: epochs before the failing one stand, and what comes after was never there."""
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, run_epoch
@@ -103,8 +103,7 @@ def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session
         barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
         assert barrier is not None
         train.run(barrier)
-        while train.pending():
-            time.sleep(0.01)
+        eventually("the checkpoint ends", lambda: not train.pending())
     assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tests.support.waiting import eventually
 from tussock.jobs import cli
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
@@ -227,12 +227,9 @@ def test_an_epoch_that_takes_long_says_how_far_it_is(shop: MetaStore) -> None:
     class Slow(LocalRunner):
         def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
             if unit == 1 and not seen:
-                deadline = time.monotonic() + 30
-                found = look(shop, datetime.now(UTC))
-                while not any(work.done for work in found.work) and time.monotonic() < deadline:
-                    time.sleep(0.01)  # what is said first may be from before the first unit was done
-                    found = look(shop, datetime.now(UTC))
-                seen.append(found)
+                # the first reports may be from before the first unit was done
+                eventually("a unit is reported", lambda: any(work.done for work in look(shop, datetime.now(UTC)).work))
+                seen.append(look(shop, datetime.now(UTC)))
             return super().attempt(unit, function, cells)
 
     insert(shop, "t", (2, 8, 1))

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from tests.faults import FaultyObjectStore
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, table, view
 from tests.memory_store import MemoryObjectStore
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.jobs.logical.statements import Statement
 from tussock.jobs.plan import create, definition
 from tussock.jobs.plan.apply import apply_statement

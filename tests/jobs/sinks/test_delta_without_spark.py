@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -202,7 +202,7 @@ def test_calls_of_the_package_come_one_after_the_other() -> None:
         nonlocal inside
         with translated("here", "look"):
             inside += 1
-            time.sleep(0.001)
+            Event().wait(0.001)  # others have time to come in
             assert inside == 1
             inside -= 1
 

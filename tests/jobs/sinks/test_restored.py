@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from deltalake import DeltaTable
 
 from tests.jobs.driver.embedded import append
 from tests.s3_servers import BUCKET, moto_process, moto_server
+from tests.support.waiting import next_second
 from tussock.jobs import cli
 from tussock.jobs.facts.published import published
 from tussock.jobs.facts.status import now_of, status
@@ -346,7 +346,7 @@ def test_one_place_in_a_bucket_by_many_addresses() -> None:
         home = home_of(store)
         for address in (f"/a%20b/store/{options}", f"/a b/store?path_style=true&endpoint={server}/&region=us-east-1"):
             assert home_of(open_object_store(f"s3://{BUCKET}{address.replace('127.0.0.1', 'localhost')}")) == home
-        time.sleep(1.1)  # a bucket's times have seconds
+        next_second()
         copy = open_object_store(f"s3://{BUCKET}/copy{options}")
         for info in store.list(""):
             copy.put(info.name, store.get(info.name))
@@ -368,7 +368,7 @@ def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoin
     shop.insert(1, 2)
     shop.publish()
     then, kept = dict(shop.rows), {info.name for info in open_object_store(shop.address).list("")}
-    time.sleep(1.1)  # a bucket's times have seconds
+    next_second()
     shop.insert(3, 4)
     shop.publish()
     # objects that came after that moment get a delete marker

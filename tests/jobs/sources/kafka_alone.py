@@ -5,7 +5,6 @@ python -m tests.jobs.sources.kafka_alone <empty directory>
 """
 
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.sources.kafka_broker import Broker
+from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
@@ -161,10 +161,12 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
 
         # records that the broker really removed, in a topic that is not compacted any more
         reader = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "subscribe": "kept"})
-        ends = time.monotonic() + 180
-        while reader.load().count() >= 30 and time.monotonic() < ends:
+
+        def compacted() -> bool:
             cluster.produce("kept", (0, "k0", "more"))  # a segment is compacted once it is not the last one
-            time.sleep(1)
+            return reader.load().count() < 30
+
+        eventually("the topic is compacted", compacted, 180, every_s=1)
         left = reader.load().count()
         cluster.configure("kept", {"cleanup.policy": "delete"})
         session.execute(f"CREATE SOURCE kept {options('kept')}; CREATE MATERIALIZED VIEW v_kept AS SELECT partition, key, value FROM kept")

@@ -4,11 +4,12 @@ started by spark-submit, which runs any main class with packages."""
 import os
 import socket
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 
 import pyspark
+
+from tests.support.waiting import eventually
 
 VERSION = "3.9.2"  # of the client that Spark's reader brings
 PACKAGE = f"org.apache.kafka:kafka_2.13:{VERSION}"
@@ -57,13 +58,13 @@ class Broker:
     def start(self) -> None:
         """Returns when it answers."""
         self._running = self._submit("kafka.Kafka", str(self._settings))
-        ends = time.monotonic() + _START_S
-        while time.monotonic() < ends and self._running.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.2)
-        raise AssertionError((self._folder / "log").read_text()[-3000:])
+        eventually(f"the broker answers (log: {self._folder / 'log'})", self._answers, _START_S)
+
+    def _answers(self) -> bool:
+        assert self._running is not None
+        assert self._running.poll() is None, (self._folder / "log").read_text()[-3000:]
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def kill(self) -> None:
         """As a machine that loses its power."""

@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, run_epoch

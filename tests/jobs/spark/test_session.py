@@ -14,13 +14,14 @@ ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.spark, pytest.mark.kill]  # processes of its own, each with a JVM
 
 APPLICATION = """
-import pathlib, sys, time
+import pathlib, sys
+from tests.support.waiting import eventually
 from tussock.jobs.spark.session import build_spark
 spark = build_spark("probe")
 assert [row.id for row in spark.range(3).mapInArrow(lambda batches: batches, "id long").repartition(2).sort("id").collect()] == [0, 1, 2]
 print("ready", spark.conf.get("spark.sql.ansi.enabled"), flush=True)
-while pathlib.Path(sys.argv[1]).exists():  # spark-submit passes no input on
-    time.sleep(0.1)
+going_on = pathlib.Path(sys.argv[1])  # spark-submit passes no input on
+eventually("the test has looked", lambda: not going_on.exists(), 300)
 spark.stop()
 """
 

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import living_store
 from tests.statestore.meta.make import Clock
 from tests.support.spark_types import SparkSession
+from tests.support.waiting import eventually
 from tussock.jobs.cli import main
 from tussock.jobs.submitted.compaction import main as compaction_main
 from tussock.jobs.upkeep.compaction import Beat, Merged, TasksOpenError, compact, compact_round, compact_with_spark, run_here
@@ -54,9 +54,8 @@ def test_a_compaction_that_takes_long_says_how_far_it_is(monkeypatch: pytest.Mon
 
     def slow(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         found = inner(pieces, beat)
-        deadline = time.monotonic() + 30
-        while pieces and not any(all_done.match(line) for line in said) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        if pieces:
+            eventually("all tasks are reported", lambda: any(all_done.match(line) for line in said))
         return found
 
     compact(store.open("compactor"), SMALL, run=slow, far=far, pieces=3, progress=said.append)
@@ -232,9 +231,7 @@ def test_a_compactor_that_is_told_to_stop_stops_and_leaves_the_store_whole(tmp_p
     store = living_store(LocalObjectStore(tmp_path / "store"))
     command = [sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", store.objects.uri, "--pause", "0.1"]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
-    deadline = time.monotonic() + 120
-    while not store.meta.latest().levels[1:] and time.monotonic() < deadline:
-        time.sleep(0.2)
+    eventually("it has compacted", lambda: store.meta.latest().levels[1:], 120)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
     version = store.meta.latest()

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.jobs.upkeep.test_compaction import SMALL
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import LivingStore, living_store, named_by
+from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
 from tussock.jobs.upkeep.compaction import Beat, Merged, compact, compact_round, run_here
 from tussock.statestore.errors import DamagedError, RetryableError
 from tussock.statestore.hummock.compaction import MergePiece

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore, Killed
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tests.support.faulty_store import FaultyObjectStore, Killed
 from tussock.jobs import cli
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import advance, run_epoch

@@ -6,8 +6,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.faults import FaultyObjectStore
 from tests.statestore.hummock.store_model import Row, StoreModel, sealed, storage_key
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.net_changes import net_changes
 from tussock.statestore.hummock.sst_reader import Rows, SectionReader

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import LivingStore, named_by
 from tests.statestore.meta.make import manifest_for, plan_on
+from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
 from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.scrub import scrub

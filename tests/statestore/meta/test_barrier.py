@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tests.faults import FaultyObjectStore
 from tests.statestore.meta.make import START_MS, Clock, manifest_for, new_meta, open_meta, plan_on, run_epoch, sst_of
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.statestore.meta.barrier import BarrierPlan, Mutation
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.epoch import MAX_ATTEMPT, allot_epoch, epoch_ms

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from tests.faults import FaultyObjectStore
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.meta.make import START_MS, Clock, open_meta, plan_on
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.statestore.errors import MustStopError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.compaction import CompactionPlan

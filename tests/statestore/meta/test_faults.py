@@ -11,9 +11,9 @@ from functools import reduce
 
 import pytest
 
-from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.meta.make import manifest_for, open_meta, plan_on, run_epoch, sst_of
+from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
 from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.meta.compaction import CompactionPlan
 from tussock.statestore.meta.delta import VersionDelta, apply

@@ -1,6 +1,5 @@
 """Readers: with a pin that is renewed as long as they read, and without one where the store may only be read."""
 
-import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.statestore.meta.make import Clock, new_meta, open_meta, run_epoch
+from tests.support.waiting import eventually
 from tussock.statestore.meta.errors import EpochExpiredError
 from tussock.statestore.meta.readers import UnpinnedReadWarning
 from tussock.statestore.meta.store import MetaStore
@@ -76,10 +76,7 @@ def test_a_read_that_outlasts_its_lease_keeps_its_pin(objects: ObjectStore) -> N
         for _ in range(3):
             expires = max(pin.expires_ms for pin in keeper.pins())
             clock.now_ms += 80
-            deadline = time.monotonic() + 20
-            while max(pin.expires_ms for pin in keeper.pins()) == expires:
-                assert time.monotonic() < deadline, "nobody renewed the pin"
-                time.sleep(0.01)
+            eventually("the pin is renewed", lambda expires=expires: max(pin.expires_ms for pin in keeper.pins()) > expires, 20)
         keeper.raise_floor(keeper.latest().min_readable_epoch)
         assert keeper.pinned_epochs() == (epoch,)
     assert keeper.pins() == ()

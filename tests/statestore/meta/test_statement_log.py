@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.faults import FaultyObjectStore, Killed
 from tests.statestore.meta.make import new_meta, open_meta
+from tests.support.faulty_store import FaultyObjectStore, Killed
 from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
 from tussock.statestore.meta.names import log_name
 from tussock.statestore.meta.probe import end_of

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tests.faults import FaultyObjectStore
 from tests.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 from tussock.statestore.meta.errors import (
     AlreadyInitialisedError,

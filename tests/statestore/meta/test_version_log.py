@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import FaultyObjectStore
 from tests.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch, sst_of
+from tests.support.faulty_store import FaultyObjectStore
 from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionDelta, apply
 from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.errors import BadDeltaError, DamagedDocumentError, EpochNotCommittedError, LostRaceError, NoSuchVersionError

@@ -3,6 +3,7 @@
 import time
 
 from tests.memory_store import MemoryObjectStore
+from tests.support.waiting import eventually
 from tussock.statestore.meta.work import HowFar, followed, work_under_way
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
@@ -12,16 +13,14 @@ def now_ms() -> int:
 
 
 def wait_for(said: list[str], lines: int) -> None:
-    deadline = time.monotonic() + 30
-    while len(said) < lines:
-        assert time.monotonic() < deadline, said
-        time.sleep(0.01)
+    eventually(f"{lines} lines are reported", lambda: len(said) >= lines, 30)
 
 
 def test_work_is_said_to_be_under_way_while_it_is() -> None:
     objects, far, said = MemoryObjectStore(), HowFar(), list[str]()
     with followed(objects, "epoch", "epoch 7", far, said.append, every_s=0.01):
-        time.sleep(0.1)
+        began = time.monotonic()
+        eventually("ten times of reporting have passed", lambda: time.monotonic() > began + 0.1)
         assert said == [], "nobody knows how far it is"
         assert work_under_way(objects, now_ms()) == ()
         far.ask = lambda: (3, 1_200)

@@ -17,14 +17,16 @@ def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -
     store = LocalObjectStore(root)
     store.put("data/a", b"kept")
     program = (
-        "import os, sys, time\n"
+        "import os, sys\n"
         "from pathlib import Path\n"
         "from tussock.statestore.objectstore.local import LocalObjectStore\n"
         "with LocalObjectStore(Path(sys.argv[1]))._temporary(b'half'):\n"
         "    print('up', flush=True)\n"
-        "    time.sleep(600)\n"
+        "    sys.stdin.read()\n"
     )
-    writer = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
     assert writer.stdout is not None
     writer.stdout.readline()
     assert store.sweep_temporary() == (), "it is at work"

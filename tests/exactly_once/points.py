@@ -10,7 +10,6 @@ creates the marker beside the file is the one. Points:
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tests.support.waiting import eventually
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def reach(point: str) -> None:
         raise PlannedFailure(point)
     victim = int(os.environ[DRIVER_PID]) if fault.action == "kill driver" else os.getpid()
     os.kill(victim, signal.SIGKILL)
-    time.sleep(WAIT_S)  # a worker whose driver is gone is ended by Spark's daemon
+    eventually("Spark's daemon ends a worker whose driver is gone", lambda: False, WAIT_S)
 
 
 def _is_early(folder: Path, skip: int) -> bool:
@@ -90,11 +90,7 @@ def _is_early(folder: Path, skip: int) -> bool:
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the other process did not come to the point where both were to meet")
-        time.sleep(0.01)
+    eventually("the other process comes to the point where both meet", holds, WAIT_S)
 
 
 @dataclass
