@@ -30,10 +30,10 @@ Written once and never changed; the bytes depend on the rows alone. Version 1 is
 import struct
 from dataclasses import dataclass
 
-import crc32c
 import pyarrow as pa
 import xxhash
 
+from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import DamagedSstError
 
 MAGIC = b"TUSSOCKS"
@@ -107,7 +107,7 @@ class Tail:
             MAGIC, VERSION, self.blocks_per_partition, self.sections_len, self.blocks_len, self.filters_len,
             self.index_crc, 0, self.rows, self.min_epoch, self.max_epoch, 0,
         )  # fmt: skip
-        return head + struct.pack("<I", crc32c.crc32c(head))
+        return head + struct.pack("<I", crc32c(head))
 
     @staticmethod
     def decode(name: str, data: bytes | memoryview) -> "Tail":
@@ -126,7 +126,7 @@ class Tail:
 
 def require_crc(name: str, place: str, data: bytes | memoryview, expected: int) -> None:
     """Raise DamagedSstError unless crc32c of `data` is `expected`."""
-    if (found := crc32c.crc32c(data)) != expected:
+    if (found := crc32c(data)) != expected:
         raise DamagedSstError(name, place, f"crc32c {found:08x}", f"{expected:08x}")
 
 

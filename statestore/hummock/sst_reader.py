@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import DamagedSstError, show_key
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
@@ -187,7 +187,7 @@ class SectionReader:
         offset = 0
         for block, (length, crc) in enumerate(zip(lengths, self.crcs[first:end].tolist(), strict=True), first):
             part = data[offset : offset + length]
-            if crc32c.crc32c(part) != crc:
+            if crc32c(part) != crc:
                 require_crc(self.name, self.place(block, block + 1), part, crc)
             offset += length
 

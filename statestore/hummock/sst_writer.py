@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
@@ -199,7 +199,7 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
         infos.append(SectionInfo(section.table_id, low_key, high_key, count, length, dead))
         offset += length
     filter_sizes = np.array([len(data) for data in filters], np.int64)
-    filter_rows = [offset + np.cumsum(filter_sizes) - filter_sizes, filter_sizes, [crc32c.crc32c(data) for data in filters]]
+    filter_rows = [offset + np.cumsum(filter_sizes) - filter_sizes, filter_sizes, [crc32c(data) for data in filters]]
     indexes = [
         _stream(pa.table([pa.array(directory[field.name], field.type) for field in SECTIONS_SCHEMA], schema=SECTIONS_SCHEMA)),
         _stream(pa.concat_tables(blocks)),
@@ -210,7 +210,7 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
     high = max(int(section.max_epochs.max()) for section in sections)
     rows = sum(info.rows for info in infos)
     sections_len, blocks_len, filters_len = map(len, indexes)
-    tail = Tail(BLOCKS_PER_PARTITION, sections_len, blocks_len, filters_len, crc32c.crc32c(index), rows, low, high)
+    tail = Tail(BLOCKS_PER_PARTITION, sections_len, blocks_len, filters_len, crc32c(index), rows, low, high)
     data = b"".join([*body, *filters, index, tail.encode()])
     footer = len(index) + TAIL_SIZE
     if len(data) <= _WHOLE:
@@ -301,7 +301,7 @@ def _filters_of(section: EncodedBlocks) -> list[bytes]:
 def _blocks_index(section: EncodedBlocks, offsets: Ints) -> pa.Table:
     columns = [
         section.first_keys, section.last_keys, offsets, section.sizes, section.rows, section.deletes,
-        section.min_epochs, section.max_epochs, [crc32c.crc32c(payload) for payload in section.payloads],
+        section.min_epochs, section.max_epochs, [crc32c(payload) for payload in section.payloads],
     ]  # fmt: skip
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, BLOCKS_SCHEMA, strict=True)], schema=BLOCKS_SCHEMA)
 

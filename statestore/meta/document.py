@@ -10,8 +10,8 @@ bytes are base64. A field that this release does not know is ignored; one that i
 from typing import TypeVar
 
 import msgspec
-from crc32c import crc32c
 
+from tussock.statestore.checksum import crc32c
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore

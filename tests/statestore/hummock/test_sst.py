@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import crc32c
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pytest
 import xxhash
 
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, empty_version, sealed, storage_key, with_l0
+from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock import ingest
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
@@ -97,10 +97,10 @@ def test_an_sst_can_be_read_by_the_note_alone() -> None:
     data = (GOLDEN / "two_tables.sst").read_bytes()
     tail = data[-64:]
     assert tail[:8] == b"TUSSOCKS"
-    assert crc32c.crc32c(tail[:60]) == int.from_bytes(tail[60:], "little")
+    assert crc32c(tail[:60]) == int.from_bytes(tail[60:], "little")
     lengths = [int.from_bytes(tail[12 + 4 * i : 16 + 4 * i], "little") for i in range(3)]
     start = len(data) - 64 - sum(lengths)
-    assert crc32c.crc32c(data[start:-64]) == int.from_bytes(tail[24:28], "little")
+    assert crc32c(data[start:-64]) == int.from_bytes(tail[24:28], "little")
     tables = []
     for length in lengths:
         tables.append(pa.ipc.open_stream(data[start : start + length]).read_all())
@@ -113,9 +113,9 @@ def test_an_sst_can_be_read_by_the_note_alone() -> None:
     assert rows[7].column("op").to_pylist() == [0, 1, 1, 0, 1, 1, 0, 1, 1]
     assert set(rows[7].column("epoch").to_pylist()) == {3}
     for block in blocks:
-        assert crc32c.crc32c(data[block["offset"] : block["offset"] + block["length"]]) == block["crc"]
+        assert crc32c(data[block["offset"] : block["offset"] + block["length"]]) == block["crc"]
     for part in filters:
-        assert crc32c.crc32c(data[part["offset"] : part["offset"] + part["length"]]) == part["crc"]
+        assert crc32c(data[part["offset"] : part["offset"] + part["length"]]) == part["crc"]
     assert [block["last_key"] for block in blocks] == [rows[2].column("key")[-1].as_py(), rows[7].column("key")[-1].as_py()]
 
 
