@@ -61,12 +61,14 @@ tutorial: setup ## run the commands of docs/tutorial.md, and write what they say
 wheel: setup ## the package, and the versions it is tested with, for another Python: dist/
 	@rm -rf dist
 	@python -m hatchling build -t wheel -d dist
-	@sed -n 's/^\([A-Za-z0-9][^\]*[^ \]\) *\\*$$/\1/p' requirements.lock > dist/constraints.txt
+	@sed -n 's/^\([A-Za-z0-9][^\]*[^ \]\) *\\*$$/\1/p' requirements.lock | sed 's/\[[a-z0-9,-]*\]==/==/' > dist/constraints.txt
+	@python -m twine check --strict dist/*.whl
 
 clean: ## remove what the commands above made, but not .venv
 	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
-	@uv pip compile pyproject.toml --group dev --group bench --group build --universal --python-version 3.11 \
+	@uv pip compile pyproject.toml --extra all --extra delta-spark --group demo --group dev --group bench --group build \
+	    --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-annotate --quiet --upgrade --output-file requirements.lock

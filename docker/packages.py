@@ -1,11 +1,15 @@
-"""The lines of requirements.lock, with hashes, of the packages that pyproject.toml names for users, and of those that install the project.
+"""The lines of requirements.lock, with hashes, of the packages that the images name: the core, the extras, and what the checkout's Airflow,
+the example and the project's own installation need.
 
-What they need in turn is not named: the whole lock file as constraints has its versions and hashes.
+Their own dependencies are not named: the whole lock file as constraints has its versions and hashes.
 """
 
 import re
 import tomllib
 from pathlib import Path
+
+EXTRAS = ("airflow", "delta", "delta-spark", "kafka", "quality", "s3", "spark")
+GROUPS = ("build", "demo")
 
 
 def name_of(requirement: str) -> str:
@@ -16,7 +20,9 @@ def name_of(requirement: str) -> str:
 def named(project: str, lock: str) -> list[str]:
     """The blocks of the lock file, a version and its hashes each, of what the project names. Raises ValueError where one is missing."""
     document = tomllib.loads(project)
-    wanted = {name_of(text) for text in (*document["project"]["dependencies"], *document["dependency-groups"]["build"])}
+    extras = [text for extra in EXTRAS for text in document["project"]["optional-dependencies"][extra]]
+    groups = [text for group in GROUPS for text in document["dependency-groups"][group]]
+    wanted = {name_of(text) for text in (*document["project"]["dependencies"], *extras, *groups)} - {document["project"]["name"]}
     blocks = {name_of(block): block for block in re.split(r"\n(?=\w)", lock) if block.strip()}
     if missing := wanted - blocks.keys():
         raise ValueError(f"requirements.lock lacks {', '.join(sorted(missing))}: make lock")

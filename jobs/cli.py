@@ -10,6 +10,7 @@ from tussock.jobs.shell import care_commands, inspect_commands, pipeline_command
 from tussock.jobs.shell.command import Run, build_parser
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import MustStopError, TussockError
+from tussock.statestore.extras import extras_named
 
 COMMANDS = (
     *pipeline_commands.COMMANDS,
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
     run: Run = chosen.run
     try:
-        with jvm_errors_as_ours():
+        with jvm_errors_as_ours(), extras_named():
             return run(chosen) or 0
     except MustStopError as err:
         print(f"lost: {err}", file=sys.stderr)

@@ -65,6 +65,7 @@ from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import InputError
+from tussock.statestore.extras import extras_named
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.sight import Sight, published_sight
@@ -152,7 +153,8 @@ class Session:
 
     def _joined_spark(self) -> bool:
         """Use the given Spark, or this process's. Returns whether the session has to leave it when it closes."""
-        from tussock.jobs.spark.session import join_spark
+        with extras_named():
+            from tussock.jobs.spark.session import join_spark
 
         self._spark, leaves = join_spark(self._spark)
         return leaves
@@ -302,11 +304,11 @@ class Session:
         Raises: UnknownRelationError, NothingToVerifyError, BadShareError; EpochNotCommittedError, EpochExpiredError; CannotFollowError.
         Cost: that of each SELECT over all its rows, and a scan of each view.
         """
-        from tussock.jobs.verify.record import write_last
-        from tussock.jobs.verify.repair import repaired
-        from tussock.jobs.verify.verify import verify
-
         with self._at_work():
+            from tussock.jobs.verify.record import write_last
+            from tussock.jobs.verify.repair import repaired
+            from tussock.jobs.verify.verify import verify
+
             found = verify(
                 self.spark,
                 self.meta,
@@ -454,7 +456,7 @@ class Session:
         if not self._working.acquire(blocking=False):
             raise TwoThreadsError
         try:
-            with jvm_errors_as_ours():
+            with jvm_errors_as_ours(), extras_named():
                 yield
         finally:
             self._working.release()

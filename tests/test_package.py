@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 from configparser import ConfigParser
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,18 @@ def test_a_wheel_made_from_the_source_distribution_holds_the_same_files(tmp_path
     assert first == second
 
 
+def test_the_wheel_passes_twine_check_and_names_licence_and_pages(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path)
+    check = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel], capture_output=True, text=True, check=False)
+    assert check.returncode == 0, check.stdout + check.stderr
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(opened.read(name))
+    assert {text.split(",")[0] for text in metadata.get_all("Project-URL", [])} >= {"Homepage", "Changelog", "Documentation", "Security"}
+    assert (metadata["License-Expression"], metadata.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
+    assert "LGPL" not in str(metadata)
+
+
 class Installation:
     """A Python with the wheel in it, in a folder of its own; its processes know nothing of the checkout."""
 
@@ -73,8 +86,19 @@ class Installation:
         constraints.write_text(re.sub(r" *\\\n( *--hash=\S+( \\)?\n)+", "\n", lock))
         uv = [str(Path(sys.executable).with_name("uv")), "--quiet"]
         self.run(*uv, "venv", "--python", sys.executable, str(folder / "venv"), cwd=folder)
-        wheel = str(build_wheel(folder / "dist"))
-        self.run(*uv, "pip", "install", "--python", str(self.bin / "python"), "--constraint", str(constraints), wheel, cwd=folder)
+        wheel = f"{build_wheel(folder / 'dist')}[all]"
+        self.run(
+            *uv,
+            "pip",
+            "install",
+            "--python",
+            str(self.bin / "python"),
+            "--constraint",
+            str(constraints),
+            wheel,
+            "apache-airflow-providers-fab",
+            cwd=folder,
+        )
 
     def run(self, *command: str, cwd: Path) -> str:
         run = subprocess.run(command, cwd=cwd, env=self.env, capture_output=True, text=True)

@@ -13,6 +13,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 
+from tussock.statestore.extras import extras_named
+
 _ENGINES = frozenset({"pyspark", "sqlalchemy", "boto3", "botocore", "google", "azure"})
 _WHEN_USED = frozenset({"altair", "scipy", "scipy.stats"})
 _GX = "great_expectations"
@@ -57,7 +59,7 @@ def _import(spark: bool) -> None:
         # Where Spark is loaded, all that it goes on to import has to be there, or its own modules end the process.
         without = frozenset() if spark or "pyspark" in sys.modules else _ENGINES - sys.modules.keys()
         logging.getLogger(_GX).setLevel(logging.WARNING)  # else some hundred lines about its own decorators
-        with _leaving_out(without):
+        with _leaving_out(without), extras_named():
             import great_expectations  # noqa: F401
         _spark_was_left_out = "pyspark" in without
 

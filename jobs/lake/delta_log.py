@@ -33,6 +33,7 @@ from tussock.jobs.lake.delta_columns import Mapped, columns_of
 from tussock.jobs.lake.delta_errors import DeltaLogError
 from tussock.jobs.lake.delta_mirror import mirrored
 from tussock.statestore.decoding import decoded
+from tussock.statestore.extras import extras_named
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_s3
@@ -95,8 +96,9 @@ class DeltaPlace:
 
     def opened(self, version: int | None, *, rows: bool) -> "Snapshot | None":
         """As `snapshot`. `rows`: the package is to read rows, too."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        with extras_named():
+            from deltalake import DeltaTable
+            from deltalake.exceptions import DeltaError, TableNotFoundError
 
         from tussock.jobs.lake.location import delta_url, unfit_for_delta
 

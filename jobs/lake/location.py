@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pyarrow.fs as pafs
 
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.open import open_object_store
-from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
+from tussock.statestore.objectstore.open import as_s3, open_object_store
+
+if TYPE_CHECKING:
+    from tussock.statestore.objectstore.s3 import S3Address
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Location:
     one for each publish."""
 
     root: str  # /a/path, or bucket/prefix
-    address: S3Address | None
+    address: "S3Address | None"
     objects: ObjectStore
 
     def uri(self, table: str) -> str:
@@ -47,10 +50,11 @@ class Location:
             file.parent.mkdir(parents=True, exist_ok=True)
             yield file
             return
-        assert isinstance(self.objects, S3ObjectStore)
+        bucket = as_s3(self.objects)
+        assert bucket is not None
         with TemporaryDirectory(prefix="tussock-publish-") as folder:
             yield (file := Path(folder) / "rows")
-            self.objects.put_file(name, file)
+            bucket.put_file(name, file)
 
     @cached_property
     def delta_options(self) -> dict[str, str]:
@@ -91,8 +95,8 @@ def location_in(objects: ObjectStore) -> Location:
     """The location of a store's objects. Raises BadStoreError for one that is neither a folder nor in a bucket."""
     if isinstance(objects, LocalObjectStore):
         return Location(str(objects.root), None, objects)
-    if isinstance(objects, S3ObjectStore):
-        address = objects.address
+    if (bucket := as_s3(objects)) is not None:
+        address = bucket.address
         return Location(f"{address.bucket}/{address.prefix}" if address.prefix else address.bucket, address, objects)
     raise BadStoreError(objects.uri, "views are published to a folder or to s3://bucket/prefix")
 
@@ -134,7 +138,7 @@ def folder_name(relation: str) -> str:
     return checked_name(quote(relation, safe=" "))
 
 
-def _credentials(address: S3Address) -> tuple[str, str, str, str]:
+def _credentials(address: "S3Address") -> tuple[str, str, str, str]:
     """Access key, secret, token (or nothing) and region."""
     import boto3
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tussock.jobs.lake.location import Location
 from tussock.jobs.settings.pipeline import PublishSettings, TableEngine, TableKind
 from tussock.jobs.sinks.base import Outline, Sink
+from tussock.statestore.extras import extras_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,8 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
             from tussock.jobs.sinks.parquet import ParquetSink
 
             return ParquetSink(location, outline)
-        from tussock.jobs.sinks.delta_rs import DeltaRsSink
+        with extras_named():
+            from tussock.jobs.sinks.delta_rs import DeltaRsSink
 
         return DeltaRsSink(location, outline)
 
@@ -50,6 +52,7 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
 
 def sinks_on_spark(spark: "SparkSession") -> "SinkOf":
     """Makes the sinks of settings that need Spark. Requires: a session with delta_packages.with_delta."""
-    from tussock.jobs.sinks.delta_spark import DeltaSparkSink
+    with extras_named():
+        from tussock.jobs.sinks.delta_spark import DeltaSparkSink
 
     return lambda location, outline: DeltaSparkSink(spark, location, outline)

@@ -19,7 +19,7 @@ from tussock.statestore.meta.names import source_copy_name
 from tussock.statestore.objectstore.base import BadStoreError, ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.copy import copy_object
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.objectstore.open import as_s3, open_object_store
 
 _VERSION = "version:"
 _PARALLEL = 16
@@ -63,12 +63,11 @@ class Keeper:
         """The version of the pinned bytes, where the store can copy it later without us; else empty."""
         if isinstance(store, LocalObjectStore) or isinstance(self.objects, LocalObjectStore):
             return ""
-        from tussock.statestore.objectstore.s3 import S3ObjectStore
-
-        if not isinstance(store, S3ObjectStore) or not isinstance(self.objects, S3ObjectStore) or not self.objects.is_beside(store):
+        source, copies = as_s3(store), as_s3(self.objects)
+        if source is None or copies is None or not copies.is_beside(source):
             return ""
         try:
-            info, version = store.version_of(name)
+            info, version = source.version_of(name)
         except ObjectNotFoundError as err:
             raise _changed(file, "no such file") from err
         if (info.size, info.etag) != (file.size, file.etag):
@@ -114,12 +113,10 @@ def place_of_bytes(file: PinnedFile) -> str:
         return file.path
     if local := file.local_path:
         return local
-    from tussock.statestore.objectstore.s3 import S3ObjectStore
-
     objects = open_object_store(file.store)
-    if isinstance(objects, S3ObjectStore):
-        prefix = f"{objects.address.prefix}/" if objects.address.prefix else ""
-        return f"s3://{objects.address.bucket}/{prefix}{file.kept}"
+    if (bucket := as_s3(objects)) is not None:
+        prefix = f"{bucket.address.prefix}/" if bucket.address.prefix else ""
+        return f"s3://{bucket.address.bucket}/{prefix}{file.kept}"
     raise BadStoreError(objects.uri, "Spark reads copies of files from a folder or from s3://bucket/prefix")
 
 
@@ -128,10 +125,8 @@ def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
     found: dict[str, str] = {}
     for store in {file.store for file in files} - {""}:
         if store.startswith("s3"):
-            from tussock.statestore.objectstore.s3 import S3ObjectStore
-
-            objects = open_object_store(store)
-            assert isinstance(objects, S3ObjectStore)
+            objects = as_s3(open_object_store(store))
+            assert objects is not None
             if (address := objects.address).endpoint is not None:
                 of = f"fs.s3a.bucket.{address.bucket}"
                 found |= {f"{of}.endpoint": address.endpoint, f"{of}.path.style.access": str(address.path_style).lower()}

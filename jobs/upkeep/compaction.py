@@ -17,15 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from tussock.jobs.flow.failure import encode_failure, first_failure
-from tussock.jobs.spark.session import epoch_session, tasks_done
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import RetryableError, TussockError
 from tussock.statestore.hummock.amplification import Amplification, measure
@@ -39,6 +36,9 @@ from tussock.statestore.meta.work import HowFar, followed
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.progress import Progress, no_progress
+
+if TYPE_CHECKING:  # a merge in this process needs no Spark
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -218,9 +218,10 @@ def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:
     return run
 
 
-def run_with_spark(spark: SparkSession, store_uri: str, far: HowFar | None = None) -> Runner:
+def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = None) -> Runner:
     """Pieces as tasks of one Spark job; workers read and write the store themselves. The job's being there counts as getting on: a task
     that hangs is Spark's to end."""
+    from tussock.jobs.spark.session import epoch_session, tasks_done
 
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         if not pieces:
@@ -252,9 +253,11 @@ def run_with_spark(spark: SparkSession, store_uri: str, far: HowFar | None = Non
     return run
 
 
-def _while_beating(session: SparkSession, work: Callable[[], T], beat: Beat) -> T:
+def _while_beating(session: "SparkSession", work: Callable[[], T], beat: Beat) -> T:
     """What `work`, a job of `session`, returns or raises. It runs in a thread of its own; this one waits and beats, and takes the job along
     when it is stopped."""
+    from py4j.protocol import Py4JError
+
     answer: Future[T] = Future()
     tag = f"tussock-compaction-{uuid.uuid4()}"  # another compaction of this application is not to be taken along
 
@@ -321,7 +324,7 @@ def compact(
 
 
 def compact_with_spark(
-    spark: SparkSession,
+    spark: "SparkSession",
     meta: MetaStore,
     options: CompactionOptions | None = None,
     *,
@@ -360,7 +363,7 @@ def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]
     return pick_compactions(version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0])
 
 
-def run_compact(meta: MetaStore, chosen: argparse.Namespace, spark: SparkSession | None = None) -> None:
+def run_compact(meta: MetaStore, chosen: argparse.Namespace, spark: "SparkSession | None" = None) -> None:
     """`tussock compact`: until nothing is due, in this process or as Spark tasks."""
     options = CompactionOptions()
     if chosen.dry_run:

@@ -5,6 +5,7 @@ from tempfile import NamedTemporaryFile
 
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import as_s3
 
 _PIECE_BYTES = 64 << 20
 
@@ -19,19 +20,18 @@ def copy_object(source: ObjectStore, of: str, target: ObjectStore, name: str, et
     Raises: ObjectNotFoundError where it is gone, or is another one now; errors of both stores.
     Cost: within one S3 server a HEAD and a COPY, and no byte comes here; else the object once, through a file where the target takes one.
     """
-    from tussock.statestore.objectstore.s3 import S3ObjectStore  # here, because importing boto3 takes 0.3 s that local stores can save
-
-    if isinstance(source, S3ObjectStore) and isinstance(target, S3ObjectStore) and target.is_beside(source):
-        target.copy_from(source, of, name, etag, version)
-    elif isinstance(target, S3ObjectStore | LocalObjectStore):
+    of_s3, in_s3 = as_s3(source), as_s3(target)
+    if of_s3 is not None and in_s3 is not None and in_s3.is_beside(of_s3):
+        in_s3.copy_from(of_s3, of, name, etag, version)
+    elif (into := in_s3 or (target if isinstance(target, LocalObjectStore) else None)) is not None:
         if isinstance(source, LocalObjectStore):
             source.head(of)
-            target.put_file(name, source.root / of)
+            into.put_file(name, source.root / of)
             return
         with NamedTemporaryFile(prefix="tussock-copy-") as file:
             for start in range(0, size := source.head(of).size, _PIECE_BYTES):
                 file.write(source.get_ranges(of, [(start, min(_PIECE_BYTES, size - start))])[0])
             file.flush()
-            target.put_file(name, Path(file.name))
+            into.put_file(name, Path(file.name))
     else:
         target.put(name, source.get(of))

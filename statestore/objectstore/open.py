@@ -15,12 +15,18 @@ the URI and returns an ObjectStore whose `uri` is such a one. Worker processes i
 import importlib
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
+from tussock.statestore.extras import extras_named
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from tussock.statestore.objectstore.local import LocalObjectStore
+
+if TYPE_CHECKING:
+    from tussock.statestore.objectstore.s3 import S3ObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, no password, no query
 _NOT_IN_URIS = re.compile(r"[#\t\r\n]")
@@ -66,12 +72,10 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
         bucket, prefix: names, taken as they are; slashes around the prefix do not count.
         options: S3_OPTIONS. If there is an endpoint, the path style is the default.
 
-    Raises: BadStoreError for an option's value; BadObjectNameError for a prefix that no object can have.
+    Raises: BadStoreError for an option's value; BadObjectNameError for a prefix that no object can have; MissingExtraError.
     """
-    from tussock.statestore.objectstore.s3 import (  # here, because importing boto3 takes 0.3 s that local stores can save
-        S3Address,
-        S3ObjectStore,
-    )
+    with extras_named():  # here, because importing boto3 takes 0.3 s that local stores can save
+        from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
 
     given, shown = options or {}, f"s3://{bucket}/{prefix}"
     endpoint = given.get("endpoint") or None
@@ -84,6 +88,12 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
     if prefix:
         checked_name(prefix)
     return S3ObjectStore(S3Address(bucket, prefix, endpoint, path_style == "true", given.get("region") or None))
+
+
+def as_s3(store: ObjectStore) -> "S3ObjectStore | None":
+    """The store if it is a bucket's. Imports nothing: whoever opened a bucket has imported its module."""
+    module = sys.modules.get("tussock.statestore.objectstore.s3")
+    return store if module is not None and isinstance(store, module.S3ObjectStore) else None
 
 
 def s3_options(query: str, shown: str) -> dict[str, str]:

@@ -1,0 +1,54 @@
+"""Packages that only some installations have, and the extra of this project that brings each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tussock.statestore.errors import InputError
+
+EXTRAS = {
+    "airflow": "airflow",
+    "asgiref": "airflow",
+    "boto3": "s3",
+    "botocore": "s3",
+    "delta": "delta-spark",
+    "deltalake": "delta",
+    "fastapi": "airflow",
+    "great_expectations": "quality",
+    "jinja2": "airflow",
+    "openlineage": "openlineage",
+    "pandas": "spark",
+    "pendulum": "airflow",
+    "py4j": "spark",
+    "pydantic": "airflow",
+    "pyspark": "spark",
+    "sqlalchemy": "airflow",
+    "starlette": "airflow",
+}
+"""Extras by the modules that they bring and that code here imports."""
+
+
+class MissingExtraError(InputError):
+    """A package is needed that an extra brings, and is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(module, extra)
+        self.module, self.extra = module, extra
+
+    def __str__(self) -> str:
+        return (
+            f"the Python package {self.module!r} is not installed. This call needs the extra {self.extra!r}; the core installation covers "
+            "sessions with the local runner, and reads. Nothing was changed. Install the extra, then repeat the call: "
+            f'pip install "tussock[{self.extra}]"'
+        )
+
+
+@contextmanager
+def extras_named() -> Iterator[None]:
+    """Turn a failed import of an optional package into MissingExtraError. Public functions and processes begin with it."""
+    try:
+        yield
+    except ModuleNotFoundError as err:
+        module = (err.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        raise MissingExtraError(module, EXTRAS[module]) from err
