@@ -50,3 +50,8 @@ def test_the_errors_of_the_page_are_those_that_the_code_makes_classes_of() -> No
     found = below(TussockError) - set(errors_page.BRANCHES)
     assert len(found) > 30
     assert found <= {error.name for error in errors_page.user_errors()}
+
+
+def test_the_function_of_the_first_change_has_no_kernel_yet() -> None:
+    assert "gives `bin` a kernel" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert '"bin": {call: "bin(l)", how: "Spark"}' in (ROOT / "docs/functions.yaml").read_text(), "choose another one for CONTRIBUTING.md"
