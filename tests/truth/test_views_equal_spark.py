@@ -30,7 +30,7 @@ from tussock.jobs.spark.collected import collected
 from tussock.statestore.types import arrow_type
 
 EPOCHS = int(os.environ.get("TUSSOCK_TRUTH_EPOCHS", "20"))
-QUICK_EPOCHS = 12
+QUICK_EPOCHS = 8
 TRAIN_EPOCHS = 12
 DEEP_SEEDS = 12
 DEEP_PAIRS = 5_000  # of a view and an epoch, at least, that a deep run compares
