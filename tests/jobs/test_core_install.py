@@ -135,7 +135,7 @@ CALLS = {
 OTHERS = {
     "a bucket": ('Session("s3://bucket/prefix")', "s3"),
     "Spark as the runner": ('(session.insert("orders", pa.table({"id": [6]})), Session(store, runner="spark").flush())', "spark"),
-    "a Delta source": ('imported("tussock.jobs.lake.delta_log").DeltaPlace("s", "/nonexistent/t", {}).snapshot()', "delta"),
+    "a Delta source": ('imported("tussock.jobs.lake.delta_log").DeltaPlace("", "nonexistent/t", {}).snapshot()', "delta"),
     "a Delta sink": ('imported("tussock.jobs.sinks.kinds").sinks_without_spark(PublishSettings("/nonexistent"))(None, None)', "delta"),
     "a Delta sink on Spark": ('imported("tussock.jobs.sinks.kinds").sinks_on_spark(None)', "delta-spark"),
     "a gate": ('imported("tussock.jobs.gate.import_gx").import_gx(spark=False)', "quality"),
