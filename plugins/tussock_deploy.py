@@ -9,11 +9,11 @@ changed, none is started, and the tasks behind `plan` are skipped.
 
 from typing import Any
 
-import tussock_steps as steps
 from airflow.sdk import Param, task
 from airflow.sdk.exceptions import AirflowSkipException
 from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
+from tussock_steps import pipeline_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -40,11 +40,16 @@ def plan(pipeline: Pipeline) -> Any:
 
     @task(task_id="plan", multiple_outputs=True)
     def compare(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
+        from tussock.jobs.operations import deploy
+        from tussock.jobs.texts.deployment import deployment_text
+
         with no_retry():
-            found = steps.plan(name, *_asked(params), print)
-        if found is None:
+            deployment = deploy.plan(pipeline_of(name), *_asked(params), progress=print)
+        text = deployment_text(deployment, name, full=True)
+        print(text)
+        if not deployment.pending:
             raise AirflowSkipException(f"the store of {name!r} is as its files say")
-        return handed_on(found.text, found.approval, found.digest)
+        return handed_on(text, deployment.approval.json(), deployment.digest)
 
     return compare(pipeline.name)
 
@@ -59,8 +64,12 @@ def apply(pipeline: Pipeline) -> Any:
 
     @task(task_id="apply")
     def bring(name: str, params: dict[str, Any] | None = None, ti: Any = None) -> None:
+        from tussock.jobs.operations import deploy
+        from tussock.jobs.texts.deployment import deployment_text
+
         with no_retry():
-            steps.apply(name, *_asked(params), planned(ti, "plan"), print)
+            deployment = deploy.apply(pipeline_of(name), *_asked(params), planned(ti, "plan"), progress=print)
+        print(deployment_text(deployment, name))
 
     return bring(pipeline.name)
 

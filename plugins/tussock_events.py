@@ -14,19 +14,23 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
-import tussock_steps as steps
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.comms import GetPreviousDagRun
 from airflow.sdk.execution_time.context import InletEventsAccessor
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
+from tussock_steps import opened
 from tussock_turn import FINISHED, run_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.catalog import RelationKind
+
+if TYPE_CHECKING:
+    from tussock.jobs.operations.news import Told
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +81,18 @@ def alias_of(pipeline: str, subject: Subject) -> AssetAlias:
 def named_assets(pipeline: Pipeline, kind: RelationKind) -> list[Asset]:
     """The assets of the views or sources that the SQL files create, which a task names as its inlets and outlets: only then Airflow draws
     a line to them, and only then an event can carry a partition."""
-    return [asset_of(pipeline.name, relation) for relation in steps.created_in_files(pipeline, kind)]
+    from tussock.jobs.operations.files import created_in_files
+
+    return [asset_of(pipeline.name, relation) for relation in created_in_files(pipeline, kind)]
+
+
+def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> str | None:
+    """The day that an interval lies in, by the pipeline's clock; None for no interval, and for one of more than a day."""
+    if start is None or end is None:
+        return None
+    zone = ZoneInfo(pipeline.time_zone)
+    day = start.astimezone(zone).date()
+    return day.isoformat() if (end.astimezone(zone) - timedelta(microseconds=1)).date() == day else None
 
 
 def announce(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval, subjects: Sequence[Subject]) -> None:
@@ -151,20 +166,24 @@ def _state(dag_id: str, run_id: str, task_id: str) -> str | None:
     return states.get(run_id, {}).get(task_id)
 
 
-def _said(context: Mapping[str, Any], asset: Asset, day: str | None) -> steps.Said:
+def _told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
     """What Airflow was told of an asset. Where events are of a day, each run says its own, though another may have told of its rows."""
+    from tussock.jobs.operations.news import Told
+
     limit = _LOOK_BACK if day is None else _LOOK_BACK_FOR_PARTITION
     events = list(InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(limit))
     told = [str((event.extra or {}).get("epoch", "")) for event in events]
     mine = any(event.partition_key == day and event.source_run_id == context["dag_run"].run_id for event in events)
-    return steps.Said(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=day is not None and not mine)
+    return Told(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=day is not None and not mine)
 
 
 def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
-    def said(source: str) -> steps.Said:
-        return _said(context, asset_of(pipeline.name, source), interval.day)
+    from tussock.jobs.operations.news import source_news
 
-    for source in steps.source_news(pipeline.name, said, run_of(context)):
+    def told(source: str) -> "Told":
+        return _told(context, asset_of(pipeline.name, source), interval.day)
+
+    for source in source_news(opened(pipeline.name), told, run_of(context)):
         span = [moment.isoformat() for moment in interval.span] if source.own and interval.span is not None else None
         numbers = {"since": str(source.since) if source.since else None, "files": source.files, "bytes": source.bytes, "rows": source.rows}
         extra: Extra = {"epoch": str(source.epoch), "version": source.version, **_known(numbers), **_known({"interval": span})}
@@ -172,7 +191,9 @@ def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterv
 
 
 def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
-    news = steps.view_news(pipeline.name, lambda view: _said(context, asset_of(pipeline.name, view), interval.day))
+    from tussock.jobs.operations.news import view_news
+
+    news = view_news(opened(pipeline.name), lambda view: _told(context, asset_of(pipeline.name, view), interval.day))
     for view in news.views:
         numbers = {
             "since": str(view.since) if view.since else None,
@@ -185,12 +206,14 @@ def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
 
 
 def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
-    epoch, tables = steps.tables_published(pipeline.name)
+    from tussock.jobs.operations.tables import tables_published
+
+    def told(relation: str) -> int:
+        return _told(context, table_asset(pipeline.name, relation), None).epoch
+
+    epoch, tables = tables_published(opened(pipeline.name), told)
     for relation, state in tables.items():
-        asset = table_asset(pipeline.name, relation)
-        told = _said(context, asset, None).epoch
-        if int(state.written) > told or not steps.has_epoch(pipeline, told):
-            yield asset, {"epoch": str(epoch), "table": state.table, "version": state.version}
+        yield table_asset(pipeline.name, relation), {"epoch": str(epoch), "table": state.table, "version": state.version}
 
 
 def _known(numbers: Mapping[str, Any]) -> Extra:

@@ -12,14 +12,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tussock_steps as steps
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 from tussock_deadline import IntervalEnd
+from tussock_steps import opened
 
 from tussock.jobs.settings.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tussock.jobs.operations.alerts import AgeLook
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +48,14 @@ async def say_if_stale(
     A change may have come late in the interval, so that it is not too old yet: then this waits until it is, or is seen by readers.
     """
     while True:
-        found = await asyncio.to_thread(steps.say_if_stale, pipeline, view)
+        found = await asyncio.to_thread(_look, pipeline, view)
         if found.wait_s is None:
             return found.said
         log.info("%s; looks again in %.0f s", found.said, found.wait_s)
         await sleep(found.wait_s)
+
+
+def _look(pipeline: str, view: str) -> "AgeLook":
+    from tussock.jobs.operations.alerts import say_if_stale as report
+
+    return report(opened(pipeline), view)

@@ -7,7 +7,6 @@ tussock_operators.py; without the provider nobody asks.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import tussock_steps as steps
 from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
 from openlineage.client.generated.base import DatasetFacet, OutputDatasetFacet
 from openlineage.client.generated.base_subset_dataset import InputSubsetInputDatasetFacet, LocationSubsetCondition
@@ -16,19 +15,23 @@ from openlineage.client.generated.dataset_version_dataset import DatasetVersionD
 from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
 from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
+from tussock_steps import opened
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.lineage import DataSet, FieldOrigin, InputFacts, OutputFacts
+    from tussock.jobs.operations.publication import Publication
     from tussock.jobs.sinks.manifest import TableState
     from tussock.statestore.meta.catalog import ColumnSpec
 
 
-def views_published(pipeline: str, published: steps.Publication) -> tuple[list[InputDataset], list[OutputDataset]]:
+def views_published(pipeline: str, published: "Publication") -> tuple[list[InputDataset], list[OutputDataset]]:
     """Inputs and outputs of publish_views: sources with the files that were read and tables; views with what became of which column.
 
     Cost: as tussock.jobs.facts.lineage.lineage_of.
     """
-    found = steps.lineage(pipeline, published)
+    from tussock.jobs.operations.lineage import lineage
+
+    found = lineage(opened(pipeline), published)
     changed = {view.name: view.changed_rows for view in published.views}
     outputs = [_view(output, published.epoch, changed.get(output.data_set.name)) for output in found.outputs]
     return [_input(input) for input in found.inputs], outputs
@@ -36,8 +39,10 @@ def views_published(pipeline: str, published: steps.Publication) -> tuple[list[I
 
 def tables_published(pipeline: str, epoch: int, tables: "Mapping[str, TableState]") -> tuple[list[InputDataset], list[OutputDataset]]:
     """Inputs and outputs of publish_tables: the relations whose rows this epoch changed, and the tables that are their copies."""
+    from tussock.jobs.operations.lineage import table_lineage
+
     inputs, outputs = [], []
-    for copy in steps.table_lineage(pipeline, epoch, tables):
+    for copy in table_lineage(opened(pipeline), epoch, tables):
         schema: dict[str, DatasetFacet] = {"schema": _schema(copy.columns)}
         version = DatasetVersionDatasetFacet(datasetVersion=str(epoch))
         inputs.append(InputDataset(copy.relation.namespace, copy.relation.name, facets={**schema, "version": version}))

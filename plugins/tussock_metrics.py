@@ -9,11 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import tussock_steps as steps
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
-
-from tussock.jobs.settings.pipeline import find_pipeline
+from tussock_steps import opened
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.metrics import MetricFacts
@@ -104,7 +102,7 @@ def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:
 
 
 def _open(pipeline: str) -> "MetaStore":
-    return steps.open_meta(find_pipeline(pipeline, steps.pipelines_folder()))
+    return opened(pipeline).meta
 
 
 @contextmanager

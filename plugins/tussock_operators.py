@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import tussock_metrics as metrics
-import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
@@ -31,21 +30,27 @@ from tussock_events import (
     RunInterval,
     alias_of,
     announce,
+    day_of,
     named_assets,
     subjects_of,
     wait_for_those_who_speak,
 )
+from tussock_steps import airflow_home, opened, pipelines_folder
 from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
-from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, TableEngine
+from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, Runner, TableEngine
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
+    from tussock.jobs.operations.epochs import Wish
+    from tussock.jobs.operations.publication import Publication
+    from tussock.jobs.operations.store import PipelineStore
     from tussock.jobs.sinks.manifest import TableState
+    from tussock.statestore.meta.barrier import Barrier
 
 HELD_SOURCES, PAUSED_VIEWS, HELD_VIEWS = "held_sources", "paused_views", "held_views"
 SPARK_CONNECTION = "spark_default"
@@ -215,31 +220,53 @@ def publish_tables(pipeline: Pipeline) -> BaseOperator:
     return PublishTablesHere(pipeline=pipeline, task_id="publish_tables", outlets=outlets)
 
 
-class InjectBarrier(BaseOperator):
-    """Pins what the run takes in, as soon as no other run of the pipeline is ahead of it or in the middle."""
+class PipelineTask(BaseOperator):
+    """A task of one pipeline, which it opens when it runs."""
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
         super().__init__(**more)
         self.pipeline_name = pipeline.name
+
+    def opened(self) -> "PipelineStore":
+        """The pipeline with its store."""
+        return _opened(self.pipeline_name)
+
+
+class AnnouncingTask(PipelineTask):
+    """A task that emits asset events, which are of the pipeline as it was parsed."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(pipeline=pipeline, **more)
+        self.pipeline = pipeline
+
+
+class InjectBarrier(PipelineTask):
+    """Pins what the run takes in, as soon as no other run of the pipeline is ahead of it or in the middle."""
 
     def execute(self, context: Any) -> dict[str, str] | None:
         self._wait_for_turn(context)
         interval = run_interval(context)
         self.log.info("takes in %s", _span(interval) if interval else "whatever waits: neither params nor a data interval are given")
         self._begin(context, interval)
-        barrier = _inject(self.pipeline_name, context)
+        barrier = _inject(self.opened(), context)
         self._wait_for_turn(context)  # another run may have looked at the same moment; the store has decided whose barrier is in force
-        return barrier
+        return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
 
     def _begin(self, context: Any, interval: tuple[datetime, datetime] | None) -> None:
         """What a person wants of this run besides."""
-        params = context["params"]
+        from tussock.jobs.operations import epochs, restate
+        from tussock.jobs.sources.base import Restated
+        from tussock.jobs.texts.restatement import begun_lines
+
+        params, run = context["params"], run_of(context)
         with no_retry():
             if views := tuple(params.get("pause") or ()):
-                steps.pause(self.pipeline_name, views, run_of(context))
+                epochs.pause(self.opened(), views, run)
                 self.log.info("paused: %s", ", ".join(views))
             if source := params.get("restate"):
-                for line in steps.restate(self.pipeline_name, source, params.get("file") or "", interval, run_of(context)):
+                at, file = self.opened(), params.get("file")
+                asked = Restated(file) if file else Restated(interval=epochs.interval_between(at, interval))
+                for line in begun_lines(restate.begin(at, source, asked, run)):
                     self.log.info("%s", line)
 
     def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
@@ -247,9 +274,11 @@ class InjectBarrier(BaseOperator):
         return self.execute(context)
 
     def _wait_for_turn(self, context: Any) -> None:
+        from tussock.jobs.operations.epochs import holder
+
         with no_retry():
-            holder = steps.holder(self.pipeline_name, context["dag"].dag_id)
-        if (other := run_ahead(context, holder)) is not None:
+            held_by = holder(self.opened(), context["dag"].dag_id)
+        if (other := run_ahead(context, held_by)) is not None:
             self.log.info("waits for run %s, which is ahead. If nothing works on that run any more, mark it as failed", other)
             self.defer(trigger=RunPublished(context["dag"].dag_id, other), method_name="resume")
 
@@ -270,7 +299,7 @@ class SubmitJob(SparkSubmitOperator):
 
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
-        self.py_files = str(build_archive(steps.airflow_home() / ".airflow" / "code"))
+        self.py_files = str(build_archive(airflow_home() / ".airflow" / "code"))
         log_level = os.environ.get("TUSSOCK_LOG", "INFO")  # on in a task's log, for driver and workers (tussock.jobs.settings.logs)
         self.conf = {"spark.executorEnv.TUSSOCK_LOG": log_level, **(self.conf or {})}
         # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.
@@ -281,7 +310,7 @@ class SubmitJob(SparkSubmitOperator):
             "TUSSOCK_LOG": log_level,
             **submit_options(),
         }
-        self.application_args = ["--pipeline", str(steps.pipelines_folder() / self.pipeline_name), *arguments]
+        self.application_args = ["--pipeline", str(pipelines_folder() / self.pipeline_name), *arguments]
         super().execute(context)
 
 
@@ -302,7 +331,7 @@ class RunActors(SubmitJob):
             for task_id, require in ((HELD_SOURCES, _require_not_held), (PAUSED_VIEWS, _require_none_paused)):
                 try:
                     if task_id in self.downstream_task_ids:
-                        require(self.pipeline_name, context)
+                        require(_opened(self.pipeline_name), context)
                         fine.append(task_id)
                 except (HeldSourcesError, PausedViewsError) as err:
                     self.log.warning("%s", err)  # this task has done its work, and those after it are to publish it
@@ -310,64 +339,60 @@ class RunActors(SubmitJob):
             raise DownstreamTasksSkipped(tasks=fine)  # type: ignore[no-untyped-call]
 
     def _take_in(self, context: Any) -> None:
+        from tussock.jobs.operations.epochs import spark_must_ask
+
+        at = _opened(self.pipeline_name)
         # asked again: files may have come, or another run finished, since inject_barrier
-        if _inject(self.pipeline_name, context) is None and not steps.spark_must_ask(self.pipeline_name):
+        if _inject(at, context) is None and not spark_must_ask(at):
             self.log.info("nothing waits")
             return
-        interval = run_interval(context)
-        if steps.runs_small_epochs_here(self.pipeline_name) and self._ran_here(context, interval):
+        if at.pipeline.epoch.runner is Runner.AUTO and self._ran_here(at, context):
             return
         arguments = ["--run", *(f"{name}={value}" for name, value in run_of(context).items())]
+        interval = run_interval(context)
         self.submit(context, arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]))
 
-    def _ran_here(self, context: Any, interval: tuple[datetime, datetime] | None) -> bool:
-        """Whether this process took in all that waits; False: an epoch came up that is to run on Spark."""
+    def _ran_here(self, at: "PipelineStore", context: Any) -> bool:
+        """Whether this process took in all that waits; False: an epoch came up that Spark should run."""
         from tussock.jobs.driver.runner import SparkWantedError
+        from tussock.jobs.driver.summary import show_summary
+        from tussock.jobs.operations.epochs import Where, advance
 
-        start, end = interval or (None, None)
         with no_retry():
-            try:
-                steps.advance(self.pipeline_name, start, end, run_of(context), self.log.info)
-            except SparkWantedError as err:
-                self.log.info("%s", err)
-                return False
-        return True
+            done = advance(at, _wish(at, context), Where.HERE, self.log.info)
+        for summary in done.summaries:
+            self.log.info("%s", show_summary(summary))
+        if done.needs_spark:
+            self.log.info("%s", SparkWantedError())
+        return not done.needs_spark
 
 
-class HeldSources(BaseOperator):
+class HeldSources(PipelineTask):
     """Fails the run, with the reason, where the files of a source in trouble wait that the run wanted; all else is published.
 
     It stands beside the tasks that publish, so that neither waits for the other.
     """
-
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline_name = pipeline.name
 
     def execute(self, context: Any) -> None:
         from tussock.jobs.driver.source_holds import HeldSourcesError
 
         with no_retry():
             try:
-                _require_not_held(self.pipeline_name, context)
+                _require_not_held(self.opened(), context)
             except HeldSourcesError as err:
                 err.add_note("Once the cause is gone, clear this run, from inject_barrier on: it takes in what waits.")
                 raise
 
 
-class PausedViews(BaseOperator):
+class PausedViews(PipelineTask):
     """Fails the run, with the row, where it paused a view; all else is published. It says so until somebody has the view go on.
 
     Later runs do not fail for it: each view that is paused is one run's to report.
     """
 
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline_name = pipeline.name
-
     def execute(self, context: Any) -> None:
         with no_retry():
-            _require_none_paused(self.pipeline_name, context)
+            _require_none_paused(self.opened(), context)
 
 
 class ValidateViews(SubmitJob):
@@ -384,9 +409,10 @@ class ValidateViews(SubmitJob):
     def _decide_held_views(self, epoch: int) -> None:
         """Raises DownstreamTasksSkipped where no view is held back."""
         from tussock.jobs.gate.record import HeldViewsError
+        from tussock.jobs.operations.quality import require_none_held_back
 
         try:
-            steps.require_none_held_back(self.pipeline_name, epoch)
+            require_none_held_back(_opened(self.pipeline_name), epoch)
         except HeldViewsError as err:
             self.log.warning("%s", err)
             return
@@ -394,87 +420,80 @@ class ValidateViews(SubmitJob):
 
     def _judge(self, context: Any, epoch: int) -> None:
         from tussock.jobs.gate.record import GateVerdict
+        from tussock.jobs.operations import quality
 
-        if not steps.suites_of(self.pipeline_name):
+        at = _opened(self.pipeline_name)
+        if not quality.has_suites(at):
             self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
             return
         with no_retry():
-            known = steps.verdict(self.pipeline_name, epoch)
+            known = quality.verdict(at, epoch)
         if known is not GateVerdict.NONE:
             self.log.info("these suites have judged epoch %d before: %s", epoch, known.value)
-            if known is GateVerdict.FAILED and not steps.judges_views(self.pipeline_name):
-                raise AirflowFailException(steps.gate_failure(self.pipeline_name, epoch))
+            if known is GateVerdict.FAILED and not quality.judges_views(at):
+                raise AirflowFailException(quality.failure(at, epoch))
             return
-        if self._judged_here(epoch):
+        if self._judged_here(at, epoch):
             return
         try:
             self.submit(context, ["--epoch", str(epoch)])
         except AirflowException:
-            if (failure := steps.gate_failure(self.pipeline_name, epoch)) is not None:
+            if (failure := quality.failure(at, epoch)) is not None:
                 raise AirflowFailException(failure) from None
             raise
 
-    def _judged_here(self, epoch: int) -> bool:
+    def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
         """Whether this process could judge the epoch, and it passed. Raises AirflowFailException where it did not."""
         from tussock.jobs.gate.gate import SparkNeededError
-        from tussock.jobs.gate.record import QualityGateError, record_lines
+        from tussock.jobs.gate.record import record_lines
+        from tussock.jobs.operations import quality
 
         with no_retry():
             try:
-                record = steps.judge(self.pipeline_name, epoch)
+                record = quality.judge_here(at, epoch)
             except SparkNeededError as err:
                 self.log.info("%s", err)
                 return False
             for line in record_lines(record):
                 self.log.info("%s", line)
-            if not record.passed and not steps.judges_views(self.pipeline_name):
-                raise QualityGateError(record)
+            quality.require_passed(at, record)
         return True
 
 
-class HeldViews(BaseOperator):
+class HeldViews(PipelineTask):
     """Fails the run, with the rows, where a suite failed and its view is held back; all else is published."""
 
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline_name = pipeline.name
-
     def execute(self, context: Any) -> None:
+        from tussock.jobs.operations.quality import require_none_held_back
+
         with no_retry():
-            steps.require_none_held_back(self.pipeline_name, _committed_epoch(context))
+            require_none_held_back(self.opened(), _committed_epoch(context))
 
 
-class CommitVersion(BaseOperator):
+class CommitVersion(AnnouncingTask):
     """Commits what is sealed, and tells Airflow what was taken in of sources: that is true from here on, whether it is published or not."""
 
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline_name = pipeline.name
-        self.pipeline = pipeline
-
     def execute(self, context: Any) -> dict[str, str]:
+        from tussock.jobs.operations.epochs import commit
+
         with no_retry():
-            committed = steps.commit(self.pipeline_name)
+            version = commit(self.opened())
             announce(self.pipeline, context, _interval(self.pipeline, context), [SOURCES])
-        return committed
+        return {"epoch": str(version.epoch), "version": str(version.id)}
 
 
-class PublishViews(BaseOperator):
+class PublishViews(AnnouncingTask):
     """Lets readers see the committed epoch, as far as the gate passed it, and tells Airflow and OpenLineage which views are new."""
 
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline_name = pipeline.name
-        self.pipeline = pipeline
-        self.published: steps.Publication | None = None  # by `execute`
+    published: "Publication | None" = None  # by `execute`
 
     def execute(self, context: Any) -> dict[str, str]:
-        name = self.pipeline_name
+        from tussock.jobs.operations.publish import publish
+
         with no_retry():
-            published = self.published = steps.publish(name, _committed_epoch(context))
-            steps.let_go_of_alerts(name)
+            published = self.published = publish(self.opened(), _committed_epoch(context))
             announce(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
-        metrics.send_views(name)
+        metrics.send_views(self.pipeline_name)
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
         done = {"epoch": str(published.epoch), "version": str(published.version), **held}
         if OWED_EVENTS in self.downstream_task_ids:
@@ -489,12 +508,8 @@ class PublishViews(BaseOperator):
         return None if self.published is None else lineage(*views_published(self.pipeline_name, self.published))
 
 
-class OwedEvents(BaseOperator):
+class OwedEvents(AnnouncingTask):
     """Tells Airflow what it has not been told, whatever became of the run: nobody else may come who would."""
-
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline = pipeline
 
     def execute(self, context: Any) -> None:
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
@@ -510,8 +525,10 @@ class _WritesTables:
 
     def emit(self, context: Any) -> dict[str, str]:
         """An asset event for each table whose rows have changed. Returns the version of each table at the epoch."""
+        from tussock.jobs.operations.tables import tables_at
+
         epoch = _committed_epoch(context)
-        tables = steps.tables_at(self.pipeline.name, epoch)
+        tables = tables_at(_opened(self.pipeline.name), epoch)
         self.written = epoch, tables
         announce(self.pipeline, context, RunInterval(None, None), [TABLES])
         return {relation: state.version for relation, state in tables.items()}
@@ -523,16 +540,14 @@ class _WritesTables:
         return None if self.written is None else lineage(*tables_published(self.pipeline.name, *self.written))
 
 
-class PublishTablesHere(_WritesTables, BaseOperator):
+class PublishTablesHere(_WritesTables, AnnouncingTask):
     """Brings the tables to the epoch that publish_views let readers see, in this process."""
 
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
-        self.pipeline = pipeline
-
     def execute(self, context: Any) -> dict[str, str]:
+        from tussock.jobs.operations.tables import publish_tables
+
         with no_retry():
-            steps.publish_tables(self.pipeline.name, _committed_epoch(context))
+            publish_tables(self.opened(), _committed_epoch(context), self.log.info)
         return self.emit(context)
 
 
@@ -557,26 +572,42 @@ def no_retry() -> Iterator[None]:
         raise AirflowFailException("\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])) from err
 
 
-def _inject(name: str, context: Any) -> dict[str, str] | None:
-    start, end = run_interval(context) or (None, None)
+def _opened(name: str) -> "PipelineStore":
     with no_retry():
-        return steps.inject(name, start, end, run_of(context))
+        return opened(name)
 
 
-def _require_not_held(name: str, context: Any) -> None:
-    start, end = run_interval(context) or (None, None)
-    steps.require_not_held(name, start, end)
+def _wish(at: "PipelineStore", context: Any) -> "Wish":
+    """What the run takes in."""
+    from tussock.jobs.operations.epochs import Wish, interval_between
+
+    return Wish(interval_between(at, run_interval(context)), run=run_of(context))
 
 
-def _require_none_paused(name: str, context: Any) -> None:
-    steps.require_none_paused(name, run_of(context))
+def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":
+    from tussock.jobs.operations.epochs import inject
+
+    with no_retry():
+        return inject(at, _wish(at, context))
+
+
+def _require_not_held(at: "PipelineStore", context: Any) -> None:
+    from tussock.jobs.operations.epochs import interval_between, require_interval_not_held
+
+    require_interval_not_held(at, interval_between(at, run_interval(context)))
+
+
+def _require_none_paused(at: "PipelineStore", context: Any) -> None:
+    from tussock.jobs.operations.epochs import require_none_paused_by_run
+
+    require_none_paused_by_run(at, run_of(context))
 
 
 def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
     """What the run takes in, and the day of its events, where the pipeline wants them to be of one."""
     span = run_interval(context)
     by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
-    return RunInterval(span, steps.day_of(pipeline, *span) if by_partition and span is not None else None)
+    return RunInterval(span, day_of(pipeline, *span) if by_partition and span is not None else None)
 
 
 def _committed_epoch(context: Any) -> int:

@@ -9,13 +9,15 @@ the reason in its log.
 
 from typing import Any
 
-import tussock_steps as steps
+import msgspec
 from airflow.sdk import Param, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
+from tussock_steps import opened
 
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.statestore.decoding import decoded
 
 
 def params(pipeline: Pipeline) -> dict[str, Param]:
@@ -49,8 +51,13 @@ def measure(pipeline: Pipeline) -> Any:
 
     @task(task_id="measure")
     def look(name: str) -> list[dict[str, float]]:
+        from tussock.jobs.operations import rebalance
+        from tussock.jobs.texts.rebalance import units_text
+
         with no_retry():
-            return steps.measure_units(name, print)
+            shares = rebalance.measure(opened(name))
+        print(units_text(shares))
+        return [msgspec.to_builtins(share) for share in shares]
 
     return look(pipeline.name)
 
@@ -60,13 +67,19 @@ def decide(pipeline: Pipeline) -> Any:
 
     @task(task_id="decide", multiple_outputs=True)
     def choose(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
+        from tussock.jobs.operations import rebalance
+        from tussock.jobs.texts.rebalance import rebalance_text
+
         asked = params or {}
         with no_retry():
-            decided = steps.plan_rebalance(name, asked.get("units"), asked.get("target"), asked.get("approved"))
-        print(decided.text)
-        if decided.plan is None:
-            raise AirflowSkipException(decided.text.splitlines()[0])
-        return handed_on(decided.text, decided.plan, decided.digest)
+            at = opened(name)
+            rebalance.require_units_of_file(at, asked.get("units"))
+            decided = rebalance.plan(at, asked.get("units"), asked.get("target"), asked.get("approved"))
+        text = rebalance_text(decided.rebalance, decided.cause, full=True)
+        print(text)
+        if not decided.moves:
+            raise AirflowSkipException(text.splitlines()[0])
+        return handed_on(text, msgspec.json.encode(decided.rebalance).decode(), decided.rebalance.digest)
 
     return choose(pipeline.name)
 
@@ -81,13 +94,15 @@ def move(pipeline: Pipeline) -> Any:
 
     @task(task_id="move")
     def bring(name: str, ti: Any = None) -> dict[str, str]:
+        from tussock.jobs.operations import rebalance
         from tussock.statestore.meta.errors import LostRaceError
 
         with no_retry():
             try:
-                return steps.move_vnodes(name, planned(ti, "decide"))
+                version = rebalance.move(opened(name), decoded(planned(ti, "decide"), rebalance.Rebalance))
             except LostRaceError as err:  # another try would meet it again
                 raise AirflowFailException(f"{err} Trigger the DAG again: it plans anew") from err
+        return {"mapping": str(version.mapping.id), "version": str(version.id)}
 
     return bring(pipeline.name)
 
@@ -97,7 +112,13 @@ def verify(pipeline: Pipeline) -> Any:
 
     @task(task_id="verify")
     def look(name: str, ti: Any = None) -> list[dict[str, float]]:
+        from tussock.jobs.operations import rebalance
+        from tussock.jobs.texts.rebalance import units_text
+
         with no_retry():
-            return steps.verify_rebalance(name, ti.xcom_pull(task_ids="decide", key="plan"), print)
+            moved = decoded(ti.xcom_pull(task_ids="decide", key="plan"), rebalance.Rebalance)
+            shares = rebalance.verify(opened(name), moved)
+        print(units_text(shares))
+        return [msgspec.to_builtins(share) for share in shares]
 
     return look(pipeline.name)

@@ -46,7 +46,7 @@ def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
 
 
 def run_of(context: Mapping[str, Any]) -> dict[str, str]:
-    """What barriers keep of the run that injects them; `steps.holder` reads it."""
+    """What barriers keep of the run that injects them; tussock.jobs.operations.epochs.holder reads it."""
     return {"dag": context["dag_run"].dag_id, "run": context["dag_run"].run_id}
 
 

@@ -6,14 +6,17 @@ None of them waits for a turn as epochs do: they run while epochs, readers, othe
 log decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
 """
 
+import logging
 from typing import Any
 
 import tussock_metrics as metrics
-import tussock_steps as steps
 from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry, spark_writes_tables
+from tussock_steps import opened
 
 from tussock.jobs.settings.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
 
 PARAMS = {
     "full": Param(
@@ -31,8 +34,11 @@ def raise_floor(pipeline: Pipeline) -> Any:
 
     @task(task_id="raise_floor")
     def retain(name: str) -> dict[str, str]:
+        from tussock.jobs.operations import upkeep
+
         with no_retry():
-            return steps.retain(name)
+            version = upkeep.retain(opened(name))
+        return {"floor": str(version.min_readable_epoch), "version": str(version.id)}
 
     return retain(pipeline.name)
 
@@ -47,10 +53,14 @@ def vacuum(pipeline: Pipeline) -> Any:
 
     @task(task_id="vacuum")
     def remove(name: str) -> dict[str, str | int]:
+        from tussock.jobs.operations import upkeep
+
         with no_retry():
-            done = steps.vacuum(name)
-        metrics.send_upkeep(name, (int(done["removed objects"]), int(done["removed bytes"])))
-        return done
+            done = upkeep.vacuum(opened(name))
+        removed = (*done.vacuumed.garbage, *done.copies)
+        size = sum(found.size for found in removed)
+        metrics.send_upkeep(name, (len(removed), size))
+        return {"removed objects": len(removed), "removed bytes": size, "kept bytes": done.vacuumed.kept_bytes}
 
     return remove(pipeline.name)
 
@@ -62,8 +72,10 @@ def tidy_tables(pipeline: Pipeline) -> Any:
 
     @task(task_id="tidy_tables")
     def tidy(name: str) -> None:
+        from tussock.jobs.operations import tables
+
         with no_retry():
-            steps.tidy_tables(name)
+            tables.tidy_tables(opened(name), log.info)
 
     return tidy(pipeline.name)
 
@@ -79,13 +91,15 @@ class CompactStore(SubmitJob):
     """`jobs/submitted/compaction.py` until nothing is due."""
 
     def execute(self, context: Any) -> None:
+        from tussock.jobs.operations import compaction
+
         full = bool(context["params"]["full"])
         with no_retry():
-            reasons = steps.compaction_due(self.pipeline_name)
-        if not reasons and not full:
+            picks = compaction.due(opened(self.pipeline_name))
+        if not picks and not full:
             self.log.info("nothing is due")
             return
-        for reason in reasons:
-            self.log.info("due: %s", reason)
+        for pick in picks:
+            self.log.info("due: %s", pick.reason)
         self.submit(context, ["--spark", *(["--full"] if full else [])])
         metrics.send_upkeep(self.pipeline_name)

@@ -70,12 +70,16 @@ def log_in(page: Browser, base: str, password: str, user: str = "admin") -> None
 TAKE_IN = """
 import sys
 from datetime import datetime, timedelta
-import tussock_steps as steps
+from tussock_steps import opened
+from tussock.jobs.operations.epochs import Where, Wish, advance, interval_between
+from tussock.jobs.operations.publish import publish
+from tussock.jobs.operations.quality import judge_here
 for start in map(datetime.fromisoformat, sys.argv[1:]):
-    steps.advance("flights", start, start + timedelta(days=1), {"command": "pages_pictures.py"}, lambda line: None)
-    epoch = int(steps.commit("flights")["epoch"])
-    steps.judge("flights", epoch)
-    steps.publish("flights", epoch)
+    at = opened("flights")
+    wish = Wish(interval_between(at, (start, start + timedelta(days=1))), run={"command": "pages_pictures.py"})
+    epoch = advance(at, wish, Where.HERE).epoch
+    judge_here(at, epoch)
+    publish(at, epoch)
 """
 
 

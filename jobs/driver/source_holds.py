@@ -11,16 +11,36 @@ HeldSourcesError once everything else is committed.
 import re
 import warnings
 from collections.abc import Mapping
+from enum import StrEnum
 
 import msgspec
 
 from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.sources.boundary import SourceTroubleError
+from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Hold, Relation
+
+
+class HoldKind(StrEnum):
+    """Kinds of holds that the engine tells apart. The values are stored, and stay as they are when a class gets another name; any other
+    hold is stored by the name of its error's class."""
+
+    NEEDS_SPARK = "KafkaNeedsSparkError"  # a process without Spark could not ask what a source has
+    UNFORESEEN = "SourceTroubleError"  # such errors share one class
+
+
+def _kind_of(error: InputError | SourceAwayError) -> str:
+    match error:
+        case KafkaNeedsSparkError():
+            return HoldKind.NEEDS_SPARK
+        case SourceTroubleError():
+            return HoldKind.UNFORESEEN
+        case _:
+            return type(error).__name__
 
 
 class HeldSourcesError(InputError):
@@ -89,13 +109,13 @@ def hold_of(error: InputError | SourceAwayError, before: tuple[Hold, ...] = ()) 
     """The hold that an error of the reader makes; the one of `before` if it is about the same, so that trouble that stays makes no epochs.
     Its epoch is 0 until a barrier has one."""
     reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file's name may hold bytes that are not UTF-8
-    found = Hold(reason, 0, type(error).__name__, getattr(error, "path", ""))
+    found = Hold(reason, 0, str(_kind_of(error)), getattr(error, "path", ""))
     return next((h for h in before if _about(h) == _about(found)), found)
 
 
 def _about(hold: Hold) -> tuple[str, str, str]:
-    """What two holds are compared by. Unforeseen errors share one class, so their text counts, without its numbers."""
-    text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == SourceTroubleError.__name__ else ""
+    """What two holds are compared by. Of unforeseen errors the text counts, without its numbers."""
+    text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == HoldKind.UNFORESEEN else ""
     return hold.kind, hold.file, text
 
 

@@ -1,20 +1,46 @@
-"""Publish to tables outside of the store."""
+"""Publish: let readers see a committed epoch."""
 
-from tussock.jobs.settings.pipeline import Pipeline, PipelineError
-from tussock.jobs.settings.process import clock_ms, open_meta
-from tussock.jobs.sinks.kinds import opened_sinks
-from tussock.jobs.sinks.publication import PublishedTable, publish_tables, tidy_tables
-from tussock.statestore.progress import Progress
+from collections.abc import Collection
+
+from tussock.jobs.driver.publish import publish as let_see
+from tussock.jobs.gate.record import QualityRecord, require_judged, require_passed
+from tussock.jobs.operations.alerts import let_go
+from tussock.jobs.operations.publication import Publication, publication_of
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.settings.pipeline import GateScope
 
 
-def run_publish(pipeline: Pipeline, epoch: int | None, *, tidy: bool, progress: Progress) -> tuple[PublishedTable, ...]:
-    """Publish, or tidy up. Raises PipelineError for a pipeline without `[publish]`; as `publish_tables`."""
-    if (settings := pipeline.publish) is None:
-        raise PipelineError(str(pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`")
-    meta = open_meta(pipeline.store)
-    _ = meta.settings
-    with opened_sinks(settings, f"tussock publish {pipeline.name}", pipeline.spark) as sink_of:
-        if tidy:
-            tidy_tables(meta, settings, sink_of, clock_ms(), progress)
-            return ()
-        return publish_tables(meta, settings, sink_of, epoch, progress)
+def publish(at: PipelineStore, epoch: int) -> Publication:
+    """Let readers see `epoch`, as far as its quality record passed. Never goes back; a repetition returns the same as the first time.
+
+    Raises:
+        QualityGateError: a suite failed, and the gate judges the pipeline as a whole; readers go on seeing the epoch before.
+        MissingRecordError: the pipeline has suites, and they were not run at this epoch.
+    """
+    record = _passed_record(at, epoch)
+    failed = () if record is None else record.failed
+    _publish(at, epoch, [r.id for r in at.meta.latest().catalog.at(epoch) if r.name in failed])
+    return publication_of(at.meta, epoch, record)
+
+
+def publish_newest(at: PipelineStore) -> int | None:
+    """Let readers see the newest committed epoch, without the gate: what it held back before stays held back. Returns the epoch; None if
+    it was published already."""
+    version = at.meta.latest()
+    if version.epoch == version.published:
+        return None
+    _publish(at, version.epoch, None)
+    return version.epoch
+
+
+def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> None:
+    let_see(at.meta, epoch, refused)
+    let_go(at)
+
+
+def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
+    """The record of an epoch that the gate lets pass; None if the pipeline has no suites. Raises as `publish`."""
+    quality = at.pipeline.quality
+    if quality is None or not quality.suites():
+        return None
+    return (require_judged if quality.scope is GateScope.VIEW else require_passed)(at.meta.objects, epoch)

@@ -5,9 +5,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tussock.jobs.settings.retention import Retention, duration_ms
-from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline
-from tussock.statestore.errors import DamagedError, InputError
+from tussock.jobs.settings.retention import duration_ms
+from tussock.jobs.shell.command import Command, chosen_meta, compact, compact_arguments, opened, vacuum, vacuum_arguments
+from tussock.statestore.errors import DamagedError
 
 if TYPE_CHECKING:
     from tussock.statestore.hummock.scrub import LostRange, ScrubReport
@@ -25,17 +25,6 @@ class StoreDamagedError(DamagedError):
 
     def __str__(self) -> str:
         return f"{self.objects} objects are damaged or missing, as listed; restore them from a copy of the bucket, then scrub again"
-
-
-class NoSuchPinError(InputError):
-    """No pin has this name."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return f"no pin is held by {self.found!r}; `tussock pin list` shows those there are"
 
 
 def _scrub(chosen: argparse.Namespace) -> None:
@@ -67,9 +56,9 @@ def show_scrub(report: "ScrubReport") -> str:
 
 
 def _pin_add(chosen: argparse.Namespace) -> None:
-    meta = chosen_meta(chosen)
-    epoch = meta.latest().published if chosen.epoch is None else chosen.epoch
-    print(show_pin(meta.pin(epoch, duration_ms(chosen.span))))
+    from tussock.jobs.operations.upkeep import pin
+
+    print(show_pin(pin(opened(chosen), chosen.epoch, duration_ms(chosen.span))))
 
 
 def _pin_list(chosen: argparse.Namespace) -> None:
@@ -78,13 +67,9 @@ def _pin_list(chosen: argparse.Namespace) -> None:
 
 
 def _pin_remove(chosen: argparse.Namespace) -> None:
-    meta = chosen_meta(chosen)
-    held = [pin for pin in meta.pins() if pin.holder == chosen.holder]
-    if not held:
-        raise NoSuchPinError(chosen.holder)
-    for pin in held:
-        meta.unpin(pin)
-    print(f"removed {len(held)} pins of {chosen.holder}")
+    from tussock.jobs.operations.upkeep import unpin
+
+    print(f"removed {unpin(opened(chosen), chosen.holder)} pins of {chosen.holder}")
 
 
 def show_pin(pin: "Pin") -> str:
@@ -135,28 +120,11 @@ def _moment(unix_ms: int) -> str:
 
 
 def _compact(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.upkeep.compaction import run_compact
-
-    run_compact(chosen_meta(chosen), chosen)
+    compact(opened(chosen), chosen)
 
 
 def _vacuum(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.upkeep.vacuum import run_vacuum
-
-    pipeline = chosen_pipeline(chosen)
-    run_vacuum(chosen_meta(chosen), chosen, Retention() if pipeline is None else pipeline.upkeep.retention)
-
-
-def _compact_arguments(parser: argparse.ArgumentParser) -> None:
-    from tussock.jobs.upkeep.compaction import add_arguments
-
-    add_arguments(parser)
-
-
-def _vacuum_arguments(parser: argparse.ArgumentParser) -> None:
-    from tussock.jobs.upkeep.vacuum import add_arguments
-
-    add_arguments(parser)
+    vacuum(opened(chosen), chosen)
 
 
 def _scrub_arguments(parser: argparse.ArgumentParser) -> None:
@@ -173,26 +141,20 @@ def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _rebalance(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.settings.pipeline import RebalanceSettings
+    from tussock.jobs.operations import rebalance
     from tussock.jobs.texts.rebalance import rebalance_text
-    from tussock.jobs.upkeep.rebalance import MoveVerdict, cause_of, measure, move, plan, require_approved, require_units_of_file
 
-    pipeline = chosen_pipeline(chosen)
-    if pipeline is not None and not chosen.plan:
-        require_units_of_file(pipeline, chosen.units)
-    settings = RebalanceSettings() if pipeline is None else pipeline.rebalance
-    meta = chosen_meta(chosen)
-    measured = measure(meta)
-    found = plan(measured, chosen.units, settings.target if chosen.target is None else chosen.target)
-    if chosen.approved is not None:
-        require_approved(found, chosen.approved)
-    print(rebalance_text(found, cause_of(meta, measured, found)))
-    if found.verdict is not MoveVerdict.MOVE:
+    at = opened(chosen)
+    if not chosen.plan:
+        rebalance.require_units_of_file(at, chosen.units)
+    planned = rebalance.plan(at, chosen.units, chosen.target, chosen.approved)
+    print(rebalance_text(planned.rebalance, planned.cause))
+    if not planned.moves:
         return
     if chosen.plan:
         print("nothing was changed")
         return
-    version = move(meta, found)
+    version = rebalance.move(at, planned.rebalance)
     print(f"version {version.id} has mapping {version.mapping.id}: barriers from now on run on it")
 
 
@@ -260,7 +222,7 @@ COMMANDS = (
         "other compactors.",
         ("tussock compact --store ./demo --dry-run", "tussock compact --store ./demo"),
         _compact,
-        _compact_arguments,
+        compact_arguments,
     ),
     Command(
         "vacuum",
@@ -270,7 +232,7 @@ COMMANDS = (
         "readers and other vacuums.",
         ("tussock vacuum --store ./demo --dry-run", "tussock vacuum --store ./demo --keep 7d --keep-epochs 10"),
         _vacuum,
-        _vacuum_arguments,
+        vacuum_arguments,
     ),
     Command(
         "scrub",

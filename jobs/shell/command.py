@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tussock.statestore.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
+    from tussock.jobs.operations.store import PipelineStore
     from tussock.jobs.settings.pipeline import Pipeline
+    from tussock.jobs.settings.retention import Retention
     from tussock.statestore.meta.store import MetaStore
 
 Run = Callable[[argparse.Namespace], int | None]  # answers with the exit code; None: 0
@@ -99,11 +102,16 @@ def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
         where.add_argument("--pipeline", metavar="NAME", help="the pipeline whose store it is")
 
 
-def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
-    """The pipeline that the command line names; None: it names none. Raises PipelineError."""
+def named_pipeline(chosen: argparse.Namespace) -> "Pipeline":
+    """The pipeline that the command line names. Raises UnknownPipelineError, PipelineError."""
     from tussock.jobs.settings.pipeline import find_pipeline
 
-    return find_pipeline(chosen.pipeline, pipelines_folder()) if chosen.pipeline else None
+    return find_pipeline(chosen.pipeline, pipelines_folder())
+
+
+def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
+    """The same; None: the command line names none."""
+    return named_pipeline(chosen) if chosen.pipeline else None
 
 
 def pipelines_folder() -> Path:
@@ -111,8 +119,10 @@ def pipelines_folder() -> Path:
 
     Where there is none, `./pipelines`.
     """
-    if named := os.environ.get("TUSSOCK_PIPELINES"):
-        return Path(named)
+    from tussock.jobs.operations.folder import named_folder
+
+    if (named := named_folder()) is not None:
+        return named
     here = Path.cwd()
     found = next((above / "pipelines" for above in here.parents if next((above / "pipelines").glob("*/pipeline.toml"), None)), None)
     beside = Path("pipelines")
@@ -130,13 +140,17 @@ def chosen_store(chosen: argparse.Namespace) -> str:
     return store_address(address)
 
 
-def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
-    """That store, opened. Raises NotInitialisedError, as `chosen_store` does."""
-    from tussock.jobs.settings.process import open_meta
+def opened(chosen: argparse.Namespace) -> "PipelineStore":
+    """The store that the command line names, opened, with its pipeline if it names one. Raises NotInitialisedError, as `chosen_store`."""
+    from tussock.jobs.operations.store import open_pipeline, open_store
 
-    meta = open_meta(chosen_store(chosen))
-    _ = meta.settings  # a store that is not there is an error here, before anything is done
-    return meta
+    pipeline = chosen_pipeline(chosen)
+    return open_store(chosen_store(chosen)) if pipeline is None else open_pipeline(pipeline)
+
+
+def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
+    """The meta store of `opened`, for commands that only read."""
+    return opened(chosen).meta
 
 
 def say(line: str) -> None:
@@ -149,3 +163,59 @@ def publish_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--epoch", type=int, metavar="N", help="a published epoch (default: the one that readers see)")
     what.add_argument("--tidy", action="store_true", help="instead merge small files and remove what is older than [publish] keep")
+
+
+def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
+    """`tussock publish`, and the job. Returns whether a table was brought to another epoch."""
+    from tussock.jobs.operations.tables import publish_tables, tidy_tables
+
+    if chosen.tidy:
+        tidy_tables(at, say)
+        return False
+    return bool(publish_tables(at, chosen.epoch, say))
+
+
+def compact_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that `tussock compact` and the job share."""
+    parser.add_argument("--full", action="store_true", help="merge everything into the last level, whatever is due")
+    parser.add_argument("--dry-run", action="store_true", help="only show the levels, what they cost and what is due")
+
+
+def vacuum_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that `tussock vacuum` and the job share."""
+    keep = "every moment of so long ago stays readable, such as 36h or 7d (default: the pipeline's, or 1d)"
+    parser.add_argument("--keep", metavar="SPAN", help=keep)
+    parser.add_argument("--keep-epochs", type=int, metavar="N", help="and the last N published epochs (default: the pipeline's, or 1)")
+    parser.add_argument("--dry-run", action="store_true", help="only list what could go, with reasons and sizes")
+
+
+def compact(at: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool = False) -> None:
+    """`tussock compact`, and the job: merge what is due, or only show it."""
+    from tussock.jobs.operations import compaction, upkeep
+    from tussock.jobs.texts.upkeep import amplification_text, compacted_text, due_text
+
+    if chosen.dry_run:
+        print(due_text(compaction.due(at)))
+    else:
+        print(compacted_text(compaction.compact(at, full=chosen.full, on_spark=on_spark, progress=say)))
+    print(amplification_text(upkeep.shape(at)))
+
+
+def vacuum(at: "PipelineStore", chosen: argparse.Namespace) -> None:
+    """`tussock vacuum`, and the job."""
+    from tussock.jobs.operations.upkeep import clean
+    from tussock.jobs.texts.upkeep import cleaning_text
+
+    done = clean(at, _retention(at, chosen), dry_run=chosen.dry_run, progress=lambda line: print(line, file=sys.stderr, flush=True))
+    print(cleaning_text(done, names=chosen.dry_run))
+
+
+def _retention(at: "PipelineStore", chosen: argparse.Namespace) -> "Retention":
+    """The pipeline's retention; an option that is given comes first."""
+    from tussock.jobs.settings.retention import Retention, duration_ms
+
+    usual = at.pipeline.upkeep.retention
+    return Retention(
+        usual.keep_epochs if chosen.keep_epochs is None else chosen.keep_epochs,
+        usual.keep_ms if chosen.keep is None else duration_ms(chosen.keep),
+    )

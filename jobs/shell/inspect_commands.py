@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.shell.command import Command, chosen_meta
+from tussock.jobs.shell.command import Command, chosen_meta, opened
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.epochs import EpochFacts
@@ -84,11 +84,10 @@ def _ssts(chosen: argparse.Namespace) -> None:
 
 
 def _levels(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.upkeep.compaction import show_amplification
-    from tussock.statestore.hummock.amplification import measure
-    from tussock.statestore.hummock.compaction_picker import CompactionOptions
+    from tussock.jobs.operations.upkeep import shape
+    from tussock.jobs.texts.upkeep import amplification_text
 
-    print(show_amplification(measure(chosen_meta(chosen), CompactionOptions())))
+    print(amplification_text(shape(opened(chosen))))
 
 
 def _rows(chosen: argparse.Namespace) -> None:
@@ -158,12 +157,12 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
     from tussock.jobs.driver.detour import Detour
-    from tussock.jobs.driver.supersede import abandon
+    from tussock.jobs.operations.epochs import go_around
     from tussock.jobs.sources.listing import absolute_path
 
     skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
     change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
-    barrier = abandon(chosen_meta(chosen), change)
+    barrier = go_around(opened(chosen), change)
     print(f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again.")
 
 

@@ -3,22 +3,24 @@
 import argparse
 import os
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.settings.pipeline import EPOCH_BYTES, NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
-from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, publish_arguments, say
+from tussock.jobs.settings.pipeline import EPOCH_BYTES, NEW_STORE_UNITS
+from tussock.jobs.shell.command import (
+    Command,
+    chosen_store,
+    named_pipeline,
+    opened,
+    pipelines_folder,
+    publish,
+    publish_arguments,
+    say,
+)
 
 if TYPE_CHECKING:
-    from tussock.jobs.driver.restate import Restating
-    from tussock.jobs.driver.runner import LevelRunner
-    from tussock.jobs.driver.summary import EpochSummary
-    from tussock.jobs.settings.pipeline import Pipeline
-    from tussock.jobs.sources.listing import Interval
-    from tussock.statestore.meta.store import MetaStore
+    from tussock.jobs.operations.epochs import Advanced
+    from tussock.jobs.operations.store import PipelineStore
 
 SOMETHING_TO_DO = 2  # the exit code of `tussock plan`
 
@@ -90,7 +92,7 @@ def _plan(chosen: argparse.Namespace) -> int:
     from tussock.jobs.operations.deploy import plan
     from tussock.jobs.texts.deployment import deployment_text
 
-    pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
+    pipeline = named_pipeline(chosen)
     deployment = plan(pipeline, chosen.prune, chosen.resume, say)
     print(deployment_text(deployment, pipeline.name, chosen.full))
     if chosen.save is not None:
@@ -108,7 +110,7 @@ def _apply(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.deploy import apply
     from tussock.jobs.texts.deployment import deployment_text
 
-    pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
+    pipeline = named_pipeline(chosen)
     approved = chosen.approved
     if approved is not None and Path(approved).is_file():
         approved = Path(approved).read_text()
@@ -129,81 +131,32 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.driver.barrier import Wish, inject
-    from tussock.jobs.driver.epoch import advance, interval_of
-    from tussock.jobs.driver.summary import EpochSummary
+    from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of, require_all_taken_in
 
-    pipeline = chosen_pipeline(chosen)
-    meta = chosen_meta(chosen)
-    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
-    settings = EpochSettings() if pipeline is None else pipeline.epoch
-    done: list[EpochSummary] = []
-    if (barrier := inject(meta, Wish(interval), settings)) is not None:  # nothing to do should not cost a JVM
-        with _runner(pipeline) as runner:
-            done = advance(runner, meta, Wish(interval, barrier.moment), settings, say)
-    if not _shown(chosen, pipeline, meta, done):
-        print(f"nothing waits; the store is at epoch {meta.latest().epoch}")
-    _require_all_taken_in(meta, done, interval)
+    at = opened(chosen)
+    interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
+    done = advance(at, Wish(interval), Where.AS_SET, say)
+    if not _release(at, done, hold=chosen.hold):
+        print(f"nothing waits; the store is at epoch {done.epoch}")
+    require_all_taken_in(at, done.summaries, interval)
 
 
-@contextmanager
-def _runner(pipeline: "Pipeline | None") -> "Iterator[LevelRunner]":
-    """What runs a pipeline's epochs, as its [epoch] runner says; Spark stops with it."""
-    from tussock.jobs.driver.runner import AutoRunner, LevelRunner
-
-    with ExitStack() as stack:
-
-        @cache
-        def on_spark() -> LevelRunner:
-            from tussock.jobs.driver.spark_runner import SparkRunner
-            from tussock.jobs.spark.session import spark_session
-
-            say("starting Spark")
-            return SparkRunner(stack.enter_context(spark_session("tussock epoch", pipeline.spark if pipeline is not None else {})))
-
-        settings = EpochSettings() if pipeline is None else pipeline.epoch
-        yield AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if settings.runner is Runner.AUTO else on_spark()
-
-
-def _shown(chosen: argparse.Namespace, pipeline: "Pipeline | None", meta: "MetaStore", done: "Sequence[EpochSummary]") -> bool:
-    """Say what epochs did, and publish the newest, unless it is to be held. Returns whether there was anything to say."""
-    from tussock.jobs.driver.publish import publish
+def _release(at: "PipelineStore", done: "Advanced", *, hold: bool) -> bool:
+    """Print what epochs did, and publish the newest to readers and tables, unless it is to be held. Returns whether there was anything to
+    print."""
     from tussock.jobs.driver.summary import show_summary
+    from tussock.jobs.operations.publish import publish_newest
 
-    for summary in done:
+    for summary in done.summaries:
         print(show_summary(summary))
-    version = meta.latest()
-    if chosen.hold or version.epoch == version.published:
-        return bool(done)
-    publish(meta, version.epoch)
-    print(f"published epoch {version.epoch}")
-    if pipeline is not None and pipeline.freshness:
-        from tussock.jobs.facts.staleness import let_go
-        from tussock.jobs.facts.status import now_of
-        from tussock.jobs.settings.process import clock_ms
+    if hold or (published := publish_newest(at)) is None:
+        return bool(done.summaries)
+    print(f"published epoch {published}")
+    if at.pipeline.publish is not None:
+        from tussock.jobs.operations.tables import publish_tables
 
-        let_go(meta, pipeline.freshness, now_of(clock_ms()))
-    if pipeline is not None and pipeline.publish is not None:
-        from tussock.jobs.operations.publish import run_publish
-
-        run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
+        publish_tables(at, published, lambda line: say(f"  {line}"))
     return True
-
-
-def _require_all_taken_in(meta: "MetaStore", done: "Sequence[EpochSummary]", interval: "Interval | None") -> None:
-    """Raises PausedViewsError where these epochs paused a view, with the sources that are held as a note; else HeldSourcesError."""
-    from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused
-    from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
-
-    try:
-        require_none_paused(meta, done)
-    except PausedViewsError as err:
-        try:
-            require_not_held(meta.latest().catalog, interval)
-        except HeldSourcesError as held:
-            err.add_note(str(held))
-        raise
-    require_not_held(meta.latest().catalog, interval)
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,48 +170,32 @@ def _hold_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _restate(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.driver.epoch import interval_of, next_epoch
-    from tussock.jobs.driver.restate import Restating
+    from tussock.jobs.operations import restate
+    from tussock.jobs.operations.epochs import interval_of, require_all_taken_in
     from tussock.jobs.sources.base import Restated
     from tussock.jobs.sources.errors import CannotRestateError
     from tussock.jobs.sources.listing import absolute_path
+    from tussock.jobs.texts.restatement import restatement_lines
 
-    pipeline = chosen_pipeline(chosen)
-    meta = chosen_meta(chosen)
-    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
+    at = opened(chosen)
+    interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     if not chosen.file and (chosen.with_ or chosen.gone):
         raise CannotRestateError(chosen.source, "--with and --gone say what becomes of one --file, and of nothing else")
     item, by = ("" if path is None else absolute_path(path, Path.cwd()) for path in (chosen.file, chosen.with_))
     asked = ["tussock", "restate", chosen.source, *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value)]
     asked += ["--time-zone"] if chosen.time_zone else []
-    wish = Restated(item, by, chosen.gone, interval, chosen.time_zone)
-    restating = Restating(meta, chosen.source, wish, {"command": " ".join(asked)})
-    found = restating.found
-    if not found:
-        print(f"nothing to restate: source {found.source} has taken all of it as it is now")
+    restating = restate.look(at, chosen.source, Restated(item, by, chosen.gone, interval, chosen.time_zone), {"command": " ".join(asked)})
+    for line in restatement_lines(restating.found):
+        print(line)
+    if not restating.found:
         return
-    for verb, items in (("go", found.goes), ("come", found.comes)):
-        for one in items:
-            print(f"rows {verb}: {one.name} ({one.nbytes:,} bytes)")
-    print(f"views that follow: {', '.join(found.readers) or 'none'}")
     if chosen.plan:
-        goes, comes = _counted(restating, pipeline)
+        goes, comes = restate.count_rows(at, restating)
         print(f"{goes:,} rows go, {comes:,} rows come; nothing was changed")
         return
-    with _runner(pipeline) as runner:
-        restating.begin()
-        settings = EpochSettings() if pipeline is None else pipeline.epoch
-        done = next_epoch(runner, meta, settings=EpochSettings(max_bytes=None, on_error=settings.on_error), progress=say)
-    summaries = [] if done is None else [done]
-    _shown(chosen, pipeline, meta, summaries)
-    _require_all_taken_in(meta, summaries, None)
-
-
-def _counted(restating: "Restating", pipeline: "Pipeline | None") -> tuple[int, int]:
-    from tussock.jobs.spark.session import spark_session
-
-    with ExitStack() as stack:
-        return restating.rows(lambda: stack.enter_context(spark_session("tussock restate", pipeline.spark if pipeline is not None else {})))
+    done = restate.restate(at, restating, say)
+    _release(at, done, hold=chosen.hold)
+    require_all_taken_in(at, done.summaries, None)
 
 
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -277,10 +214,7 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _publish(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.publish import run_publish
-
-    done = run_publish(find_pipeline(chosen.pipeline, pipelines_folder()), chosen.epoch, tidy=chosen.tidy, progress=say)
-    if not done and not chosen.tidy:
+    if not publish(opened(chosen), chosen) and not chosen.tidy:
         print("nothing to do: the tables are there already")
 
 

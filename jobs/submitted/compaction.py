@@ -15,12 +15,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tussock.jobs.operations.compaction import compact_forever
+from tussock.jobs.operations.store import open_pipeline, open_store
 from tussock.jobs.settings.pipeline import load_pipeline
-from tussock.jobs.settings.process import open_meta
-from tussock.jobs.spark.session import spark_session
-from tussock.jobs.submitted.exits import exit_code
-from tussock.jobs.upkeep.compaction import add_arguments, compact_forever, run_compact, say
-from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.jobs.shell.command import compact, compact_arguments
+from tussock.jobs.submitted.exits import exit_code, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,21 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="end when nothing is due, instead of looking again")
     parser.add_argument("--spark", action="store_true", help="merge pieces as the tasks of a Spark application, until nothing is due")
     parser.add_argument("--pause", type=float, default=30.0, metavar="SECONDS", help="between looks (default 30)")
-    add_arguments(parser)
+    compact_arguments(parser)
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of an exception, so that open tasks are closed
 
     def job() -> None:
-        pipeline = load_pipeline(Path(chosen.pipeline)) if chosen.pipeline else None
-        meta = open_meta(chosen.store if pipeline is None else pipeline.store)
-        if chosen.spark and not chosen.dry_run:
-            settings = {} if pipeline is None else pipeline.spark
-            with spark_session("tussock compaction", settings) as spark:
-                run_compact(meta, chosen, spark)
-        elif chosen.once or chosen.full or chosen.dry_run:
-            run_compact(meta, chosen)
+        at = open_pipeline(load_pipeline(Path(chosen.pipeline))) if chosen.pipeline else open_store(chosen.store)
+        if chosen.once or chosen.full or chosen.dry_run or chosen.spark:
+            compact(at, chosen, on_spark=chosen.spark)
         else:
-            compact_forever(meta, CompactionOptions(), chosen.pause, say)
+            compact_forever(at, chosen.pause, say)
 
     try:
         return exit_code(job)

@@ -11,13 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tussock.jobs.driver.barrier import Wish
-from tussock.jobs.driver.epoch import advance, interval_of
-from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.summary import show_summary
+from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of
+from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.settings.pipeline import load_pipeline
-from tussock.jobs.settings.process import open_meta
-from tussock.jobs.spark.session import build_spark
 from tussock.jobs.submitted.exits import exit_code, say
 
 
@@ -35,19 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _advance(chosen: argparse.Namespace) -> None:
-    pipeline = load_pipeline(Path(chosen.pipeline))
-    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], pipeline.time_zone)
-    meta = open_meta(pipeline.store)
-    _ = meta.settings
-    spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
-    try:
-        done = advance(SparkRunner(spark), meta, Wish(interval, run=dict(chosen.run)), pipeline.epoch, say)
-    finally:
-        spark.stop()
-    for summary in done:
-        print(show_summary(summary), flush=True)
-    if not done:
-        print(f"nothing waits; the store is at epoch {meta.latest().epoch}", flush=True)
+    at = open_pipeline(load_pipeline(Path(chosen.pipeline)))
+    interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
+    done = advance(at, Wish(interval, run=dict(chosen.run)), Where.SPARK, say)
+    for summary in done.summaries:
+        say(show_summary(summary))
+    if not done.summaries:
+        say(f"nothing waits; the store is at epoch {done.epoch}")
 
 
 def _named_text(argument: str) -> tuple[str, str]:

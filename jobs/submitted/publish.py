@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tussock.jobs.operations.publish import run_publish
+from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.settings.pipeline import load_pipeline
-from tussock.jobs.shell.command import publish_arguments
-from tussock.jobs.submitted.exits import exit_code, say
+from tussock.jobs.shell.command import publish, publish_arguments
+from tussock.jobs.submitted.exits import exit_code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
 
     def job() -> None:
-        run_publish(load_pipeline(Path(chosen.pipeline)), chosen.epoch, tidy=chosen.tidy, progress=say)
+        publish(open_pipeline(load_pipeline(Path(chosen.pipeline))), chosen)
 
     return exit_code(job)
 

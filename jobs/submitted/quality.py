@@ -11,26 +11,18 @@ store, for people. An epoch that these very suites have judged before is not jud
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tussock.jobs.gate.gate import validate_epoch
-from tussock.jobs.gate.record import HeldViewsError, QualityGateError, QualityRecord, judged, record_lines
-from tussock.jobs.gate.suite import read_suites
-from tussock.jobs.settings.pipeline import GateScope, Pipeline, load_pipeline
-from tussock.jobs.submitted.exits import exit_code
-from tussock.statestore.meta.store import MetaStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tussock.jobs.gate.record import HeldViewsError, record_lines
+from tussock.jobs.operations import quality
+from tussock.jobs.operations.store import open_pipeline
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.submitted.exits import exit_code, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The job's entry. Exit code 0: the epoch passed, or the gate judges view by view; 1: it did not, or could not be asked; the reason is
     on standard error."""
-    from tussock.jobs.settings.process import open_meta
-
     parser = argparse.ArgumentParser(
         prog="python -m tussock.jobs.submitted.quality", description="Run a pipeline's quality suites at a committed epoch."
     )
@@ -39,35 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
 
     def job() -> None:
-        pipeline = load_pipeline(Path(chosen.pipeline))
-        meta = open_meta(pipeline.store)
-        suites = read_suites(pipeline.quality)
-        if (record := judged(meta.objects, chosen.epoch, suites)) is not None:
-            print(f"epoch {chosen.epoch} was judged by these suites before", flush=True)
+        at = open_pipeline(load_pipeline(Path(chosen.pipeline)))
+        if (record := quality.known(at, chosen.epoch)) is not None:
+            say(f"epoch {chosen.epoch} was judged by these suites before")
         else:
-            record = _validate(meta, pipeline, chosen.epoch)
+            record = quality.judge(at, chosen.epoch, say)
         for line in record_lines(record):
-            print(line, flush=True)
-        if not record.passed and pipeline.quality is not None:
-            if pipeline.quality.scope is GateScope.PIPELINE:
-                raise QualityGateError(record)
-            print(HeldViewsError(record), flush=True)
+            say(line)
+        quality.require_passed(at, record)
+        if not record.passed:
+            say(str(HeldViewsError(record)))
 
     return exit_code(job)
-
-
-def _validate(meta: MetaStore, pipeline: Pipeline, epoch: int) -> QualityRecord:
-    with ExitStack() as stack:
-
-        def start(reasons: Sequence[str]) -> "SparkSession":
-            from tussock.jobs.spark.session import build_spark
-
-            print("Spark judges", *reasons, sep="\n  ", flush=True)
-            spark = build_spark(f"tussock quality {pipeline.name}", settings=pipeline.spark)
-            stack.callback(spark.stop)
-            return spark
-
-        return validate_epoch(start, meta, pipeline, epoch)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tussock.jobs.settings.process import open_meta
-from tussock.jobs.settings.retention import Retention
+from tussock.jobs.operations.store import open_store
+from tussock.jobs.shell.command import vacuum, vacuum_arguments
 from tussock.jobs.submitted.exits import exit_code
-from tussock.jobs.upkeep.vacuum import add_arguments, run_vacuum
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,9 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "python -m tussock.jobs.submitted.vacuum", description="Apply a store's retention and remove what is of no use."
     )
     parser.add_argument("--store", required=True, metavar="URI")
-    add_arguments(parser)
+    vacuum_arguments(parser)
     chosen = parser.parse_args(arguments)
-    return exit_code(lambda: run_vacuum(open_meta(chosen.store), chosen, Retention()))
+    return exit_code(lambda: vacuum(open_store(chosen.store), chosen))
 
 
 if __name__ == "__main__":

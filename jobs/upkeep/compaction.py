@@ -6,7 +6,6 @@ closed; one whose compactor was killed is closed by others when its lease is ove
 get on, the round renews its leases.
 """
 
-import argparse
 import logging
 import sys
 import time
@@ -25,7 +24,6 @@ import pyarrow as pa
 from tussock.jobs.flow.failure import encode_failure, first_failure
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import RetryableError, TussockError
-from tussock.statestore.hummock.amplification import Amplification, measure
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick, dropped_tables, full_compaction, pick_compactions
 from tussock.statestore.meta.compaction import LEASE_MS
@@ -337,49 +335,10 @@ def compact_with_spark(
     return compact(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, far=far, progress=progress)
 
 
-def show_amplification(found: Amplification) -> str:
-    """The levels and the three costs, as text."""
-    lines = [f"{'level':>5}  {'ssts':>6}  {'rows':>15}  {'bytes':>16}  {'at most':>16}"]
-    for level in found.levels:
-        goal = f"{level.goal:,}" if level.goal is not None else ""
-        lines.append(f"{level.level:>5}  {level.ssts:>6,}  {level.rows:>15,}  {level.bytes:>16,}  {goal:>16}".rstrip())
-    space = f"{found.space:.2f}x the largest level" if found.space is not None else "unknown, all is on L0"
-    write = f"{found.write:.2f}x what epochs flushed" if found.write is not None else "unknown, nothing was flushed"
-    return "\n".join([*lines, f"a read looks at {found.read} sorted runs at most; stored {space}; written {write}"])
-
-
-# --- the process -----------------------------------------------------------------------------------------------------------------
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that `tussock compact` and this module share."""
-    parser.add_argument("--full", action="store_true", help="merge everything into the last level, whatever is due")
-    parser.add_argument("--dry-run", action="store_true", help="only show the levels, what they cost and what is due")
-
-
 def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
     """What a round would take now; nothing is changed. Lists pins."""
     version, readable = meta.readable_epochs()
     return pick_compactions(version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0])
-
-
-def run_compact(meta: MetaStore, chosen: argparse.Namespace, spark: "SparkSession | None" = None) -> None:
-    """`tussock compact`: until nothing is due, in this process or as Spark tasks."""
-    options = CompactionOptions()
-    if chosen.dry_run:
-        picks = due(meta, options)
-        print("\n".join(f"due: {pick.reason} (score {pick.score:.1f})" for pick in picks) if picks else "nothing is due")
-    else:
-        if spark is None:
-            done = compact(meta, options, full=chosen.full, progress=say)
-        else:
-            done = compact_with_spark(spark, meta, options, full=chosen.full, progress=say)
-        print("\n".join(str(task) for task in done if task.outcome != "merged") if done else "nothing is due")
-    print(show_amplification(measure(meta, options)))
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 def compact_forever(meta: MetaStore, options: CompactionOptions, pause_s: float, progress: Progress) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import tussock_steps as steps
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
+from tussock_steps import pipeline_of
 
 from tussock.jobs.catalog.show import show
 from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
@@ -17,7 +17,6 @@ from tussock.jobs.facts.tables import tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.plan.schedule import schedule
-from tussock.jobs.settings.pipeline import find_pipeline
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.version import HummockVersion
 from tussock_pages.graph import Drawing, draw
@@ -61,7 +60,7 @@ def store_of(dag_id: str) -> Store:
         raise HTTPException(
             404, f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_…, upkeep_…, rebalance_… or verify_…"
         )
-    return open_store(find_pipeline(found[1], steps.pipelines_folder()))
+    return open_store(pipeline_of(found[1]))
 
 
 def head_of(store: Store, dag_id: str, user: User) -> PageHead:

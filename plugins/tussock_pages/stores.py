@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import Any, TypeVar, cast
 
-import tussock_steps as steps
+from tussock_steps import definitions
 
 from tussock.jobs.settings.arrow import leave_pandas
 from tussock.jobs.settings.pipeline import Pipeline
@@ -151,7 +151,7 @@ _opening = Lock()
 
 def pipelines() -> tuple[Pipeline, ...]:
     """All pipelines that can be read. Cost: reads their small files."""
-    return steps.definitions().pipelines
+    return definitions().pipelines
 
 
 def name_in(dag_id: str) -> tuple[str, str] | None:

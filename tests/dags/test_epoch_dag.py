@@ -96,9 +96,11 @@ def test_a_pipeline_whose_gate_judges_view_by_view_has_a_task_for_what_is_held_b
 
 
 def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tmp_path: Path) -> None:
-    import tussock_steps as steps
     from airflow.sdk import DAG
+    from tussock_events import day_of
     from tussock_operators import commit_version, publish_views
+
+    from tussock.jobs.operations.files import created_in_files
 
     (tmp_path / "shop").mkdir()
     text = "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT 'CREATE MATERIALIZED VIEW x;'; -- CREATE MATERIALIZED VIEW y\n"
@@ -106,8 +108,8 @@ def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tm
     text += "create materialized view if not exists `B` as select 1; CREATE VIEW plain AS SELECT 1"
     (tmp_path / "shop/views.sql").write_text(text)
     pipeline = Pipeline("shop", tmp_path, "store", (tmp_path / "shop/views.sql",))
-    assert steps.created_in_files(pipeline, RelationKind.VIEW) == ("a", "b")
-    assert steps.created_in_files(pipeline, RelationKind.SOURCE) == ("s", "t")
+    assert created_in_files(pipeline, RelationKind.VIEW) == ("a", "b")
+    assert created_in_files(pipeline, RelationKind.SOURCE) == ("s", "t")
     with DAG("d", schedule=None):
         committed, published = commit_version(pipeline), publish_views(pipeline)
     assert [outlet.name for outlet in committed.outlets] == ["shop.sources", "shop.s", "shop.t"]
@@ -115,10 +117,10 @@ def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tm
     assert [outlet.name for outlet in published.outlets] == ["shop.views", "shop.a", "shop.b"]
     berlin = replace(pipeline, time_zone="Europe/Berlin")
     night, noon = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 11, tzinfo=UTC)
-    assert steps.day_of(berlin, night, night + timedelta(days=1)) == "2013-01-02"
-    assert steps.day_of(berlin, noon, noon + timedelta(hours=1)) == "2013-01-02"
-    assert steps.day_of(pipeline, night, night + timedelta(days=1)) is None, "of two days"
-    assert steps.day_of(pipeline, None, None) is None
+    assert day_of(berlin, night, night + timedelta(days=1)) == "2013-01-02"
+    assert day_of(berlin, noon, noon + timedelta(hours=1)) == "2013-01-02"
+    assert day_of(pipeline, night, night + timedelta(days=1)) is None, "of two days"
+    assert day_of(pipeline, None, None) is None
 
 
 def test_the_last_task_of_a_scheduled_run_says_nothing_about_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

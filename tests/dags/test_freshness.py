@@ -11,10 +11,10 @@ from types import ModuleType
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tussock_steps as steps
 
 from tests.jobs.driver.embedded import append
 from tests.jobs.plan.catalogs import view
+from tests.plugins import by_name as steps
 from tussock.jobs import cli
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tussock_metrics as metrics
-import tussock_steps as steps
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from tussock_operators import run_actors
+from tussock_steps import opened, pipeline_of
 
 from tests.jobs.driver.embedded import append, epoch
 from tests.jobs.facts.test_status import NOW
 from tests.jobs.plan.catalogs import counted, view
+from tests.plugins import by_name as steps
 from tussock.jobs.facts.epochs import epochs
 from tussock.jobs.facts.status import status
 from tussock.jobs.logical.nodes import Field, Scan
@@ -81,7 +82,7 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
     (tmp_path / "files").mkdir()
     pipeline = find_pipeline(NAME, tmp_path / "pipelines")
     MetaStore.init(open_object_store(pipeline.store))
-    meta = steps.open_meta(pipeline)
+    meta = opened(NAME).meta
     scan = Scan("s", (0, 1), FIELDS)
     append(meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}), view("per_g", counted(scan, 1)))
     epoch(meta)
@@ -122,7 +123,7 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
 
 
 def test_the_task_that_runs_epochs_sends_them_also_where_it_fails(meta: MetaStore, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = run_actors(find_pipeline(NAME, steps.pipelines_folder()))
+    task = run_actors(pipeline_of(NAME))
 
     def take_in(_: object) -> None:
         steps.advance(NAME, None, None, {}, print)

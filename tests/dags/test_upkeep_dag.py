@@ -6,7 +6,7 @@ import subprocess
 import sys
 from datetime import UTC
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,11 +99,12 @@ def test_parsing_imports_neither_spark_nor_arrow(tmp_path: Path) -> None:
 def test_compact_starts_spark_only_where_something_is_due(
     full: bool, due: tuple[str, ...], arguments: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tussock_steps
+    from tussock.jobs.operations import compaction
 
     submitted: list[list[str]] = []
     task = dags_of(tmp_path, monkeypatch, shop=SHOP).upkeep_shop.get_task("compact")
-    monkeypatch.setattr(tussock_steps, "compaction_due", lambda name: due)
+    monkeypatch.setattr("tussock_upkeep.opened", lambda name: None)
+    monkeypatch.setattr(compaction, "due", lambda at: tuple(SimpleNamespace(reason=reason) for reason in due))
     monkeypatch.setattr(type(task), "submit", lambda self, context, given: submitted.append(given))
     context: dict[str, Any] = {"params": {"full": full}}
     task.execute(context)

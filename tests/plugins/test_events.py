@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tussock_events as events
-import tussock_steps as steps
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, view
+from tests.plugins import by_name as steps
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
@@ -24,6 +24,7 @@ from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.facts import intake
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
+from tussock.jobs.operations.news import SourceNews, Told
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.meta.store import MetaStore
@@ -55,14 +56,14 @@ def write(folder: Path, name: str, rows: int) -> int:
 
 
 def told(**epochs: int) -> Any:
-    return lambda name: steps.Said(epochs.get(name, 0))
+    return lambda name: Told(epochs.get(name, 0))
 
 
 def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(meta: MetaStore, tmp_path: Path) -> None:
     size = write(tmp_path / "sales", "one", 3)
     (first,) = advance(LocalRunner(), meta, Wish(run=RUN))
     (sales,) = steps.source_news("shop", told(), RUN)
-    assert sales == steps.SourceNews("sales", first.epoch, meta.latest().id, 0, files=1, bytes=size, rows=3, own=True)
+    assert sales == SourceNews("sales", first.epoch, meta.latest().id, 0, files=1, bytes=size, rows=3, own=True)
     assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
 
     sizes = [write(tmp_path / "sales", "two", 5), write(tmp_path / "sales", "three", 7)]

@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-import tussock_steps as steps
 from deltalake import DeltaTable
+from tussock_steps import pipeline_of
 
 from tests.jobs.driver.embedded import append, insert
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tests.plugins import by_name as steps
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.catalog.show import show
 from tussock.jobs.driver.detour import Detour
@@ -44,6 +45,8 @@ from tussock.jobs.gate.record import (
 from tussock.jobs.gate.suite import QualitySuiteError
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateView, Show, Shown, Transaction
+from tussock.jobs.operations.news import Told
+from tussock.jobs.operations.publication import Publication
 from tussock.jobs.reading.read import BackwardsError, HeldViewWarning, NeverPassedError
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
@@ -105,7 +108,7 @@ class Shop:
         views = (ViewQuality(name, 3, 1, FAILED if name in failed else ()) for name in ("per_g", "keys"))
         write_record(self.meta.objects, QualityRecord(epoch, tuple(views)))
 
-    def publish(self, epoch: int, *failed: str) -> steps.Publication:
+    def publish(self, epoch: int, *failed: str) -> Publication:
         self.judge(epoch, *failed)
         return steps.publish("shop", epoch)
 
@@ -144,7 +147,7 @@ def test_what_fails_is_held_back_with_the_view_over_it_and_the_others_are_publis
     second = shop.change((4, 2, 1))
     done = shop.publish(second, "per_g")
     assert [v.name for v in done.views] == ["keys"]
-    assert [v.name for v in steps.view_news("shop", lambda view: steps.Said(first)).views] == ["keys"]
+    assert [v.name for v in steps.view_news("shop", lambda view: Told(first)).views] == ["keys"]
     assert done.held == {"per_g": first, "sizes": first}
     shop.require(per_g=first, sizes=first, keys=second)
     with pytest.raises(HeldViewsError, match=r"the suites of per_g failed.*(?s:.)*failing rows: g=1"):
@@ -176,7 +179,7 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     assert {name: v.since for name, v in done.items()} == {"per_g": first, "sizes": first, "keys": last}
     assert {name: v.changed_rows for name, v in done.items()} == {"per_g": 6, "sizes": 9, "keys": 1}
     told = {"per_g": first, "sizes": first, "keys": last}  # no event of what was held back
-    assert {v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: steps.Said(told[view])).views} == {
+    assert {v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: Told(told[view])).views} == {
         name: (v.since, v.changed_rows) for name, v in done.items()
     }
     assert done["per_g"].quality is GateVerdict.PASSED
@@ -417,7 +420,7 @@ def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(shop: Shop, name:
     broken.write_text(BROKEN[name])
     whole.write_text('{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}]}')
     second = shop.change((7, 3, 1))
-    pipeline = steps.find_pipeline("shop", steps.pipelines_folder())
+    pipeline = pipeline_of("shop")
     record = validate_epoch(lambda _: request.getfixturevalue("spark"), shop.meta, pipeline, second)
     assert record.failed == ("per_g",)
     assert steps.verdict("shop", second) is GateVerdict.FAILED

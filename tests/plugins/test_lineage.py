@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tussock_steps as steps
 from jsonschema import Draft202012Validator, ValidationError
 from openlineage.client.event_v2 import Dataset, Job, Run, RunEvent, RunState
 from openlineage.client.serde import Serde
@@ -23,11 +22,13 @@ from tussock_lineage import tables_published, views_published
 from scripts.airflow_home import airflow_environment
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, joined, view
+from tests.plugins import by_name as steps
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.lineage import DataSet, data_set_at, data_set_of_path
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
+from tussock.jobs.operations.publication import Publication
 from tussock.jobs.settings.pipeline import find_pipeline
 from tussock.statestore.meta.store import MetaStore
 
@@ -66,7 +67,7 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
     return meta
 
 
-def publish(meta: MetaStore) -> steps.Publication:
+def publish(meta: MetaStore) -> Publication:
     (done,) = advance(LocalRunner(), meta)
     return steps.publish("shop", done.epoch)
 

@@ -9,19 +9,20 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tussock_steps as steps
 
+from tests.plugins import by_name as steps
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
 from tussock.jobs.driver.pauses import PausedViewsError
 from tussock.jobs.driver.restate import EpochUnderWayError
-from tussock.jobs.driver.runner import LocalRunner, SparkWantedError
+from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.gate.record import Failure, GateVerdict, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
+from tussock.jobs.operations.publication import Publication
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
@@ -98,7 +99,7 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
     first = steps.inject("shop", *DAY, {"run": "a"})
     barrier = meta.open_barrier()
     assert barrier is not None
-    assert first == {"barrier": "0/0", "epoch": str(barrier.epoch)}
+    assert first == barrier
     assert [Path(file.path).name for document in barrier.splits.values() for file in files_of(document)] == ["2013-01-02.parquet"]
     assert barrier.run == {"run": "a"}
     assert barrier.moment == DAY[1].timestamp() * 1_000_000, "now() in views means the end of the run's interval"
@@ -137,8 +138,7 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
             ids = pa.table({"id": pa.array(range(rows), pa.int64())})
             pq.write_table(ids, tmp_path / f"data/{day}.parquet", compression="none", use_dictionary=False, row_group_size=rows)
         (folder / "pipeline.toml").write_text(text + 'runner = "auto"\nmax_bytes = 1\n')
-        with pytest.raises(SparkWantedError):
-            steps.advance("shop", None, None, {"run": "b"}, said.append)
+        assert steps.advance("shop", None, None, {"run": "b"}, said.append).needs_spark
         assert session.read("n", epoch=meta.latest().epoch).to_pylist() == [{"n": 9}]
         barrier = steps.inject("shop", None, None, {"run": "b"})  # what the job begins with
         assert barrier is not None
@@ -161,8 +161,7 @@ def test_a_source_that_only_spark_can_ask_is_left_to_spark_and_everything_else_i
     assert steps.inject("shop", *DAY, {"run": "a"}) is not None
     advance(LocalRunner(), meta)
     for _ in range(2):
-        with pytest.raises(SparkWantedError):
-            steps.advance("shop", *DAY, {"run": "a"}, lambda line: None)
+        assert steps.advance("shop", *DAY, {"run": "a"}, lambda line: None).needs_spark
         assert steps.spark_must_ask("shop")
         assert steps.inject("shop", *DAY, {"run": "a"}) is None, "nothing else waits"
     assert set(held_sources(meta.latest().catalog)) == {"events"}
@@ -226,12 +225,17 @@ def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other
     assert sources(meta)[0].taken_files == 2
 
 
+def committed() -> tuple[int, int]:
+    version = steps.commit("shop")
+    return version.epoch, version.id
+
+
 def test_commit_commits_what_is_sealed_and_is_without_effect_when_repeated(meta: MetaStore) -> None:
     steps.inject("shop", *DAY, {})
-    assert steps.commit("shop") == {"epoch": "0", "version": "0"}  # nothing is sealed: the epoch job has yet to run
+    assert committed() == (0, 0)  # nothing is sealed: the epoch job has yet to run
     epoch = seal(meta)
-    assert steps.commit("shop") == {"epoch": str(epoch), "version": "1"}
-    assert steps.commit("shop") == {"epoch": str(epoch), "version": "1"}
+    assert committed() == (epoch, 1)
+    assert committed() == (epoch, 1)
     assert meta.latest().published == 0
     assert meta.latest().moment == DAY[1].timestamp() * 1_000_000
 
@@ -250,7 +254,7 @@ def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) 
     assert meta.latest().published == 0
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
     assert steps.gate_failure("shop", epoch) is None
-    assert steps.publish("shop", epoch) == steps.Publication(epoch, 2, ())
+    assert steps.publish("shop", epoch) == Publication(epoch, 2, ())
     assert meta.latest().published == epoch
     assert steps.publish("shop", epoch).version == 2  # again: without effect
 
@@ -374,15 +378,17 @@ def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: Me
     interval = interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")
     advance(LocalRunner(), meta, Wish(interval))
     run = {"dag": "epoch_shop", "run": "by hand"}
-    assert steps.restate("shop", "kept", "", DAY, run) == ("nothing to restate: source kept has taken all of it as it is now",)
+    assert steps.begin_restating("shop", "kept", "", DAY, run) == ("nothing to restate: source kept has taken all of it as it is now",)
     file = tmp_path / "data/2013-01-02.parquet"
+    before = file.stat().st_size
     pq.write_table(pa.table({"id": [1, 2, 9]}), file)
-    assert steps.restate("shop", "kept", str(file), None, run) == (f"rows go: {file}", f"rows come: {file}", "views that follow: ids")
-    assert "goes on with barrier" in steps.restate("shop", "kept", str(file), None, run)[0]
+    lines = (f"rows go: {file} ({before:,} bytes)", f"rows come: {file} ({file.stat().st_size:,} bytes)", "views that follow: ids")
+    assert steps.begin_restating("shop", "kept", str(file), None, run) == lines
+    assert "goes on with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):
-        steps.restate("shop", "kept", str(file), None, {"run": "another"})
+        steps.begin_restating("shop", "kept", str(file), None, {"run": "another"})
     advance(LocalRunner(), meta, Wish(interval))
     with Session(f"{tmp_path}/store", create=False) as session:
         assert sorted(session.read("ids", epoch=meta.latest().epoch)["id"].to_pylist()) == [1, 2, 9]
     with pytest.raises(CannotRestateError, match="neither a file nor an interval"):
-        steps.restate("shop", "kept", "", None, run)
+        steps.begin_restating("shop", "kept", "", None, run)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-import tussock_steps as steps
 
+from tests.plugins import by_name as steps
 from tests.statestore.hummock.living_store import LivingStore, living_store, named_by
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.meta.errors import NotInitialisedError
@@ -25,22 +25,23 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LivingStore:
 def test_one_round_of_upkeep_leaves_what_retention_keeps_and_the_next_has_nothing_to_do(store: LivingStore) -> None:
     epochs = store.meta.latest().epochs
     floor = steps.retain("shop")
-    assert floor == {"floor": str(epochs[-2]), "version": str(store.meta.latest().id)}
+    assert (floor.min_readable_epoch, floor.id) == (epochs[-2], store.meta.latest().id)
     assert steps.compaction_due("shop") == ("5 runs of L0 into level 7",)
     compact(store.open("compactor"))
     before = len(list(store.objects.list("")))
     done = steps.vacuum("shop")
     version = store.meta.latest()
-    assert done["removed objects"] == before - len(list(store.objects.list(""))) >= 5
-    assert done["kept bytes"] == sum(len(store.objects.get(name)) for name in named_by(version))
+    assert len(done.vacuumed.garbage) + len(done.copies) == before - len(list(store.objects.list(""))) >= 5
+    assert done.vacuumed.kept_bytes == sum(len(store.objects.get(name)) for name in named_by(version))
     assert store.data() == named_by(version)
     assert version.epochs == epochs[-2:]
     for epoch in epochs[-2:]:
         store.check(version, epoch)
 
-    assert steps.retain("shop") == {"floor": floor["floor"], "version": str(version.id)}, "without effect: no delta"
+    assert steps.retain("shop") == version, "without effect: no delta"
+    assert version.min_readable_epoch == floor.min_readable_epoch
     assert steps.compaction_due("shop") == ()
-    assert steps.vacuum("shop")["removed objects"] == 0
+    assert steps.vacuum("shop").vacuumed.garbage == ()
 
 
 def test_an_epoch_that_runs_meanwhile_loses_nothing_to_any_step(store: LivingStore) -> None:

@@ -1,0 +1,157 @@
+"""Epochs of a pipeline: take in what waits, pause views, commit, and say whether a run got all that it wanted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from tussock.jobs.driver import barrier as barriers
+from tussock.jobs.driver import epoch as driver
+from tussock.jobs.driver.barrier import Wish
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
+from tussock.jobs.driver.runner import SparkWantedError
+from tussock.jobs.driver.source_holds import HeldSourcesError, HoldKind, require_not_held
+from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.operations.runners import Where, runner_of
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.progress import Progress, no_progress
+
+__all__ = [
+    "Advanced",
+    "Where",
+    "Wish",
+    "advance",
+    "commit",
+    "go_around",
+    "holder",
+    "inject",
+    "interval_between",
+    "interval_of",
+    "pause",
+    "require_all_taken_in",
+    "require_interval_not_held",
+    "require_none_paused_by_run",
+    "spark_must_ask",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a run did.
+
+    Args:
+        epoch: the newest committed one, whichever run it was.
+        needs_spark: an epoch came up that Spark should run, or only Spark can ask a source what it has. Epochs before it are committed.
+    """
+
+    summaries: tuple[EpochSummary, ...]
+    epoch: int
+    needs_spark: bool = False
+
+
+def interval_of(at: PipelineStore, start: str, end: str) -> Interval:
+    """An interval from two ISO 8601 moments, in the pipeline's time zone: paths of sources are formatted in it. Raises BadIntervalError."""
+    return driver.interval_of(start, end, at.pipeline.time_zone)
+
+
+def interval_between(at: PipelineStore, moments: tuple[datetime, datetime] | None) -> Interval | None:
+    """The same from two moments; None: no interval."""
+    if moments is None:
+        return None
+    zone = ZoneInfo(at.pipeline.time_zone)
+    return Interval(*(moment.astimezone(zone) for moment in moments))
+
+
+def inject(at: PipelineStore, wish: Wish) -> Barrier | None:
+    """Put the run's barrier in force, or find the one that a run before it left unfinished; None if nothing waits.
+
+    An open barrier of any run comes first: `advance` finishes it, and then takes in this run's interval.
+    """
+    return barriers.inject(at.meta, wish, at.pipeline.epoch)
+
+
+def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:
+    """Finish the open barrier and take in what the run wants, to the last file. Starts no Spark if nothing waits and the pipeline decides
+    where its epochs run.
+
+    Raises: as tussock.jobs.driver.epoch.advance.
+    """
+    if where is Where.AS_SET:
+        if (barrier := inject(at, wish)) is None:
+            return Advanced((), at.meta.latest().epoch)
+        wish = replace(wish, moment=barrier.moment)
+    try:
+        with runner_of(at, where, "epoch", progress) as runner:
+            done = driver.advance(runner, at.meta, wish, at.pipeline.epoch, progress)
+    except SparkWantedError:
+        return Advanced((), at.meta.latest().epoch, needs_spark=True)
+    return Advanced(tuple(done), at.meta.latest().epoch, where is Where.HERE and spark_must_ask(at))
+
+
+def spark_must_ask(at: PipelineStore) -> bool:
+    """Whether a source is held because a process without Spark could not ask what it has. Cost: reads the newest version."""
+    return any(hold.kind == HoldKind.NEEDS_SPARK for relation in at.meta.latest().catalog.live() for hold in relation.holds)
+
+
+def require_interval_not_held(at: PipelineStore, interval: Interval | None) -> None:
+    """Raises HeldSourcesError if a source in trouble kept files from a run of this interval. Cost: reads the newest version."""
+    require_not_held(at.meta.latest().catalog, interval)
+
+
+def require_none_paused_by_run(at: PipelineStore, run: Mapping[str, str]) -> None:
+    """Raises PausedViewsError if an epoch of this run paused a view that is paused still. Cost: two GETs per paused view."""
+    require_none_paused_by(at.meta, run)
+
+
+def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interval: Interval | None) -> None:
+    """Raises PausedViewsError if these epochs paused a view, with the sources that are held as a note; else HeldSourcesError."""
+    try:
+        require_none_paused(at.meta, done)
+    except PausedViewsError as err:
+        try:
+            require_interval_not_held(at, interval)
+        except HeldSourcesError as held:
+            err.add_note(str(held))
+        raise
+    require_interval_not_held(at, interval)
+
+
+def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> None:
+    """Put a barrier in force that pauses these views, and the views that read them; it supersedes an open one. Paused views stay paused.
+
+    Raises: InputError if one is unknown or cannot be paused; LostRaceError.
+    """
+    barrier = at.meta.open_barrier()
+    catalog = at.meta.latest().catalog if barrier is None or barrier.catalog is None else barrier.catalog
+    paused = {r.name for r in catalog.live() if r.paused is not None}
+    if wanted := tuple(view for view in dict.fromkeys(views) if view not in paused):
+        abandon(at.meta, Detour(pause=wanted), run)
+
+
+def go_around(at: PipelineStore, detour: Detour) -> Barrier:
+    """Supersede the open barrier by one that goes around what it cannot take. Raises as tussock.jobs.driver.supersede.abandon."""
+    return abandon(at.meta, detour)
+
+
+def commit(at: PipelineStore) -> HummockVersion:
+    """Commit what is sealed and not committed. Without effect if the epoch job has committed it, as it does unless it was killed."""
+    if (barrier := at.meta.open_barrier()) is not None and (sealed := at.meta.sealed(barrier.epoch)) is not None:
+        at.meta.commit_epoch(sealed)
+    return at.meta.latest()
+
+
+def holder(at: PipelineStore, dag: str) -> str | None:
+    """The run of `dag` whose epoch is open, or committed and not published; None if there is none, or another program made it.
+
+    Cost: two GETs, three if an epoch waits for its publish.
+    """
+    version = at.meta.latest()
+    barrier = at.meta.barrier_after(version.epoch)
+    if barrier is None and version.published < version.epoch and (sealed := at.meta.sealed(version.epoch)) is not None:
+        barrier = at.meta.barrier_after(sealed.prev_epoch)
+    return barrier.run.get("run") if barrier is not None and barrier.run.get("dag") == dag else None

@@ -1,0 +1,113 @@
+"""What a publish brought to the readers of views, as later tasks and events report it."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tussock.jobs.facts.intake import MOST_EPOCHS
+from tussock.jobs.gate.record import GateVerdict, QualityRecord, stays_published
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedView:
+    """What a publish brought to the readers of a view.
+
+    Args:
+        rows: of the view; None if no suite looked at all of them.
+        changed_rows: changes that the view's operators put out, in all epochs that this publish let readers see; None if the counts of
+            some are gone.
+        quality: the verdict of the view's own suite on the published epoch; NONE if it has no suite.
+        since: the epoch as of which readers saw the view before; 0: not at all.
+        warnings: expectations that failed and only report.
+    """
+
+    name: str
+    rows: int | None
+    changed_rows: int | None
+    quality: GateVerdict
+    since: int = 0
+    warnings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What readers see from now on. `views`: those whose rows readers see changed; `held`: views that are held back, by name, each with the
+    epoch as of which readers see it."""
+
+    epoch: int
+    version: int
+    views: tuple[PublishedView, ...]
+    held: Mapping[str, int] = field(default_factory=dict)
+
+
+def publication_of(meta: MetaStore, epoch: int, record: QualityRecord | None) -> Publication:
+    """What the publish of `epoch` brought to readers, however long ago it was. Requires: it is published.
+
+    Args:
+        record: the gate's, of this epoch; None if the pipeline has no suites.
+    """
+    before, version = around_publish(meta, epoch)
+    mine = version.published == epoch  # else a later epoch was published, and this one with it
+    seen_before, seen = published_sight(before), published_sight(version)
+    views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and not r.internal]
+    views = [r for r in views if not stays_published(before, r, epoch)]
+    news = [r for r in views if r.name not in seen.held and (not mine or seen_before.epoch_of(r.name) < epoch)]
+    since = {r.name: seen_before.epoch_of(r.name) or max(0, r.created - 1) for r in news}
+    changed = changed_rows(meta, since, epoch) if mine else dict.fromkeys(since, 0)
+    shown = {view: seen_before.epoch_of(view) if mine else 0 for view in since}
+    return Publication(epoch, version.id, tuple(published_views(record, shown, changed)), dict(seen.held))
+
+
+def published_views(record: QualityRecord | None, since: Mapping[str, int], changed: Mapping[str, int]) -> Iterator[PublishedView]:
+    """The entry of each view of `since`, which has the epochs as of which readers saw the views before."""
+    judged = {} if record is None else {view.view: view for view in record.views}
+    for view, epoch in since.items():
+        quality = judged.get(view)
+        yield PublishedView(
+            view,
+            rows=quality.rows if quality is not None and quality.all_rows else None,
+            changed_rows=changed.get(view),
+            quality=GateVerdict.NONE if quality is None else quality.verdict,
+            since=epoch,
+            warnings=0 if quality is None else len(quality.warnings),
+        )
+
+
+def around_publish(meta: MetaStore, epoch: int) -> tuple[HummockVersion, HummockVersion]:
+    """The version before, and the version after, readers were let see `epoch` as they do now: one delta apart. Requires: it is published.
+
+    Cost: the newest version is tried first; a publish of long ago is searched by halves.
+    """
+    newest = meta.latest()
+
+    def shown(version: HummockVersion) -> bool:
+        if version.published == epoch == newest.published:
+            return version.held == newest.held  # a suite was corrected since, and the same epoch published again
+        return version.published >= epoch
+
+    if newest.id > 0 and not shown(before := meta.version(newest.id - 1)):
+        return before, newest
+    first = bisect_left(range(newest.id + 1), True, key=lambda version_id: shown(meta.version(version_id)))
+    return meta.version(max(0, first - 1)), meta.version(first)
+
+
+def changed_rows(meta: MetaStore, since: Mapping[str, int], until: int) -> dict[str, int]:
+    """Changes of each view, summed over the epochs after `since` up to `until`. A view is left out if an epoch's count is gone, or too far
+    back.
+
+    Cost: one GET per epoch, MOST_EPOCHS at most.
+    """
+    changed, epoch = dict.fromkeys(since, 0), until
+    open_, looked_at = set(since), 0
+    while open_ := {view for view in open_ if since[view] < epoch}:
+        looked_at += 1
+        if looked_at > MOST_EPOCHS or (sealed := meta.sealed(epoch)) is None or sealed.rows is None:
+            return {view: rows for view, rows in changed.items() if view not in open_}
+        for view in open_ & sealed.rows.keys():
+            changed[view] += sealed.rows[view].rows_out
+        epoch = sealed.prev_epoch
+    return changed

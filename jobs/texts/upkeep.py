@@ -1,0 +1,52 @@
+"""What compaction and vacuum did, as text for people."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tussock.jobs.upkeep.compaction import TaskDone
+    from tussock.jobs.upkeep.vacuum import Cleaning
+    from tussock.statestore.hummock.amplification import Amplification
+    from tussock.statestore.hummock.compaction_picker import Pick
+
+
+def due_text(picks: "Sequence[Pick]") -> str:
+    """What a round of compaction would merge."""
+    return "\n".join(f"due: {pick.reason} (score {pick.score:.1f})" for pick in picks) if picks else "nothing is due"
+
+
+def compacted_text(done: "Sequence[TaskDone]") -> str:
+    """Tasks that merged nothing; progress has shown the others."""
+    return "\n".join(str(task) for task in done if task.outcome != "merged") if done else "nothing is due"
+
+
+def amplification_text(found: "Amplification") -> str:
+    """The levels and the three costs, as text."""
+    lines = [f"{'level':>5}  {'ssts':>6}  {'rows':>15}  {'bytes':>16}  {'at most':>16}"]
+    for level in found.levels:
+        goal = f"{level.goal:,}" if level.goal is not None else ""
+        lines.append(f"{level.level:>5}  {level.ssts:>6,}  {level.rows:>15,}  {level.bytes:>16,}  {goal:>16}".rstrip())
+    space = f"{found.space:.2f}x the largest level" if found.space is not None else "unknown, all is on L0"
+    write = f"{found.write:.2f}x what epochs flushed" if found.write is not None else "unknown, nothing was flushed"
+    return "\n".join([*lines, f"a read looks at {found.read} sorted runs at most; stored {space}; written {write}"])
+
+
+# --- the process -----------------------------------------------------------------------------------------------------------------
+
+
+def cleaning_text(done: "Cleaning", *, names: bool) -> str:
+    """What a run did, as text; with `names`, a line for each object."""
+    report = done.vacuumed
+    garbage = (*report.garbage, *done.copies)
+    lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in garbage] if names else []
+    lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
+    if done.closed_tasks:
+        lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases were over")
+    lines += [f"left alone: {name}, whose name is none that this store gives" for name in report.unknown]
+    sizes = [*(found.size for found in garbage), *(found.size for found in done.temporary)]
+    count, size = len(sizes), sum(sizes)
+    pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""
+    lines.append(f"{'removed' if report.removed else 'could remove'} {count:,} objects, {size:,} bytes")
+    lines.append(f"data/ holds {report.kept_objects:,} objects in use, {report.kept_bytes:,} bytes{pending}")
+    lines.append(f"the oldest readable epoch is {done.floor}")
+    return "\n".join(lines)
