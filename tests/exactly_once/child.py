@@ -8,7 +8,8 @@ from unittest.mock import patch
 from tests.exactly_once.daemon import watch_uploads
 from tests.exactly_once.points import DRIVER_PID, PointedStore
 from tests.exactly_once.workload import CLOCK_MS, POLICY
-from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver import spark_runner
+from tussock.jobs.settings import process
 from tussock.jobs.submitted import epoch
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -22,5 +23,6 @@ def open_meta(store: str) -> MetaStore:
 if __name__ == "__main__":
     os.environ[DRIVER_PID] = str(os.getpid())
     watch_uploads()  # small epochs are flushed by the driver
-    with patch.object(epoch, "open_meta", open_meta), patch.object(epoch, "SparkRunner", partial(SparkRunner, policy=POLICY)):
+    with_small_ssts = partial(spark_runner.SparkRunner, policy=POLICY)
+    with patch.object(process, "open_meta", open_meta), patch.object(spark_runner, "SparkRunner", with_small_ssts):
         sys.exit(epoch.main(sys.argv[1:]))
