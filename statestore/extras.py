@@ -37,7 +37,7 @@ class MissingExtraError(InputError):
     def __str__(self) -> str:
         return (
             f"the Python package {self.module!r} is not installed. This call needs the extra {self.extra!r}; the core installation covers "
-            "sessions with the local runner, and reads. Nothing was changed. Install the extra, then repeat the call: "
+            "sessions with the local runner, and reads. Install the extra, then repeat the call: "
             f'pip install "tussock[{self.extra}]"'
         )
 
