@@ -67,14 +67,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--epochs", type=int, default=16, help="group-by: files, and so epochs")
     parser.add_argument("--auctions", type=int, default=500_000, help="group-by: groups")
     parser.add_argument("--runs", type=int, default=3, help="group-by: runs of each side")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="small-epoch: sizes of the table")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="small-epoch: sizes of the table"
+    )
     parser.add_argument("--changed", type=int, default=1_000, help="small-epoch: rows an epoch changes")
     parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: epochs of each size that count")
     kept = "small-epoch: where stores are kept for other runs (100 M rows: 5 GB, a quarter of an hour to make); in scratch unless named"
     parser.add_argument("--store-folder", type=Path, help=kept)
     parser.add_argument("--recomputes", type=int, default=3, help="small-epoch: runs of the other side")
     parser.add_argument("--train-epochs", type=int, default=20, help="train: epochs of a run")
-    parser.add_argument("--scratch", type=Path, help="where input, stores and checkpoints go; kept if named, else a temporary folder")
+    parser.add_argument(
+        "--scratch", type=Path, help="where input, stores and checkpoints go; kept if named, else a temporary folder"
+    )
     parser.add_argument("--driver-memory", default="3g", help="of the one Spark session that both sides share")
     parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
     options = parser.parse_args(arguments)
@@ -100,16 +104,22 @@ def main(arguments: list[str]) -> int:
                 size = GroupBy(options.bids, options.epochs, options.auctions, options.runs)
                 compared += compare_group_by(spark, scratch, size, _progress)
             if options.which in ("all", "small-epoch"):
-                small = SmallEpoch(tuple(options.rows), options.changed, options.small_epochs, recomputes=options.recomputes)
+                small = SmallEpoch(
+                    tuple(options.rows), options.changed, options.small_epochs, recomputes=options.recomputes
+                )
                 stores = options.store_folder or scratch / "small-stores"
                 made = compare_small_epoch(spark, scratch, stores, small, _progress)
                 compared, figures = [*compared, *made[0]], [*figures, *made[1]]
             if options.which in ("all", "train"):
-                compared += compare_trains(spark, scratch, TrainBenchmark(options.train_epochs, options.runs), _progress)
+                compared += compare_trains(
+                    spark, scratch, TrainBenchmark(options.train_epochs, options.runs), _progress
+                )
         finally:
             spark.stop()
     out = options.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
-    write_json(out, compared, {k: v for k, v in vars(options).items() if k not in ("scratch", "out", "store_folder")}, figures)
+    write_json(
+        out, compared, {k: v for k, v in vars(options).items() if k not in ("scratch", "out", "store_folder")}, figures
+    )
     print(table_of(compared))
     if figures:
         print(figures_of(figures))

@@ -51,11 +51,17 @@ _OF_A_TASK = "airflow worker -- "  # a task's own process; its supervisor's name
 
 def main(arguments: Sequence[str]) -> int:
     """The benchmark's entry. Exit code 0, also where a budget is missed: what else this machine does is not known here."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks airflow", description="CPU seconds of an Airflow run, by task.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks airflow", description="CPU seconds of an Airflow run, by task."
+    )
     parser.add_argument("--runs", type=int, default=5, help="of each side, in turns (default 5)")
     parser.add_argument("--beside", type=Path, help="another checkout to measure as well")
-    parser.add_argument("--sides", nargs="*", choices=sorted(BUDGETS), default=sorted(BUDGETS), help="runners of this checkout")
-    parser.add_argument("--scratch", type=Path, help="where homes and stores go; kept if named, else a temporary folder")
+    parser.add_argument(
+        "--sides", nargs="*", choices=sorted(BUDGETS), default=sorted(BUDGETS), help="runners of this checkout"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, help="where homes and stores go; kept if named, else a temporary folder"
+    )
     chosen = parser.parse_args(arguments)
     sides = {runner: (ROOT, runner) for runner in chosen.sides}
     if chosen.beside is not None:
@@ -83,7 +89,9 @@ def measure(folder: Path, sides: Mapping[str, tuple[Path, str | None]], runs: in
         airflows: dict[Path, Airflow] = {}
         for number, checkout in enumerate(checkouts):
             say(f"starting Airflow of {checkout}")
-            airflows[checkout] = stack.enter_context(running(folder / str(number), checkout, days=1 + runs * len(sides)))
+            airflows[checkout] = stack.enter_context(
+                running(folder / str(number), checkout, days=1 + runs * len(sides))
+            )
             say("the first day, which makes the views")
             airflows[checkout].run(FIRST_DAY)
         for _ in range(runs):

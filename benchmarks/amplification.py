@@ -65,10 +65,14 @@ class Figures:
 
     @property
     def within_budget(self) -> bool:
-        return self.runs <= BUDGET_RUNS and self.space <= BUDGET_SPACE and self.writes <= BUDGET_WRITES and self.rows_right
+        return (
+            self.runs <= BUDGET_RUNS and self.space <= BUDGET_SPACE and self.writes <= BUDGET_WRITES and self.rows_right
+        )
 
 
-def run_load(objects: ObjectStore, load: Load, options: CompactionOptions, progress: Callable[[str], None] = lambda _: None) -> Figures:
+def run_load(
+    objects: ObjectStore, load: Load, options: CompactionOptions, progress: Callable[[str], None] = lambda _: None
+) -> Figures:
     """Run a load on an empty store and measure it. Each epoch is published, and only the newest stays readable."""
     MetaStore.init(objects, vnode_count=_VNODES)
     ticks = iter(range(1, 1 << 40))
@@ -78,7 +82,11 @@ def run_load(objects: ObjectStore, load: Load, options: CompactionOptions, progr
     runs, space, seconds, live = 0, 0.0, 0.0, 0
     for number in range(load.epochs + 1):
         every = number == 0
-        changed = np.arange(load.keys) if every else np.sort(random.choice(load.keys, int(load.keys * load.share), replace=False))
+        changed = (
+            np.arange(load.keys)
+            if every
+            else np.sort(random.choice(load.keys, int(load.keys * load.share), replace=False))
+        )
         values[changed] = random.random(len(changed))
         _run_epoch(meta, changed, values[changed], every)
         if every:
@@ -90,7 +98,9 @@ def run_load(objects: ObjectStore, load: Load, options: CompactionOptions, progr
         version = meta.latest()
         stored = sum(sst.size for level in version.levels for sst in level)
         runs, space = max(runs, read_amplification(version)), max(space, stored / live)
-        shape = " ".join(f"L{level}:{sum(s.size for s in ssts):,}/{len(ssts)}" for level, ssts in enumerate(version.levels) if ssts)
+        shape = " ".join(
+            f"L{level}:{sum(s.size for s in ssts):,}/{len(ssts)}" for level, ssts in enumerate(version.levels) if ssts
+        )
         progress(f"epoch {number}: {shape}, {read_amplification(version)} runs, {stored / live:.2f}x")
     version = meta.latest()
     flushed, compacted = written_bytes(meta, 1 << 30)
@@ -102,13 +112,27 @@ def run_load(objects: ObjectStore, load: Load, options: CompactionOptions, progr
 def _run_epoch(meta: MetaStore, changed: npt.NDArray[np.int64], totals: npt.NDArray[np.float64], first: bool) -> None:
     version = meta.latest()
     schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
-    catalog = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2) if first else None
+    catalog = (
+        Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
+        if first
+        else None
+    )
     barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog))
     keys = pa.array(changed)
     storage = encode_keys(_TABLE, np.asarray(vnodes_of([keys], _VNODES)), [keys], schema.key)
     order = pc.array_sort_indices(storage)
-    rows = pa.table({"key": storage, "op": pa.array(np.ones(len(keys), np.uint8)), "k": keys, "n": pa.array(changed * 7), "total": totals})
-    ssts = batch_ingest(meta.objects, [SealedBatch(_TABLE, rows.take(order))], barrier.epoch, data_prefix(barrier.epoch))
+    rows = pa.table(
+        {
+            "key": storage,
+            "op": pa.array(np.ones(len(keys), np.uint8)),
+            "k": keys,
+            "n": pa.array(changed * 7),
+            "total": totals,
+        }
+    )
+    ssts = batch_ingest(
+        meta.objects, [SealedBatch(_TABLE, rows.take(order))], barrier.epoch, data_prefix(barrier.epoch)
+    )
     meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))
     meta.publish(barrier.epoch)
 
@@ -129,7 +153,9 @@ def show_figures(load: Load, found: Figures) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks amplification", description="Amplification under uniform updates.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks amplification", description="Amplification under uniform updates."
+    )
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--share", type=float, default=0.1, help="of the keys that an epoch updates")
@@ -138,7 +164,9 @@ def main(arguments: list[str]) -> int:
     load = Load(chosen.keys, chosen.epochs, chosen.share)
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as folder:
         objects = LocalObjectStore(Path(folder) / "store")
-        found = run_load(objects, load, CompactionOptions(), lambda line: print(line, flush=True) if chosen.verbose else None)
+        found = run_load(
+            objects, load, CompactionOptions(), lambda line: print(line, flush=True) if chosen.verbose else None
+        )
     print(show_figures(load, found))
     return 0 if found.within_budget else 1
 

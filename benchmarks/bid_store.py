@@ -22,7 +22,9 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import SstInfo
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
-BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
+BY_CLASS = (
+    "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
+)
 CLASSES = 1_000
 
 _STATEMENTS = (
@@ -82,7 +84,9 @@ class BidStore:
     and hardly ever to those of the change before.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, sizes: BidSizes, progress: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, sizes: BidSizes, progress: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Open the store below `folder`; make it, or load what is missing, where need be.
 
         Raises: UnusableStoreError for one that is there and not whole.
@@ -142,7 +146,9 @@ class BidStore:
         place, change = f"(id DIV {sizes.step})", f"(id % {sizes.step} * {pow(_STRIDE, -1, sizes.step)} % {sizes.step})"
         changed = f"{place} < {sizes.changed} AND {change} < {self.changes}"
         pairs = zip(self._loaded(), self._changed(place, change), ("auction", "price"), strict=True)
-        return self.spark.range(sizes.rows).selectExpr("id AS bid", *(f"if({changed}, {new}, {old}) AS {name}" for old, new, name in pairs))
+        return self.spark.range(sizes.rows).selectExpr(
+            "id AS bid", *(f"if({changed}, {new}, {old}) AS {name}" for old, new, name in pairs)
+        )
 
     def check(self) -> int:
         """Compare the deepest view with what Spark computes: all its rows where the table is small, else those of some classes. Returns how
@@ -157,7 +163,9 @@ class BidStore:
         found = self.session.query(f"SELECT * FROM by_class WHERE class < {classes}").sort_by("class")
         if not found.cast(expected.schema).equals(expected):
             rows = f"{found.num_rows} rows of by_class"
-            raise UnusableStoreError(self.meta.objects.uri, rows, f"the {expected.num_rows} that Spark computes, which are others")
+            raise UnusableStoreError(
+                self.meta.objects.uri, rows, f"the {expected.num_rows} that Spark computes, which are others"
+            )
         return int(expected.num_rows)
 
     def close(self) -> None:
@@ -172,7 +180,10 @@ class BidStore:
 
     def _changed(self, place: str, change: str) -> tuple[str, str]:
         """(auction, price) of a bid as a change makes them; `place`: the bid's number among those of the change."""
-        return f"({place} * 104729 + {change} * 15485863) % {self.sizes.auctions}", f"({place} + {change} * 37) % 100000"
+        return (
+            f"({place} * 104729 + {change} * 15485863) % {self.sizes.auctions}",
+            f"({place} + {change} * 37) % 100000",
+        )
 
     def _load(self, progress: Callable[[str], None]) -> None:
         """Bring in what is missing, then compact once: its new keys cost filters only, however many runs there are, and merging what lies
@@ -189,15 +200,21 @@ class BidStore:
             first, end = piece * sizes.load_rows, min(sizes.rows, (piece + 1) * sizes.load_rows)
             session.execute(f"INSERT INTO bids SELECT {', '.join(('id', *self._loaded()))} FROM range({first}, {end})")
             session.flush()
-            progress(f"{sizes.rows:,} bids: {end:,} are loaded, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB")
+            progress(
+                f"{sizes.rows:,} bids: {end:,} are loaded, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB"
+            )
         apply_retention(self.meta, Retention(1, 0))
         compact_with_spark(self.spark, self.meta, full=True)
         sweep(self.meta)
-        progress(f"{sizes.rows:,} bids: compacted, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB")
+        progress(
+            f"{sizes.rows:,} bids: compacted, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB"
+        )
 
     def _read(self, sst: SstInfo) -> int:
         starts = range(0, sst.size, _READ_BYTES)
-        return sum(len(self.meta.objects.get_ranges(sst.name, [(at, min(_READ_BYTES, sst.size - at))])[0]) for at in starts)
+        return sum(
+            len(self.meta.objects.get_ranges(sst.name, [(at, min(_READ_BYTES, sst.size - at))])[0]) for at in starts
+        )
 
     def _require_whole(self) -> None:
         """Every SST is there, as long as it should be, and each bid once."""

@@ -21,12 +21,16 @@ from tussock import Session
 from tussock.jobs.spark.session import build_spark
 
 BY_SPARK = "SELECT id, get_json_object(doc, '$.user') AS user, get_json_object(doc, '$.n') AS n, parse_url(url, 'HOST') AS host FROM events"
-BY_KERNELS = "SELECT id, substring(doc, 10, 4) AS user, upper(doc) AS n, substring_index(url, '/', 3) AS host FROM events"
+BY_KERNELS = (
+    "SELECT id, substring(doc, 10, 4) AS user, upper(doc) AS n, substring_index(url, '/', 3) AS host FROM events"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """The benchmark's entry."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks by-spark", description="Expressions that Spark computes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks by-spark", description="Expressions that Spark computes."
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the source (default 1000000)")
     parser.add_argument("--runs", type=int, default=3, help="of each side (default 3)")
     chosen = parser.parse_args(arguments)

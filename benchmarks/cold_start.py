@@ -24,7 +24,9 @@ GROUPS = 100
 
 def main(arguments: Sequence[str]) -> int:
     """The benchmark's entry; with a side's name, one process of it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks cold-start", description="From process start to rows read.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks cold-start", description="From process start to rows read."
+    )
     parser.add_argument("--rows", type=int, default=1_000, help="inserted by each process (default 1000)")
     parser.add_argument("--runs", type=int, default=5, help="of each side (default 5)")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
@@ -71,12 +73,25 @@ def measure(folder: Path, rows: int, runs: int) -> Mapping[str, tuple[float, ...
     for store in stores.values():
         with Session(store) as session:
             session.execute("CREATE TABLE t (id bigint, g int, amount bigint, PRIMARY KEY (id))")
-            session.execute("CREATE MATERIALIZED VIEW by_g AS SELECT g, count(*) AS n, sum(amount) AS total FROM t GROUP BY g")
+            session.execute(
+                "CREATE MATERIALIZED VIEW by_g AS SELECT g, count(*) AS n, sum(amount) AS total FROM t GROUP BY g"
+            )
             session.flush()
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
     for run in range(runs):
         for side, store in stores.items():
-            command = [sys.executable, "-m", "benchmarks", "cold-start", "--side", side, "--store", store, "--rows", str(rows)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks",
+                "cold-start",
+                "--side",
+                side,
+                "--store",
+                store,
+                "--rows",
+                str(rows),
+            ]
             done = subprocess.run([*command, "--began", str(time.time())], capture_output=True, text=True, check=True)
             _, taken, counted = next(line for line in done.stdout.splitlines() if line.startswith("seconds")).split()
             assert int(counted) == rows * (run + 1), f"{side}: the view counts {counted} rows"

@@ -28,7 +28,9 @@ class GroupBy:
     warm_runs: int = 2  # whole ones: the JVM goes on compiling for long what both sides run again and again
 
 
-def compare_group_by(spark: SparkSession, scratch: Path, size: GroupBy, progress: Callable[[str], None]) -> list[Comparison]:
+def compare_group_by(
+    spark: SparkSession, scratch: Path, size: GroupBy, progress: Callable[[str], None]
+) -> list[Comparison]:
     """Run both sides in turns, `size.warm_runs` and then `size.runs` times each, and check the engine's view once.
 
     Returns: whole runs compared, and single epochs with micro-batches.
@@ -48,16 +50,31 @@ def compare_group_by(spark: SparkSession, scratch: Path, size: GroupBy, progress
             theirs.append(other)
             batches += batch
     per_epoch = size.bids // size.epochs
-    facts = {"bids": size.bids, "epochs": size.epochs, "auctions": size.auctions, "bytes": sum(f.stat().st_size for f in files)}
+    facts = {
+        "bids": size.bids,
+        "epochs": size.epochs,
+        "auctions": size.auctions,
+        "bytes": sum(f.stat().st_size for f in files),
+    }
     whole = f"group-by: {size.bids:,} bids in {size.epochs} epochs, {size.auctions:,} groups"
     single = f"group-by: one epoch of {per_epoch:,} bids"
     return [
-        Comparison(whole, Series("tussock", tuple(ours)), Series("structured streaming, RocksDB", tuple(theirs)), 6.0, facts),
-        Comparison(single, Series("tussock", tuple(epochs)), Series("structured streaming, RocksDB", tuple(batches)), 6.0, facts),
+        Comparison(
+            whole, Series("tussock", tuple(ours)), Series("structured streaming, RocksDB", tuple(theirs)), 6.0, facts
+        ),
+        Comparison(
+            single,
+            Series("tussock", tuple(epochs)),
+            Series("structured streaming, RocksDB", tuple(batches)),
+            6.0,
+            facts,
+        ),
     ]
 
 
-def run_engine(spark: SparkSession, folder: Path, store: Path, epochs: int, check: bool = False) -> tuple[float, list[float], str]:
+def run_engine(
+    spark: SparkSession, folder: Path, store: Path, epochs: int, check: bool = False
+) -> tuple[float, list[float], str]:
     """A new store, a source over `folder` and the view; one epoch per file.
 
     Returns: (wall seconds from the first statement on, seconds of each epoch, the epochs' parts in words).
@@ -87,7 +104,9 @@ def _require_equal(spark: SparkSession, session: Session, folder: Path) -> None:
     expected = spark.sql(QUERY).toArrow().sort_by("auction")
     found = session.query("SELECT * FROM by_auction").sort_by("auction")
     if not found.cast(expected.schema).equals(expected):
-        raise RuntimeError(f"the view has {found.num_rows} rows that are not the {expected.num_rows} that Spark computes from {folder}")
+        raise RuntimeError(
+            f"the view has {found.num_rows} rows that are not the {expected.num_rows} that Spark computes from {folder}"
+        )
 
 
 def _fresh(folder: Path) -> Path:

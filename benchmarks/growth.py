@@ -76,7 +76,9 @@ def columns(session: Session, folder: Path, n: int, timed: Timed) -> None:
     with timed("CREATE VIEW, SELECT *"):
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM t WHERE c0 > 0")
     with timed("CREATE VIEW, computed"):
-        session.execute(f"CREATE MATERIALIZED VIEW w AS SELECT id, {', '.join(f'{c} + 1 AS {c}' for c in names)} FROM t")
+        session.execute(
+            f"CREATE MATERIALIZED VIEW w AS SELECT id, {', '.join(f'{c} + 1 AS {c}' for c in names)} FROM t"
+        )
     with timed("CREATE VIEW, aggregates"):
         session.execute(
             f"CREATE MATERIALIZED VIEW g AS SELECT id % 3 AS k, {', '.join(f'sum({c}) AS {c}' for c in names)} FROM t GROUP BY 1"
@@ -95,7 +97,9 @@ def views(session: Session, folder: Path, n: int, timed: Timed) -> None:
     _table(session)
     with timed("CREATE n VIEWs"):
         for i in range(n):
-            session.execute(f"CREATE MATERIALIZED VIEW v{i} AS SELECT k, count(*) AS n, sum(v) AS s FROM t WHERE k = {i} GROUP BY k")
+            session.execute(
+                f"CREATE MATERIALIZED VIEW v{i} AS SELECT k, count(*) AS n, sum(v) AS s FROM t WHERE k = {i} GROUP BY k"
+            )
     with timed("first epoch"):
         session.flush()
     _rows(session, 2)
@@ -112,7 +116,9 @@ def chained_views(session: Session, folder: Path, n: int, timed: Timed) -> None:
     _table(session)
     with timed("CREATE n VIEWs"):
         for i in range(n):
-            session.execute(f"CREATE MATERIALIZED VIEW v{i} AS SELECT id, k, v + 1 AS v FROM {f'v{i - 1}' if i else 't'}")
+            session.execute(
+                f"CREATE MATERIALIZED VIEW v{i} AS SELECT id, k, v + 1 AS v FROM {f'v{i - 1}' if i else 't'}"
+            )
     with timed("first epoch"):
         session.flush()
     _rows(session, 2)
@@ -330,9 +336,13 @@ def measure(kind: Kind, n: int, folder: Path) -> dict[str, float]:
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 if a cost grows faster than AT_MOST allows."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks growth", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks growth", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("kinds", nargs="*", default=[k.name for k in KINDS], help="which kinds of things (all)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000, 3_000, 10_000], help="how many of them")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[100, 300, 1_000, 3_000, 10_000], help="how many of them"
+    )
     parser.add_argument("--most", type=int, default=10_000, help="the largest size; some kinds have a lower bound")
     options = parser.parse_args(arguments)
     if unknown := {*options.kinds} - {k.name for k in KINDS}:
@@ -363,6 +373,10 @@ def show(kind: Kind, costs: dict[int, dict[str, float]]) -> bool:
         too_fast = exponent is not None and exponent > AT_MOST
         missed |= too_fast
         shown = "" if exponent is None else f"{exponent:.2f}"
-        print(f"  {step:44}" + "".join(f"{found[step]:>9.2f}" for found in costs.values()) + f"{shown:>10}{'  MISSED' if too_fast else ''}")
+        print(
+            f"  {step:44}"
+            + "".join(f"{found[step]:>9.2f}" for found in costs.values())
+            + f"{shown:>10}{'  MISSED' if too_fast else ''}"
+        )
     sys.stdout.flush()
     return missed

@@ -70,7 +70,9 @@ class _Join:
         seconds = time.process_time() - started
         epoch = self.version.epoch + 1
         infos = batch_ingest(self.objects, sealed, epoch, f"data/{epoch:016x}")
-        self.version = msgspec.structs.replace(self.version, epoch=epoch, levels=((*reversed(infos), *self.version.levels[0]),))
+        self.version = msgspec.structs.replace(
+            self.version, epoch=epoch, levels=((*reversed(infos), *self.version.levels[0]),)
+        )
         return seconds
 
 
@@ -100,7 +102,9 @@ class _Changes:
         self.number += count
         texts = pa.array([f"text {n % 97}" for n in range(count)])
         keys = pa.array(self.random.integers(0, self.sizes.keys, count))
-        return pa.table([pa.array(numbers), keys, pa.array(self.random.random(count)), texts], names=["c0", "c1", "c2", "c3"])
+        return pa.table(
+            [pa.array(numbers), keys, pa.array(self.random.random(count)), texts], names=["c0", "c1", "c2", "c3"]
+        )
 
 
 def _weighted(rows: pa.Table, weight: int) -> pa.Table:
@@ -110,7 +114,9 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where a kind misses the budget."""
     default = Sizes()
-    parser = argparse.ArgumentParser(prog="python -m benchmarks joins", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks joins", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rows", type=int, default=default.rows, help="of each side before it is measured")
     parser.add_argument("--changed", type=int, default=default.changed, help="rows inserted a side and epoch")
     parser.add_argument("--epochs", type=int, default=default.epochs, help="epochs that count")

@@ -84,7 +84,9 @@ def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[st
     group = max(1, min(_VNODES, 500_000 // rows_per_vnode))  # vnodes in a batch
     for run in range(RUNS):
         version = meta.latest()
-        barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog if run == 0 else None))
+        barrier = meta.inject_barrier(
+            version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog if run == 0 else None)
+        )
         early = (numbers % RUNS == run + 1) & (numbers // RUNS % 4 == 0)
         mine = numbers[(numbers % RUNS == run) | early]
         ssts = []
@@ -98,9 +100,13 @@ def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[st
                 "op": pa.array(np.ones(count, np.uint8)),
                 "n": n,
                 "run": pa.array(np.full(count, run)),
-                "payload": pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(random.bytes(count * PAYLOAD))]),
+                "payload": pa.Array.from_buffers(
+                    pa.binary(), count, [None, offsets, pa.py_buffer(random.bytes(count * PAYLOAD))]
+                ),
             }
-            ssts += batch_ingest(objects, [SealedBatch(_TABLE, pa.table(rows))], barrier.epoch, data_prefix(barrier.epoch))
+            ssts += batch_ingest(
+                objects, [SealedBatch(_TABLE, pa.table(rows))], barrier.epoch, data_prefix(barrier.epoch)
+            )
         meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))
         meta.publish(barrier.epoch)
         progress(f"run {run + 1} of {RUNS}: {sum(sst.size for sst in ssts):,} bytes")
@@ -113,7 +119,11 @@ def scan_state(uri: str) -> tuple[int, int, int]:
     version = MetaStore(objects, "scan", lambda: 0).latest()
     rows = numbers = runs = 0
     for part in HummockStore(objects, version).iter(_TABLE, None, None, version.epoch):
-        rows, numbers, runs = rows + part.num_rows, numbers + pc.sum(part["n"]).as_py(), runs + pc.sum(part["run"]).as_py()
+        rows, numbers, runs = (
+            rows + part.num_rows,
+            numbers + pc.sum(part["n"]).as_py(),
+            runs + pc.sum(part["run"]).as_py(),
+        )
     return rows, numbers, runs
 
 
@@ -168,16 +178,22 @@ def _bytes_in(objects: ObjectStore) -> int:
 
 def show_figures(found: Figures) -> str:
     """The figures with their budget."""
-    lines = [f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget {BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"]
+    lines = [
+        f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget {BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"
+    ]
     for name, watched, size in (("compaction", found.compaction, found.stored), ("full scan", found.scan, found.live)):
         rate = size / watched.seconds / 1e6
         lines.append(f"  {name:<10} {watched.peak / 1e6:>6,.0f} MB, {watched.seconds:>5,.0f} s, {rate:,.0f} MB/s read")
-    lines.append("  the scan found each key once, with its newest row" if found.right else "  THE SCAN FOUND OTHER ROWS")
+    lines.append(
+        "  the scan found each key once, with its newest row" if found.right else "  THE SCAN FOUND OTHER ROWS"
+    )
     return "\n".join([*lines, "  within budget" if found.within_budget else "  MISSED"])
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks memory", description="Private memory of a compaction and of a full scan.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks memory", description="Private memory of a compaction and of a full scan."
+    )
     parser.add_argument("--gb", type=float, default=1.0, help="of live state (default 1)")
     parser.add_argument("--scratch", type=Path, help="where the store goes; a temporary folder unless named")
     parser.add_argument("--scan", metavar="URI", help=argparse.SUPPRESS)

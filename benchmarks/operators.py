@@ -55,20 +55,42 @@ OPERATORS = (
     Operator("group by", "SELECT g, count(*) AS n, sum(v) AS total, max(v) AS best FROM facts GROUP BY g"),
     Operator("inner join", "SELECT id, v, w FROM facts JOIN parts USING (g)", "inner join"),
     Operator("left join", "SELECT id, v, w FROM facts LEFT JOIN parts ON facts.g = parts.g AND v < w", "inner join"),
-    Operator("right join", "SELECT id, parts.g, w FROM facts RIGHT JOIN parts ON facts.g = parts.g AND v < w", "inner join"),
-    Operator("full join", "SELECT id, parts.g, w FROM facts FULL JOIN parts ON facts.g = parts.g AND v < w", "inner join"),
-    Operator("semi join", "SELECT id, v FROM facts WHERE EXISTS (SELECT 1 FROM parts WHERE parts.g = facts.g AND v < w)", "inner join"),
-    Operator("anti join", "SELECT id, v FROM facts WHERE NOT EXISTS (SELECT 1 FROM parts WHERE parts.g = facts.g AND v < w)", "inner join"),
-    Operator("existence join", "SELECT id, v FROM facts WHERE g IN (SELECT g FROM parts WHERE w < 50000) OR v < 1000", "inner join"),
+    Operator(
+        "right join", "SELECT id, parts.g, w FROM facts RIGHT JOIN parts ON facts.g = parts.g AND v < w", "inner join"
+    ),
+    Operator(
+        "full join", "SELECT id, parts.g, w FROM facts FULL JOIN parts ON facts.g = parts.g AND v < w", "inner join"
+    ),
+    Operator(
+        "semi join",
+        "SELECT id, v FROM facts WHERE EXISTS (SELECT 1 FROM parts WHERE parts.g = facts.g AND v < w)",
+        "inner join",
+    ),
+    Operator(
+        "anti join",
+        "SELECT id, v FROM facts WHERE NOT EXISTS (SELECT 1 FROM parts WHERE parts.g = facts.g AND v < w)",
+        "inner join",
+    ),
+    Operator(
+        "existence join",
+        "SELECT id, v FROM facts WHERE g IN (SELECT g FROM parts WHERE w < 50000) OR v < 1000",
+        "inner join",
+    ),
     Operator("inequality join", "SELECT id, r FROM facts JOIN ranges ON v BETWEEN low AND high", "inner join"),
     Operator("scalar subquery", "SELECT id, v FROM facts WHERE v > (SELECT avg(w) FROM parts)", "inner join"),
     Operator("union all", "SELECT id, v FROM facts UNION ALL SELECT g, w FROM parts", "inner join"),
     Operator("distinct", "SELECT DISTINCT g, v % 10 AS t FROM facts"),
     Operator("intersect", "SELECT g FROM facts WHERE v < 50000 INTERSECT SELECT g FROM parts WHERE w < 50000"),
-    Operator("rollup", "SELECT g % 1000 AS c, v % 10 AS t, count(*) AS n, sum(v) AS total FROM facts GROUP BY ROLLUP (g % 1000, v % 10)"),
+    Operator(
+        "rollup",
+        "SELECT g % 1000 AS c, v % 10 AS t, count(*) AS n, sum(v) AS total FROM facts GROUP BY ROLLUP (g % 1000, v % 10)",
+    ),
     Operator("explode", "SELECT id, e FROM facts LATERAL VIEW explode(array(v, v + 1)) x AS e"),
     Operator("count distinct", "SELECT g, count(DISTINCT v) AS n FROM facts GROUP BY g"),
-    Operator("two distincts", "SELECT g, count(DISTINCT v) AS n, count(DISTINCT s) AS m, sum(v) AS total FROM facts GROUP BY g"),
+    Operator(
+        "two distincts",
+        "SELECT g, count(DISTINCT v) AS n, count(DISTINCT s) AS m, sum(v) AS total FROM facts GROUP BY g",
+    ),
     Operator("stddev", "SELECT g, stddev(x) AS d, corr(x, v) AS c FROM facts GROUP BY g"),
     Operator("percentile", "SELECT g, percentile(v, 0.9) AS p, median(x) AS m FROM facts GROUP BY g"),
     Operator("max by", "SELECT g, max_by(s, v) AS s, first(v) AS f FROM facts GROUP BY g"),
@@ -77,16 +99,21 @@ OPERATORS = (
     Operator("lag", "SELECT id, v - lag(v) OVER (PARTITION BY g ORDER BY ts, id) AS d FROM facts", partition=True),
     Operator("running sum", "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY ts, id) AS r FROM facts", partition=True),
     Operator(
-        "group top 3", "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY v DESC, id) AS r FROM facts) WHERE r <= 3"
+        "group top 3",
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY v DESC, id) AS r FROM facts) WHERE r <= 3",
     ),
     Operator("top 10", "SELECT id, v FROM facts ORDER BY v DESC, id LIMIT 10"),
     Operator(
         "tumbling window",
         "SELECT window(ts, '1 hour').start AS at, count(*) AS n, sum(v) AS total FROM facts GROUP BY window(ts, '1 hour')",
     ),
-    Operator("sliding window", "SELECT window.start AS at, count(*) AS n FROM facts GROUP BY window(ts, '1 hour', '20 minutes')"),
     Operator(
-        "session window", "SELECT g, session_window.start AS at, count(*) AS n FROM facts GROUP BY g, session_window(ts, '5 minutes')"
+        "sliding window",
+        "SELECT window.start AS at, count(*) AS n FROM facts GROUP BY window(ts, '1 hour', '20 minutes')",
+    ),
+    Operator(
+        "session window",
+        "SELECT g, session_window.start AS at, count(*) AS n FROM facts GROUP BY g, session_window(ts, '5 minutes')",
     ),
     Operator("temporal filter", "SELECT id, v FROM facts WHERE ts > now() - INTERVAL 1 DAY"),
     Operator("computed by Spark", "SELECT id, soundex(s) AS a, get_json_object(s, '$.a') AS b FROM facts"),
@@ -124,7 +151,9 @@ class Facts:
         self.spark, self.sizes, self.folder = spark, sizes, folder
         self.session = Session(str(folder / "store"), spark)
         self._random = np.random.default_rng(7)
-        self._began = int(time.time()) - _DAY - sizes.rows // _ROWS_A_GROUP // 2  # half of the facts are older than a day
+        self._began = (
+            int(time.time()) - _DAY - sizes.rows // _ROWS_A_GROUP // 2
+        )  # half of the facts are older than a day
         self._next = sizes.rows
         self._load()
 
@@ -171,7 +200,9 @@ class Facts:
 
     def _load(self) -> None:
         session, rows = self.session, self.sizes.rows
-        session.execute("CREATE TABLE facts (id bigint, g bigint, v bigint, x double, s string, ts timestamp, PRIMARY KEY (id))")
+        session.execute(
+            "CREATE TABLE facts (id bigint, g bigint, v bigint, x double, s string, ts timestamp, PRIMARY KEY (id))"
+        )
         session.execute("CREATE TABLE parts (g bigint, w bigint, PRIMARY KEY (g))")
         session.execute("CREATE TABLE ranges (r bigint, low bigint, high bigint, PRIMARY KEY (r))")
         groups = np.arange(rows // _ROWS_A_GROUP)
@@ -225,7 +256,9 @@ class Facts:
         try:
             with Session(str(store), self.spark) as session:
                 for name in ("facts", "parts", "ranges"):
-                    session.execute(f"CREATE SOURCE {name} USING parquet OPTIONS (path '{self._files(name)}', retain 'none')")
+                    session.execute(
+                        f"CREATE SOURCE {name} USING parquet OPTIONS (path '{self._files(name)}', retain 'none')"
+                    )
                 session.execute(f"CREATE MATERIALIZED VIEW measured AS {operator.sql}")
                 began = time.perf_counter()
                 session.flush()
@@ -247,12 +280,16 @@ class Facts:
 
 def main(arguments: list[str]) -> int:
     """Measure, print, write JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks operators", description="Every operator: first load, and an epoch.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks operators", description="Every operator: first load, and an epoch."
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="sizes of the table")
     parser.add_argument("--changed", type=int, default=1_000, help="rows an epoch changes")
     parser.add_argument("--epochs", type=int, default=5, help="measured, of each operator; 0: first loads alone")
     parser.add_argument("--warm-up", type=int, default=2, help="epochs before")
-    parser.add_argument("--only", nargs="+", help="names of operators; those that they are compared with are measured as well")
+    parser.add_argument(
+        "--only", nargs="+", help="names of operators; those that they are compared with are measured as well"
+    )
     parser.add_argument("--scratch", type=Path, help="where stores go; a temporary folder unless named")
     parser.add_argument("--driver-memory", default="3g")
     parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
@@ -281,7 +318,9 @@ def main(arguments: list[str]) -> int:
             spark.stop()
     print(table_of(chosen, found, sorted(options.rows)))
     out = options.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
-    write_json(out, [], {"rows": options.rows, "changed": options.changed}, _figures(chosen, found, sorted(options.rows)))
+    write_json(
+        out, [], {"rows": options.rows, "changed": options.changed}, _figures(chosen, found, sorted(options.rows))
+    )
     print(f"written to {out}")
     return 0
 
@@ -300,7 +339,10 @@ def table_of(operators: Sequence[Operator], found: dict[str, list[Measured]], si
     """One line an operator: at each size the first load with its multiple of Spark's time, the epoch, and the epoch's multiples."""
     lines = []
     for at, rows in enumerate(sizes):
-        lines += [f"{rows:,} rows", f"  {'':20}{'load s':>9}{'/ Spark':>9}{'epoch s':>9}{'/ peer':>8}{'Spark / epoch':>15}{'growth':>9}"]
+        lines += [
+            f"{rows:,} rows",
+            f"  {'':20}{'load s':>9}{'/ Spark':>9}{'epoch s':>9}{'/ peer':>8}{'Spark / epoch':>15}{'growth':>9}",
+        ]
         for operator in operators:
             if len(measured := found.get(operator.name, [])) <= at:
                 lines.append(f"  {operator.name:20} not measured")
@@ -321,11 +363,18 @@ def _figures(operators: Sequence[Operator], found: dict[str, list[Measured]], si
             if here.epochs:
                 figures.append(Figure(f"{operator.name}: an epoch at {rows:,} rows", here.epoch, "s", facts=facts))
             figures.append(
-                Figure(f"{operator.name}: first load over Spark's, {rows:,} rows", here.load / here.spark, "x", at_most=LOAD_BUDGET)
+                Figure(
+                    f"{operator.name}: first load over Spark's, {rows:,} rows",
+                    here.load / here.spark,
+                    "x",
+                    at_most=LOAD_BUDGET,
+                )
             )
         if len(measured) > 1 and measured[-1].epochs:
             growth = measured[-1].epoch / measured[0].epoch
-            figures.append(Figure(f"{operator.name}: growth", growth, "x", at_most=None if operator.partition else GROWTH_BUDGET))
+            figures.append(
+                Figure(f"{operator.name}: growth", growth, "x", at_most=None if operator.partition else GROWTH_BUDGET)
+            )
     return figures
 
 

@@ -42,16 +42,22 @@ class _Rows:
     def changed(self, count: int) -> pa.Table:
         new = np.arange(self.count, self.count + count // 10)
         self.count += len(new)
-        return self._of(np.concatenate([self.random.choice(self.count - len(new), count - len(new), replace=False), new]))
+        return self._of(
+            np.concatenate([self.random.choice(self.count - len(new), count - len(new), replace=False), new])
+        )
 
     def _of(self, ids: np.ndarray) -> pa.Table:
         amounts, shops = self.random.random(len(ids)), self.random.integers(0, 1000, len(ids)).astype(np.int32)
-        return pa.table([ids, shops, amounts, [f"note {n % 997}" for n in ids.tolist()]], names=[f.name for f in _FIELDS])
+        return pa.table(
+            [ids, shops, amounts, [f"note {n % 997}" for n in ids.tolist()]], names=[f.name for f in _FIELDS]
+        )
 
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where the budget is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks publish", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks publish", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--changed", type=int, default=10_000, help="rows an epoch changes, a tenth of them new")
     parser.add_argument("--runs", type=int, default=7, help="epochs that count")
@@ -79,7 +85,9 @@ def main(arguments: list[str]) -> int:
             assert _sorted(DeltaTable(f"{folder}/tables/orders").to_pyarrow_table()).equals(stored)
             assert _sorted(DeltaTable(plain).to_pyarrow_table()).equals(stored)
     what = f"publish {options.changed:,} changed rows of {options.rows:,} to a Delta table"
-    found = Comparison(what, Series("tussock publish", tuple(ours)), Series("plain MERGE of the same rows", tuple(theirs)), BUDGET)
+    found = Comparison(
+        what, Series("tussock publish", tuple(ours)), Series("plain MERGE of the same rows", tuple(theirs)), BUDGET
+    )
     print(table_of([found]))
     return int(found.ratio < BUDGET)
 

@@ -40,7 +40,10 @@ CREATE MATERIALIZED VIEW sales AS SELECT id, shop, amount, code, day FROM orders
 RULES = [
     {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "shop"}},
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0, "max_value": 1}},
-    {"type": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "code", "min_value": 2, "max_value": 12}},
+    {
+        "type": "expect_column_value_lengths_to_be_between",
+        "kwargs": {"column": "code", "min_value": 2, "max_value": 12},
+    },
     {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}},
     {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "code"}},
     {"type": "expect_column_sum_to_be_between", "kwargs": {"column": "amount", "min_value": 0}},
@@ -67,14 +70,20 @@ class Measured(NamedTuple):
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where the budget is missed, or results differ."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks quality", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks quality", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="of the view")
     parser.add_argument("--runs", type=int, default=7, help="epochs measured at each size")
     options = parser.parse_args(arguments)
     found = [_measured(rows, options.runs) for rows in options.rows]
-    print(f"{'rows':>12} {'epoch without':>14} {'epoch with':>11} {'gate':>7} {'suite':>7} {'gate by scan':>13}   seconds")
+    print(
+        f"{'rows':>12} {'epoch without':>14} {'epoch with':>11} {'gate':>7} {'suite':>7} {'gate by scan':>13}   seconds"
+    )
     for one in found:
-        print(f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} {one.suite:>7.2f} {one.scan:>13.2f}")
+        print(
+            f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} {one.suite:>7.2f} {one.scan:>13.2f}"
+        )
     growth = found[-1].suite / found[0].suite
     print(f"growth from {found[0].rows:,} to {found[-1].rows:,} rows: suite {growth:.2f}x (at most {BUDGET}x)")
     return int(growth > BUDGET)
@@ -98,13 +107,17 @@ def _measured(rows: int, runs: int) -> Measured:
             for run in range(runs + 2):  # two to warm up: nobody has judged all rows at the first
                 seconds, epoch = _epoch(session, random, rows)
                 start = time.perf_counter()
-                record = validate_epoch((lambda _: session.spark) if run == 0 else without_spark, session.meta, pipeline, epoch)
+                record = validate_epoch(
+                    (lambda _: session.spark) if run == 0 else without_spark, session.meta, pipeline, epoch
+                )
                 if run > 1:
                     epochs.append(seconds)
                     gates.append(time.perf_counter() - start)
                 session.meta.publish(epoch)
             start = time.perf_counter()
-            scanned = validate_epoch(lambda _: session.spark, session.meta, _pipeline(pipeline.folder, {"scan": "full"}), epoch)
+            scanned = validate_epoch(
+                lambda _: session.spark, session.meta, _pipeline(pipeline.folder, {"scan": "full"}), epoch
+            )
             scan = time.perf_counter() - start
             _compare(record, scanned)
     print(f"{rows:,} rows: measured, and equal to Great Expectations over all of them", flush=True)

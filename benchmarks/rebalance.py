@@ -47,7 +47,9 @@ class Figures:
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where a moving epoch writes more than one and a half times what an ordinary one does."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks rebalance", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks rebalance", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--changed", type=int, default=10_000, help="rows an epoch changes")
     parser.add_argument("--epochs", type=int, default=5, help="ordinary epochs before each move")
@@ -96,7 +98,9 @@ def _measured(folder: Path, rows: int, changed: int, epochs: int) -> list[Figure
 
 
 def _orders(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
-    return pa.table([ids, random.integers(0, 1000, len(ids)), random.integers(0, 10_000, len(ids))], names=["id", "shop", "amount"])
+    return pa.table(
+        [ids, random.integers(0, 1000, len(ids)), random.integers(0, 10_000, len(ids))], names=["id", "shop", "amount"]
+    )
 
 
 def _load(session: Session, judge: duckdb.DuckDBPyConnection, orders: pa.Table) -> None:
@@ -111,7 +115,9 @@ def _take(judge: duckdb.DuckDBPyConnection, news: pa.Table) -> None:
     judge.unregister("news")
 
 
-def _epoch(session: Session, judge: duckdb.DuckDBPyConnection, random: np.random.Generator, rows: int, changed: int) -> tuple[float, int]:
+def _epoch(
+    session: Session, judge: duckdb.DuckDBPyConnection, random: np.random.Generator, rows: int, changed: int
+) -> tuple[float, int]:
     """Seconds, and bytes of the SSTs that it wrote."""
     news = _orders(random.choice(rows, changed, replace=False), random)
     session.insert("orders", news)
@@ -144,7 +150,18 @@ def _do(judge: duckdb.DuckDBPyConnection, sql: str) -> list[tuple[int, ...]]:
 
 
 def _table(found: list[Figures]) -> str:
-    head = ("units", "vnodes moved", "their state, MB", "move, s", "epoch, s", "ordinary", "", "written, MB", "ordinary", "")
+    head = (
+        "units",
+        "vnodes moved",
+        "their state, MB",
+        "move, s",
+        "epoch, s",
+        "ordinary",
+        "",
+        "written, MB",
+        "ordinary",
+        "",
+    )
     rows = [
         (
             one.route,

@@ -32,16 +32,25 @@ def _large(threshold: float) -> str:
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where the budget is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks replace", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks replace", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--runs", type=int, default=5, help="epochs of each side")
-    parser.add_argument("--max-bytes", type=int, help="also build the view over several epochs, each of at most so many bytes")
+    parser.add_argument(
+        "--max-bytes", type=int, help="also build the view over several epochs, each of at most so many bytes"
+    )
     options = parser.parse_args(arguments)
     random = np.random.default_rng(5)
     ids = np.arange(options.rows)
-    orders = pa.table([ids, random.integers(0, 1000, len(ids)), random.random(len(ids)).round(4)], names=["id", "shop", "amount"])
+    orders = pa.table(
+        [ids, random.integers(0, 1000, len(ids)), random.random(len(ids)).round(4)], names=["id", "shop", "amount"]
+    )
     replaced, anew, given = [], [], []
-    with tempfile.TemporaryDirectory(prefix="tussock-replace-") as folder, Session(f"{folder}/store", runner="local") as session:
+    with (
+        tempfile.TemporaryDirectory(prefix="tussock-replace-") as folder,
+        Session(f"{folder}/store", runner="local") as session,
+    ):
         session.execute("CREATE TABLE orders (id bigint, shop bigint, amount double, PRIMARY KEY (id))")
         session.execute("CREATE TABLE shops (shop bigint, name string, PRIMARY KEY (shop))")
         session.insert("orders", orders)
@@ -66,7 +75,9 @@ def main(arguments: list[str]) -> int:
             assert _sorted(session.read(name)).equals(_sorted(expected.cast(session.read(name).schema)))
         kept = session.read("large").num_rows
     what = f"a view of {kept:,} rows under two views takes another's place"
-    found = Comparison(what, Series("CREATE OR REPLACE", tuple(replaced)), Series("all three made anew", tuple(anew)), BUDGET)
+    found = Comparison(
+        what, Series("CREATE OR REPLACE", tuple(replaced)), Series("all three made anew", tuple(anew)), BUDGET
+    )
     print(table_of([found]))
     print(f"rows that the views over it were given: {given[-1]}")
     if options.max_bytes:

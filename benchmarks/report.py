@@ -77,12 +77,18 @@ def table_of(comparisons: Iterable[Comparison]) -> str:
         lines.append(c.what)
         for side in (c.ours, c.theirs):
             figures = f"{side.median:>10.3f}{min(side.seconds):>9.3f}{max(side.seconds):>9.3f}{len(side.seconds):>6}"
-            ratio = f"{c.ratio:>7.2f}x {'' if c.budget is None else f'>= {c.budget:.2g}x':>8} {c.verdict}" if side is c.ours else ""
+            ratio = (
+                f"{c.ratio:>7.2f}x {'' if c.budget is None else f'>= {c.budget:.2g}x':>8} {c.verdict}"
+                if side is c.ours
+                else ""
+            )
             lines.append(f"  {side.name:56}{figures}{ratio}".rstrip())
     return "\n".join(lines)
 
 
-def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object], figures: Iterable[Figure] = ()) -> None:
+def write_json(
+    path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object], figures: Iterable[Figure] = ()
+) -> None:
     """Everything measured, and on what."""
     made = {
         "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
@@ -95,7 +101,13 @@ def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[
                 "verdict": c.verdict,
                 "facts": dict(c.facts),
                 "sides": [
-                    {"name": s.name, "median": s.median, "min": min(s.seconds), "max": max(s.seconds), "seconds": list(s.seconds)}
+                    {
+                        "name": s.name,
+                        "median": s.median,
+                        "min": min(s.seconds),
+                        "max": max(s.seconds),
+                        "seconds": list(s.seconds),
+                    }
                     for s in (c.ours, c.theirs)
                 ],
             }

@@ -31,17 +31,24 @@ VIEWS = {
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where the budget is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks restate", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks restate", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the source")
     parser.add_argument("--runs", type=int, default=5, help="epochs of each side")
     options = parser.parse_args(arguments)
     random, restated, anew, rows_in = np.random.default_rng(5), [], [], 0
-    with tempfile.TemporaryDirectory(prefix="tussock-restate-") as root, Session(f"{root}/store", runner="local") as session:
+    with (
+        tempfile.TemporaryDirectory(prefix="tussock-restate-") as root,
+        Session(f"{root}/store", runner="local") as session,
+    ):
         files = Path(root, "files")
         files.mkdir()
         for day in range(DAYS):
             _write(files, day, options.rows // DAYS, random)
-        session.execute(f"CREATE SOURCE sales (id bigint, shop bigint, amount bigint) USING parquet OPTIONS (path '{files}')")
+        session.execute(
+            f"CREATE SOURCE sales (id bigint, shop bigint, amount bigint) USING parquet OPTIONS (path '{files}')"
+        )
         session.execute("CREATE TABLE shops (shop bigint, name string, PRIMARY KEY (shop))")
         session.insert("shops", pa.table([np.arange(1000), [f"shop {n}" for n in range(1000)]], names=["shop", "name"]))
         _create(session)
@@ -75,7 +82,10 @@ def main(arguments: list[str]) -> int:
 def _write(files: Path, day: int, rows: int, random: np.random.Generator) -> Path:
     ids = np.arange(day * rows, (day + 1) * rows)
     path = files / f"{day:03}.parquet"
-    pq.write_table(pa.table([ids, random.integers(0, 1000, rows), random.integers(0, 100, rows)], names=["id", "shop", "amount"]), path)
+    pq.write_table(
+        pa.table([ids, random.integers(0, 1000, rows), random.integers(0, 100, rows)], names=["id", "shop", "amount"]),
+        path,
+    )
     return path
 
 

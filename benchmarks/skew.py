@@ -141,7 +141,9 @@ def _write(file: Path, values: np.ndarray) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 where a budget is missed or a view is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks skew", description="Private memory of a worker where one key has all rows.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks skew", description="Private memory of a worker where one key has all rows."
+    )
     parser.add_argument("--only", nargs="+", choices=[c.name for c in CASES], help="cases")
     parser.add_argument("--rows", type=int, help="of each case, unless its own: 1 M for the join, 5 M for the others")
     parser.add_argument("--runs", type=int, default=1, help="of each case (default 1)")
@@ -153,7 +155,9 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tussock-skew-", dir=chosen.scratch) as scratch:
         for case in CASES:
             for run in range(chosen.runs if not chosen.only or case.name in chosen.only else 0):
-                spark = build_spark("tussock-benchmarks", settings={"spark.driver.memory": "3g", "spark.local.dir": f"{scratch}/spark"})
+                spark = build_spark(
+                    "tussock-benchmarks", settings={"spark.driver.memory": "3g", "spark.local.dir": f"{scratch}/spark"}
+                )
                 spark.sparkContext.setLogLevel("OFF")
                 rows = chosen.rows or case.rows
                 folder = Path(scratch) / f"{case.name} {run}"
@@ -164,7 +168,9 @@ def main(arguments: Sequence[str]) -> int:
                     spark.stop()  # the next case has workers of its own
                 verdict = "within budget" if max(found.peaks) <= BUDGET_BYTES else "MISSED"
                 missed |= max(found.peaks) > BUDGET_BYTES or not found.right
-                took = ", then ".join(f"{peak / 1e9:.3f} GB in {s:.1f} s" for peak, s in zip(found.peaks, found.seconds, strict=True))
+                took = ", then ".join(
+                    f"{peak / 1e9:.3f} GB in {s:.1f} s" for peak, s in zip(found.peaks, found.seconds, strict=True)
+                )
                 told = "" if found.right else "; THE VIEW IS WRONG"
                 print(f"{case.name:16}{rows:>10,} rows: {took}; {verdict}{told}", flush=True)
     return 1 if missed else 0

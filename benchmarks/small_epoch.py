@@ -74,15 +74,23 @@ def compare_small_epoch(
     """
     measured: list[_Measured] = []
     try:
-        measured.extend(_Measured(BidStore(spark, stores, BidSizes(rows, size.changed), progress)) for rows in sorted(size.rows))
+        measured.extend(
+            _Measured(BidStore(spark, stores, BidSizes(rows, size.changed), progress)) for rows in sorted(size.rows)
+        )
         for epoch in range(-size.warm_up, size.epochs):
             for one in measured:
                 _run(one, epoch >= 0)
         for one in measured:
             progress(f"small epoch: {_told(one)}")
-        compared = [_recomputed(spark, scratch, size, one, progress) for one in measured if one.store.sizes.rows <= RECOMPUTED_ROWS]
+        compared = [
+            _recomputed(spark, scratch, size, one, progress)
+            for one in measured
+            if one.store.sizes.rows <= RECOMPUTED_ROWS
+        ]
         for one in measured:
-            progress(f"small epoch: {one.store.sizes.rows:,} rows: {one.store.check()} rows of the deepest view are as Spark computes them")
+            progress(
+                f"small epoch: {one.store.sizes.rows:,} rows: {one.store.check()} rows of the deepest view are as Spark computes them"
+            )
         return [*compared, *_growth(measured)], _figures(measured)
     finally:
         for one in measured:
@@ -123,7 +131,13 @@ def _growth(measured: Sequence[_Measured]) -> list[Comparison]:
     sizes = f"{large.store.sizes.rows:,} rows of state against {small.store.sizes.rows:,}"
     more, less = (Series(f"cpu, {one.store.sizes.rows:,} rows of state", tuple(one.cpu)) for one in (large, small))
     return [
-        Comparison(f"small epoch: {sizes}", large.series, small.series, 1 / GROWTH_BUDGET, {"large": large.facts, "small": small.facts}),
+        Comparison(
+            f"small epoch: {sizes}",
+            large.series,
+            small.series,
+            1 / GROWTH_BUDGET,
+            {"large": large.facts, "small": small.facts},
+        ),
         Comparison(f"small epoch: {sizes}, CPU seconds", more, less),  # the budget is of time
     ]
 
@@ -142,7 +156,9 @@ def _figures(measured: Sequence[_Measured]) -> list[Figure]:
     ]
 
 
-def _recomputed(spark: SparkSession, scratch: Path, size: SmallEpoch, one: _Measured, progress: Callable[[str], None]) -> Comparison:
+def _recomputed(
+    spark: SparkSession, scratch: Path, size: SmallEpoch, one: _Measured, progress: Callable[[str], None]
+) -> Comparison:
     """The epochs against both views from all rows: what a pipeline without increments does each time."""
     rows = one.store.sizes.rows
     folder = scratch / f"small-bids-{rows}"

@@ -26,7 +26,9 @@ from tussock.jobs.driver.train import DEPTH, Train
 from tussock.jobs.settings.pipeline import EpochSettings
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
-BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
+BY_CLASS = (
+    "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ class TrainBenchmark:
     mbps: float = 100.0
 
 
-def compare_trains(spark: SparkSession, scratch: Path, size: TrainBenchmark, progress: Callable[[str], None]) -> list[Comparison]:
+def compare_trains(
+    spark: SparkSession, scratch: Path, size: TrainBenchmark, progress: Callable[[str], None]
+) -> list[Comparison]:
     """Seconds an epoch, of both sides on one store, each side's share of files in turns. Requires: `latency.register` was called before
     the Spark session was made."""
     data, log = scratch / "train-bids", scratch / "train-requests"
@@ -56,7 +60,9 @@ def compare_trains(spark: SparkSession, scratch: Path, size: TrainBenchmark, pro
     asked: dict[str, list[float]] = {"alone": [], "train": []}
     sent: dict[str, list[float]] = {"alone": [], "train": []}
     with Session(uri, spark) as session:
-        session.execute(f"CREATE SOURCE bids (auction bigint, price bigint) USING parquet OPTIONS (path '{data}', retain 'none')")
+        session.execute(
+            f"CREATE SOURCE bids (auction bigint, price bigint) USING parquet OPTIONS (path '{data}', retain 'none')"
+        )
         session.execute(f"CREATE MATERIALIZED VIEW by_auction AS {BY_AUCTION}")
         session.execute(f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}")
         number = _write(data, rng, number, 1, 50 * size.rows, size.auctions)
@@ -75,7 +81,9 @@ def compare_trains(spark: SparkSession, scratch: Path, size: TrainBenchmark, pro
                 seconds[side].append(taken / done)
                 asked[side].append(sum(counts.requests.values()) / done)
                 sent[side].append(sum(counts.sizes.values()) / done)
-                progress(f"train: {side}, {60 * done / taken:.0f} epochs a minute, {asked[side][-1]:.0f} requests an epoch ({counts})")
+                progress(
+                    f"train: {side}, {60 * done / taken:.0f} epochs a minute, {asked[side][-1]:.0f} requests an epoch ({counts})"
+                )
         _check(spark, session, data)
     facts = {
         f"{what} an epoch, {side}": statistics.median(values[side])
@@ -124,4 +132,6 @@ def _check(spark: SparkSession, session: Session, data: Path) -> None:
     judge.sql(BY_AUCTION).createOrReplaceTempView("by_auction")
     expected: Sequence[object] = sorted(tuple(row.values()) for row in judge.sql(BY_CLASS).toArrow().to_pylist())
     found = session.query("SELECT * FROM by_class", epoch=session.meta.latest().epoch)
-    assert sorted(tuple(row.values()) for row in found.to_pylist()) == expected, "by_class is not what Spark makes of the files"
+    assert sorted(tuple(row.values()) for row in found.to_pylist()) == expected, (
+        "by_class is not what Spark makes of the files"
+    )

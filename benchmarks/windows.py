@@ -78,14 +78,20 @@ class _Partition:
         sealed = [batch for table in tables if (batch := table.seal()) is not None]
         epoch = self.version.epoch + 1
         infos = batch_ingest(self.objects, sealed, epoch, f"data/{epoch:016x}")
-        self.version = msgspec.structs.replace(self.version, epoch=epoch, levels=((*reversed(infos), *self.version.levels[0]),))
+        self.version = msgspec.structs.replace(
+            self.version, epoch=epoch, levels=((*reversed(infos), *self.version.levels[0]),)
+        )
         return time.perf_counter() - started
 
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where an epoch at the end misses the budget."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks windows", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000], help="of the partition before it is measured")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks windows", description=__doc__.splitlines()[0] if __doc__ else None
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[1_000_000], help="of the partition before it is measured"
+    )
     parser.add_argument("--appended", type=int, default=1_000, help="rows an epoch adds at the end")
     parser.add_argument("--epochs", type=int, default=9, help="epochs that count")
     parser.add_argument("--begin", action="store_true", help="then change the beginning, too")

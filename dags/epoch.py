@@ -63,7 +63,9 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         if pipeline.publish is not None:
             published >> publish_tables(pipeline)  # what readers elsewhere see
         if can_be_backfilled(pipeline):
-            published >> owed_events(pipeline)  # where the last run of a backfill fails, what the others have left to it to say
+            published >> owed_events(
+                pipeline
+            )  # where the last run of a backfill fails, what the others have left to it to say
         for task_id in LINKED:
             dag.get_task(task_id).operator_extra_links = LINKS
     return dag

@@ -22,7 +22,9 @@ def named(project: str, lock: str) -> list[str]:
     document = tomllib.loads(project)
     extras = [text for extra in EXTRAS for text in document["project"]["optional-dependencies"][extra]]
     groups = [text for group in GROUPS for text in document["dependency-groups"][group]]
-    wanted = {name_of(text) for text in (*document["project"]["dependencies"], *extras, *groups)} - {document["project"]["name"]}
+    wanted = {name_of(text) for text in (*document["project"]["dependencies"], *extras, *groups)} - {
+        document["project"]["name"]
+    }
     blocks = {name_of(block): block for block in re.split(r"\n(?=\w)", lock) if block.strip()}
     if missing := wanted - blocks.keys():
         raise ValueError(f"requirements.lock lacks {', '.join(sorted(missing))}: make lock")

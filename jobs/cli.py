@@ -6,7 +6,14 @@ import traceback
 from collections.abc import Sequence
 
 from tussock.jobs.settings.debugging import debugging
-from tussock.jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands, status_commands, verify_command
+from tussock.jobs.shell import (
+    care_commands,
+    inspect_commands,
+    pipeline_commands,
+    query_commands,
+    status_commands,
+    verify_command,
+)
 from tussock.jobs.shell.command import Run, build_parser
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import MustStopError, TussockError
@@ -82,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as err:  # a process edge: a defect, or a fault of the machine, in one line too
         first = next(iter(str(err).strip().splitlines()), "no message")
-        print(f"error: {type(err).__name__}: {first} (unexpected here; set TUSSOCK_DEBUG=1 to see its traceback)", file=sys.stderr)
+        print(
+            f"error: {type(err).__name__}: {first} (unexpected here; set TUSSOCK_DEBUG=1 to see its traceback)",
+            file=sys.stderr,
+        )
         _trace_if_asked()
         return 1
     return 0

@@ -223,7 +223,13 @@ class Session:
                     return replace(deployment, position=position)
 
     def _deployment(
-        self, scripts: Sequence[tuple[Path, str]], prune: bool, resume: Sequence[str], derived: "Derived | None", *, stores_rows: bool
+        self,
+        scripts: Sequence[tuple[Path, str]],
+        prune: bool,
+        resume: Sequence[str],
+        derived: "Derived | None",
+        *,
+        stores_rows: bool,
     ) -> "Deployment":
         from tussock.jobs.catalog.deployment import Deploying
 
@@ -367,7 +373,9 @@ class Session:
         """The same batch by batch, for what is larger than memory: see `StoredRows.reader`."""
         return self._stored.reader(relation, columns, epoch)
 
-    def changes(self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def changes(
+        self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """What changed in a view or table between two epochs, at the cost of the change: see `StoredRows.changes`."""
         with self._at_work():
             return self._stored.changes(relation, since, until, columns)
@@ -447,7 +455,9 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @contextmanager
@@ -511,7 +521,10 @@ class Session:
         return self._writer.log(text, draft.statement(), expected=end)
 
     def _select(self, text: str, place: Place, epoch: int | Sight | None) -> pa.Table:
-        with self._stored.seeing(epoch) as (version, sight):  # what is read stays, however compaction and vacuum go on meanwhile
+        with self._stored.seeing(epoch) as (
+            version,
+            sight,
+        ):  # what is read stays, however compaction and vacuum go on meanwhile
             return self._answer(text, place, version, sight)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
@@ -520,7 +533,9 @@ class Session:
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
         try:
-            bound = self._statements.binder(sight.relations(version.catalog)).bind(text, place, EpochsOf(self._stored, version, sight))
+            bound = self._statements.binder(sight.relations(version.catalog)).bind(
+                text, place, EpochsOf(self._stored, version, sight)
+            )
         except NoRelationError as err:
             refuse_unseen(version, sight, err.name.strip("`"))
             self._stored.refuse_if_late(err.name.strip("`"), sight.epoch, version, err)

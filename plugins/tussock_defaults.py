@@ -11,5 +11,7 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "retries": 2,
         "retry_delay": timedelta(seconds=15),
-        "execution_timeout": timedelta(milliseconds=pipeline.epoch.limit),  # a task that hangs would hold up all later runs
+        "execution_timeout": timedelta(
+            milliseconds=pipeline.epoch.limit
+        ),  # a task that hangs would hold up all later runs
     }

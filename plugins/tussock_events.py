@@ -95,7 +95,9 @@ def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> 
     return day.isoformat() if (end.astimezone(zone) - timedelta(microseconds=1)).date() == day else None
 
 
-def announce(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval, subjects: Sequence[Subject]) -> None:
+def announce(
+    pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval, subjects: Sequence[Subject]
+) -> None:
     """Have Airflow emit an event, when this task succeeds, for each asset of which there is something new.
 
     Requires: the task's outlets are the aliases of `subjects`, and assets; those without news are taken off its list, since Airflow has an
@@ -162,7 +164,9 @@ def _unfinished(dag_id: str) -> Iterator[Any]:
 
 
 def _state(dag_id: str, run_id: str, task_id: str) -> str | None:
-    states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(dag_id, task_ids=[task_id], run_ids=[run_id])
+    states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(
+        dag_id, task_ids=[task_id], run_ids=[run_id]
+    )
     return states.get(run_id, {}).get(task_id)
 
 
@@ -185,8 +189,18 @@ def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterv
 
     for source in source_news(opened(pipeline.name), told, run_of(context)):
         span = [moment.isoformat() for moment in interval.span] if source.own and interval.span is not None else None
-        numbers = {"since": str(source.since) if source.since else None, "files": source.files, "bytes": source.bytes, "rows": source.rows}
-        extra: Extra = {"epoch": str(source.epoch), "version": source.version, **_known(numbers), **_known({"interval": span})}
+        numbers = {
+            "since": str(source.since) if source.since else None,
+            "files": source.files,
+            "bytes": source.bytes,
+            "rows": source.rows,
+        }
+        extra: Extra = {
+            "epoch": str(source.epoch),
+            "version": source.version,
+            **_known(numbers),
+            **_known({"interval": span}),
+        }
         yield asset_of(pipeline.name, source.name), extra
 
 
@@ -201,7 +215,12 @@ def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
             "rows": view.rows,
             "warnings": view.warnings or None,
         }
-        extra: Extra = {"epoch": str(news.epoch), "version": news.version, "quality": view.quality.value, **_known(numbers)}
+        extra: Extra = {
+            "epoch": str(news.epoch),
+            "version": news.version,
+            "quality": view.quality.value,
+            **_known(numbers),
+        }
         yield asset_of(pipeline.name, view.name), extra
 
 
@@ -213,7 +232,10 @@ def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterva
 
     epoch, tables = tables_published(opened(pipeline.name), told)
     for relation, state in tables.items():
-        yield table_asset(pipeline.name, relation), {"epoch": str(epoch), "table": state.table, "version": state.version}
+        yield (
+            table_asset(pipeline.name, relation),
+            {"epoch": str(epoch), "table": state.table, "version": state.version},
+        )
 
 
 def _known(numbers: Mapping[str, Any]) -> Extra:

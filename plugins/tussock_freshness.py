@@ -41,7 +41,10 @@ def deadlines(pipeline: Pipeline) -> list[DeadlineAlert]:
 
 
 async def say_if_stale(
-    pipeline: str, view: str, context: Mapping[str, Any] | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    pipeline: str,
+    view: str,
+    context: Mapping[str, Any] | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> str:
     """Say that a view is too old, unless somebody has, or it is not. Returns what it found, which Airflow keeps with the callback.
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
 from openlineage.client.generated.base import DatasetFacet, OutputDatasetFacet
 from openlineage.client.generated.base_subset_dataset import InputSubsetInputDatasetFacet, LocationSubsetCondition
-from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet, Fields, InputField, Transformation
+from openlineage.client.generated.column_lineage_dataset import (
+    ColumnLineageDatasetFacet,
+    Fields,
+    InputField,
+    Transformation,
+)
 from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
 from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
 from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
@@ -37,7 +42,9 @@ def views_published(pipeline: str, published: "Publication") -> tuple[list[Input
     return [_input(input) for input in found.inputs], outputs
 
 
-def tables_published(pipeline: str, epoch: int, tables: "Mapping[str, TableState]") -> tuple[list[InputDataset], list[OutputDataset]]:
+def tables_published(
+    pipeline: str, epoch: int, tables: "Mapping[str, TableState]"
+) -> tuple[list[InputDataset], list[OutputDataset]]:
     """Inputs and outputs of publish_tables: the relations whose rows this epoch changed, and the tables that are their copies."""
     from tussock.jobs.operations.lineage import table_lineage
 
@@ -70,7 +77,10 @@ def _input(found: "InputFacts") -> InputDataset:
     read = InputSubsetInputDatasetFacet(LocationSubsetCondition([_location(file) for file in found.files]))
     amounts = InputStatisticsInputDatasetFacet(size=found.bytes, fileCount=found.file_count)
     return InputDataset(
-        found.data_set.namespace, found.data_set.name, facets=facets, inputFacets={"subset": read, "inputStatistics": amounts}
+        found.data_set.namespace,
+        found.data_set.name,
+        facets=facets,
+        inputFacets={"subset": read, "inputStatistics": amounts},
     )
 
 

@@ -85,7 +85,12 @@ def send_views(pipeline: str) -> None:
         version = meta.latest()
         waits, newest = sources(meta, version), epochs(meta, 1, version=version)
         send(pipeline, source_metrics(waits))
-        send(pipeline, view_metrics(views(meta, now_of(clock_ms()), version, sources=waits, newest=newest[-1] if newest else None)))
+        send(
+            pipeline,
+            view_metrics(
+                views(meta, now_of(clock_ms()), version, sources=waits, newest=newest[-1] if newest else None)
+            ),
+        )
 
 
 def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:

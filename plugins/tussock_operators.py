@@ -68,7 +68,11 @@ PARAMS: Mapping[str, Param] = {
         "whatever waits, of any interval.",
     ),
     "end": Param(
-        None, type=["null", "string"], format="date-time", title="Interval end", description="The first moment after the interval."
+        None,
+        type=["null", "string"],
+        format="date-time",
+        title="Interval end",
+        description="The first moment after the interval.",
     ),
     "pause": Param(
         [],
@@ -84,7 +88,12 @@ PARAMS: Mapping[str, Param] = {
         description="Its rows that were taken of the interval, or of the file below, go, and those that its files have now come; then "
         "the run goes on as any other.",
     ),
-    "file": Param(None, type=["null", "string"], title="File to restate", description="By its path, as it was taken. Empty: the interval."),
+    "file": Param(
+        None,
+        type=["null", "string"],
+        title="File to restate",
+        description="By its path, as it was taken. Empty: the interval.",
+    ),
 }
 """The fields of the trigger form."""
 
@@ -117,7 +126,9 @@ def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None
 def _params_interval(params: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
     start, end = params.get("start"), params.get("end")
     if (start is None) != (end is None):
-        raise AirflowFailException(f"params start={start!r} and end={end!r}: give both ends of the interval, or neither")
+        raise AirflowFailException(
+            f"params start={start!r} and end={end!r}: give both ends of the interval, or neither"
+        )
     if start is None or end is None:
         return None
     interval = (_moment(start), _moment(end))
@@ -199,7 +210,10 @@ def owed_events(pipeline: Pipeline) -> "OwedEvents":
         pipeline=pipeline,
         task_id=OWED_EVENTS,
         outlets=[
-            *(alias_of(pipeline.name, subject) for subject in (SOURCES, VIEWS, *([TABLES] if pipeline.publish is not None else []))),
+            *(
+                alias_of(pipeline.name, subject)
+                for subject in (SOURCES, VIEWS, *([TABLES] if pipeline.publish is not None else []))
+            ),
             *(asset for kind in (RelationKind.SOURCE, RelationKind.VIEW) for asset in named_assets(pipeline, kind)),
         ],
         max_active_tis_per_dag=ONE_AT_A_TIME,
@@ -246,11 +260,20 @@ class InjectBarrier(PipelineTask):
     def execute(self, context: Any) -> dict[str, str] | None:
         self._wait_for_turn(context)
         interval = run_interval(context)
-        self.log.info("takes in %s", _span(interval) if interval else "whatever waits: neither params nor a data interval are given")
+        self.log.info(
+            "takes in %s",
+            _span(interval) if interval else "whatever waits: neither params nor a data interval are given",
+        )
         self._begin(context, interval)
         barrier = _inject(self.opened(), context)
-        self._wait_for_turn(context)  # another run may have looked at the same moment; the store has decided whose barrier is in force
-        return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
+        self._wait_for_turn(
+            context
+        )  # another run may have looked at the same moment; the store has decided whose barrier is in force
+        return (
+            None
+            if barrier is None
+            else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
+        )
 
     def _begin(self, context: Any, interval: tuple[datetime, datetime] | None) -> None:
         """What a person wants of this run besides."""
@@ -279,7 +302,9 @@ class InjectBarrier(PipelineTask):
         with no_retry():
             held_by = holder(self.opened(), context["dag"].dag_id)
         if (other := run_ahead(context, held_by)) is not None:
-            self.log.info("waits for run %s, which is ahead. If nothing works on that run any more, mark it as failed", other)
+            self.log.info(
+                "waits for run %s, which is ahead. If nothing works on that run any more, mark it as failed", other
+            )
             self.defer(trigger=RunPublished(context["dag"].dag_id, other), method_name="resume")
 
 
@@ -300,7 +325,9 @@ class SubmitJob(SparkSubmitOperator):
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
         self.py_files = str(build_archive(airflow_home() / ".airflow" / "code"))
-        log_level = os.environ.get("TUSSOCK_LOG", "INFO")  # on in a task's log, for driver and workers (tussock.jobs.settings.logs)
+        log_level = os.environ.get(
+            "TUSSOCK_LOG", "INFO"
+        )  # on in a task's log, for driver and workers (tussock.jobs.settings.logs)
         self.conf = {"spark.executorEnv.TUSSOCK_LOG": log_level, **(self.conf or {})}
         # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.
         self.env_vars = {
@@ -350,7 +377,10 @@ class RunActors(SubmitJob):
             return
         arguments = ["--run", *(f"{name}={value}" for name, value in run_of(context).items())]
         interval = run_interval(context)
-        self.submit(context, arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]))
+        self.submit(
+            context,
+            arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]),
+        )
 
     def _ran_here(self, at: "PipelineStore", context: Any) -> bool:
         """Whether this process took in all that waits; False: an epoch came up that Spark should run."""
@@ -521,7 +551,9 @@ class _WritesTables:
     """What the tasks that publish to tables outside of the store have in common. Requires: an operator, with the pipeline."""
 
     pipeline: Pipeline
-    written: "tuple[int, Mapping[str, TableState]] | None" = None  # by `execute`: the epoch, and the state of each table at it
+    written: "tuple[int, Mapping[str, TableState]] | None" = (
+        None  # by `execute`: the epoch, and the state of each table at it
+    )
 
     def emit(self, context: Any) -> dict[str, str]:
         """An asset event for each table whose rows have changed. Returns the version of each table at the epoch."""
@@ -569,7 +601,9 @@ def no_retry() -> Iterator[None]:
     try:
         yield
     except (InputError, DamagedError) as err:
-        raise AirflowFailException("\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])) from err
+        raise AirflowFailException(
+            "\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])
+        ) from err
 
 
 def _opened(name: str) -> "PipelineStore":

@@ -60,7 +60,9 @@ class BrokenPipelinesError(InputError):
         self.errors = errors
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.errors), "Until this is mended these pipelines have no DAGs. All others run on."])
+        return "\n".join(
+            [*map(str, self.errors), "Until this is mended these pipelines have no DAGs. All others run on."]
+        )
 
 
 class NoPipelinesFolderError(InputError):

@@ -27,7 +27,11 @@ class IntervalsUntil(CronDataIntervalTimetable):
         self._zone, self._last = zone, last
 
     def serialize(self) -> dict[str, Any]:
-        return {"cron": self._expression, "zone": self._zone, "last": None if self._last is None else self._last.isoformat()}
+        return {
+            "cron": self._expression,
+            "zone": self._zone,
+            "last": None if self._last is None else self._last.isoformat(),
+        }
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "IntervalsUntil":
@@ -40,9 +44,18 @@ class IntervalsUntil(CronDataIntervalTimetable):
         """
         return DataInterval.exact(run_after)
 
-    def next_dagrun_info(self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction) -> DagRunInfo | None:
-        following = super().next_dagrun_info(last_automated_data_interval=last_automated_data_interval, restriction=restriction)
-        if following is None or self._last is None or following.data_interval is None or following.data_interval.start <= self._last:
+    def next_dagrun_info(
+        self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        following = super().next_dagrun_info(
+            last_automated_data_interval=last_automated_data_interval, restriction=restriction
+        )
+        if (
+            following is None
+            or self._last is None
+            or following.data_interval is None
+            or following.data_interval.start <= self._last
+        ):
             return following
         return None
 

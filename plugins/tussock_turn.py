@@ -71,5 +71,7 @@ class RunPublished(BaseTrigger):
 
 def _states(dag_id: str, run_id: str) -> Mapping[str, str | None]:
     """State by task of a run; empty where the run is gone."""
-    states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(dag_id, task_ids=[FIRST, LAST], run_ids=[run_id])
+    states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(
+        dag_id, task_ids=[FIRST, LAST], run_ids=[run_id]
+    )
     return states.get(run_id, {})

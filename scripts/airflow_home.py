@@ -23,7 +23,10 @@ def airflow_environment(home: Path, checkout: Path = ROOT) -> dict[str, str]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = int(taken.getsockname()[1])
-    foreign = ("AIRFLOW_", "PYTHONDONTWRITEBYTECODE")  # without byte code, a task would compile what it imports, as in no deployment
+    foreign = (
+        "AIRFLOW_",
+        "PYTHONDONTWRITEBYTECODE",
+    )  # without byte code, a task would compile what it imports, as in no deployment
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)} | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW_CONFIG": str(checkout / "airflow.cfg"),
@@ -95,7 +98,9 @@ class AirflowHome:
         """All of Airflow, from when it has parsed `dag` to the end of the block. Raises RuntimeError after so many seconds."""
         with (self.folder / "up.log").open("wb") as log:
             command = [str(self.checkout / "scripts/airflow.sh"), "up"]
-            server = subprocess.Popen(command, cwd=self.checkout, env=self.env, stdout=log, stderr=log, start_new_session=True)
+            server = subprocess.Popen(
+                command, cwd=self.checkout, env=self.env, stdout=log, stderr=log, start_new_session=True
+            )
             try:
                 self._wait_for(dag, patience_s)
                 yield server

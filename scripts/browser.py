@@ -69,7 +69,9 @@ class Browser:
         deadline = time.monotonic() + PATIENCE_S
         while not self.value(f"Boolean({expression})"):
             if time.monotonic() > deadline:
-                raise BrowserError(f"not after {PATIENCE_S:.0f} s: {expression}\n{self.value('document.body.innerText')}")
+                raise BrowserError(
+                    f"not after {PATIENCE_S:.0f} s: {expression}\n{self.value('document.body.innerText')}"
+                )
             time.sleep(0.1)
 
     def value(self, expression: str) -> Any:
@@ -83,7 +85,10 @@ class Browser:
 
     def theme(self, dark: bool) -> None:
         """What the system says that its reader likes."""
-        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.ask(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
 
     def size(self, width: int, height: int) -> None:
         """The size of the window."""
@@ -108,8 +113,20 @@ def browser() -> Iterator[Browser]:
         raise BrowserError("no chromium is installed (Debian: apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="tussock-browser-", ignore_cleanup_errors=True) as profile:
         # No sandbox: it wants rights that containers do not have, and what it looks at is ours.
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
-        quiet = ["--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--disable-sync"]
+        options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ]
+        quiet = [
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-default-apps",
+            "--disable-sync",
+        ]
         process = subprocess.Popen(
             [command, *options, *quiet, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL,

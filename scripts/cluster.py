@@ -101,7 +101,14 @@ class Cluster:
 
     def submit(self, *arguments: str) -> list[str]:
         """A spark-submit command onto this cluster that brings the code along; `arguments`: more options, the application and its own."""
-        return [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master, "--py-files", str(self.code), *arguments]
+        return [
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            "--master",
+            self.master,
+            "--py-files",
+            str(self.code),
+            *arguments,
+        ]
 
 
 @contextmanager
@@ -140,7 +147,9 @@ def s3_server(folder: Path) -> Iterator[str]:
     with _daemon("s3", _s3_command(folder, port), folder, {**os.environ, **CREDENTIALS}) as server:
         _wait_for_port(server, port)
         key, secret = CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret)
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret
+        )
         client.create_bucket(Bucket=BUCKET)
         yield endpoint
 
@@ -175,7 +184,9 @@ def _daemon(name: str, command: Sequence[str], folder: Path, environment: Mappin
     """A process with a session of its own, so that its children (a worker's executors, their Pythons) end with it."""
     log = folder / f"{name}.log"
     with log.open("wb") as sink:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=sink, stderr=sink, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=sink, stderr=sink, start_new_session=True
+        )
     try:
         yield _Daemon(name, process, log)
     finally:
@@ -223,7 +234,9 @@ def _spark_class(name: str, *arguments: str) -> list[str]:
 
 def _daemon_environment() -> dict[str, str]:
     """What master and workers, and so the executors, know: credentials, and nothing of this checkout."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
     return {**kept, **CREDENTIALS, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
 
 
@@ -263,11 +276,15 @@ Ctrl-C stops everything and removes it."""
 
 def main() -> int:
     """Run the cluster until Ctrl-C, or for one command, whose exit code is returned."""
-    parser = argparse.ArgumentParser(description="A Spark standalone cluster and an S3 server as processes of this machine.")
+    parser = argparse.ArgumentParser(
+        description="A Spark standalone cluster and an S3 server as processes of this machine."
+    )
     parser.add_argument("--workers", type=int, default=2, help="how many (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=1, help="of each worker (default: %(default)s)")
     parser.add_argument("--memory", default="1g", help="of each worker (default: %(default)s)")
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="run this on the cluster, then stop; put `--` before it")
+    parser.add_argument(
+        "command", nargs="*", metavar="COMMAND", help="run this on the cluster, then stop; put `--` before it"
+    )
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a kill, too, stops the processes
     with tempfile.TemporaryDirectory(prefix="tussock-cluster-") as folder:

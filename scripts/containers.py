@@ -84,12 +84,21 @@ class Proof:
         """A command's output. Raises ProofError with the end of what it said where it fails; `more`: variables."""
         texts = [str(part) for part in command]
         with tempfile.TemporaryFile("w+") as said:  # no pipe: what podman starts may keep one open
-            done = subprocess.run(texts, cwd=ROOT, env={**self.environment, **more}, stdout=subprocess.PIPE, stderr=said, timeout=timeout_s)
+            done = subprocess.run(
+                texts,
+                cwd=ROOT,
+                env={**self.environment, **more},
+                stdout=subprocess.PIPE,
+                stderr=said,
+                timeout=timeout_s,
+            )
             said.seek(0)
             errors = said.read()
         output = done.stdout.decode(errors="replace")
         if done.returncode:
-            raise ProofError(f"{shlex.join(texts)[:300]}: exit code {done.returncode}\n{output[-3000:]}\n{errors[-5000:]}")
+            raise ProofError(
+                f"{shlex.join(texts)[:300]}: exit code {done.returncode}\n{output[-3000:]}\n{errors[-5000:]}"
+            )
         return output
 
     def fails(self, *command: str) -> bool:
@@ -102,9 +111,13 @@ class Proof:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Build the images without a registry, run compose's services and the flights in them.")
+    parser = argparse.ArgumentParser(
+        description="Build the images without a registry, run compose's services and the flights in them."
+    )
     parser.add_argument("--days", type=int, default=3, help="how many days of flights to run (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="keep the images there (default: a new folder in /var/tmp, removed at the end)")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the images there (default: a new folder in /var/tmp, removed at the end)"
+    )
     given = parser.parse_args()
     started = time.monotonic()
     try:
@@ -121,7 +134,9 @@ def main() -> int:
     print("\nWhat was seen")
     for subject, finding in proof.seen:
         print(f"  {subject:<24}{finding}")
-    print(f"\nThe images and docker/compose.yaml do what docs/containers.md says. {time.monotonic() - started:.0f} seconds in all.")
+    print(
+        f"\nThe images and docker/compose.yaml do what docs/containers.md says. {time.monotonic() - started:.0f} seconds in all."
+    )
     return 0
 
 
@@ -141,7 +156,18 @@ def prove(proof: Proof) -> None:
         check_containers(proof)
         check_logs(proof, values)
     say("7. The image alone: a day of the demo")
-    said = proof.run("podman", "run", "--rm", "-v", "tussock:/opt/tussock/.tussock", "tussock", "python", "scripts/demo.py", "--days", "1")
+    said = proof.run(
+        "podman",
+        "run",
+        "--rm",
+        "-v",
+        "tussock:/opt/tussock/.tussock",
+        "tussock",
+        "python",
+        "scripts/demo.py",
+        "--days",
+        "1",
+    )
     verdict = re.search(r"^Every view is equal to Spark\..*$", said, re.M)
     if verdict is None:
         raise ProofError(said)
@@ -153,7 +179,9 @@ def prove(proof: Proof) -> None:
 
 def ensure_tools() -> None:
     """Debian's packages that this needs, installed where they are missing. Raises ProofError where they can't be."""
-    installed = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"], capture_output=True, text=True).stdout
+    installed = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"], capture_output=True, text=True
+    ).stdout
     missing = [name for name in DEBIAN_PACKAGES if f"{name} installed" not in installed.splitlines()]
     if os.getuid() != 0:
         raise ProofError("root makes the base and the containers' network here; run this as root")
@@ -187,13 +215,18 @@ def settings_of_podman(folder: Path) -> dict[str, str]:
     runc: crun refuses machines with both versions of cgroups mounted. Limits: podman asks for more open files than some machines allow.
     """
     limits = {"nofile": (resource.RLIMIT_NOFILE, 65_536), "nproc": (resource.RLIMIT_NPROC, 16_384)}
-    highest = {name: min(most, limit) if (limit := resource.getrlimit(number)[1]) >= 0 else most for name, (number, most) in limits.items()}
+    highest = {
+        name: min(most, limit) if (limit := resource.getrlimit(number)[1]) >= 0 else most
+        for name, (number, most) in limits.items()
+    }
     (folder / "containers.conf").write_text(
         f"[containers]\ndefault_ulimits = {json.dumps([f'{name}={limit}:{limit}' for name, limit in highest.items()])}\n"
         f'[network]\nnetwork_backend = "netavark"\nnetwork_config_dir = "{folder}/networks"\n'
         f'[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\ntmp_dir = "{folder}/tmp"\n'
     )
-    (folder / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n')
+    (folder / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
+    )
     return {
         **os.environ,
         "CONTAINERS_CONF": str(folder / "containers.conf"),
@@ -224,9 +257,19 @@ def unmount_below(folder: Path) -> None:
 
 def debian_sources() -> list[tuple[str, str, str]]:
     """Where this machine has Debian's packages from: address, suite and component. Raises ProofError where apt names nothing of Debian."""
-    command = ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)", "Identifier: Packages"]
+    command = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)",
+        "Identifier: Packages",
+    ]
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
-    found = [(uri, suite, component) for origin, uri, suite, component in (line.split("|") for line in lines) if origin == "Debian"]
+    found = [
+        (uri, suite, component)
+        for origin, uri, suite, component in (line.split("|") for line in lines)
+        if origin == "Debian"
+    ]
     found = [place for place in dict.fromkeys(found) if place[1].split("-")[0] == SUITE]
     if not any(suite == SUITE for _, suite, _ in found):
         raise ProofError(f"apt's sources name no {SUITE} of Debian (after `apt-get update`)")
@@ -270,7 +313,9 @@ def make_base(proof: Proof, mirror: str) -> None:
     shutil.rmtree(tree)
     (proof.folder / "base.tar").unlink()
     size = int(proof.inspect("image", BASE)["Size"])
-    proof.note("base", f"Debian {SUITE} by debootstrap, {size / 1e6:,.0f} MB, made in {time.monotonic() - started:.0f} s")
+    proof.note(
+        "base", f"Debian {SUITE} by debootstrap, {size / 1e6:,.0f} MB, made in {time.monotonic() - started:.0f} s"
+    )
 
 
 def build_secrets(proof: Proof, sources: Sequence[tuple[str, str, str]]) -> dict[str, Path]:
@@ -296,7 +341,10 @@ def build_secrets(proof: Proof, sources: Sequence[tuple[str, str, str]]) -> dict
 def package_settings() -> dict[str, str]:
     """This process's settings for pip, uv and Go, and pip's own from its files."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
-    of_files = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in re.findall(r"^global\.([a-z-]+)='(.*)'$", listed, re.M)}
+    of_files = {
+        f"PIP_{name.upper().replace('-', '_')}": value
+        for name, value in re.findall(r"^global\.([a-z-]+)='(.*)'$", listed, re.M)
+    }
     found = {name: value for name, value in {**of_files, **os.environ}.items() if PACKAGE_SETTINGS.fullmatch(name)}
     if "PIP_INDEX_URL" in found:
         found.setdefault("UV_DEFAULT_INDEX", found["PIP_INDEX_URL"])
@@ -312,19 +360,29 @@ def check_images(proof: Proof, own: Sequence[str]) -> None:
         config = proof.inspect("image", image)["Config"]
         if config["User"] != f"{UID}:{UID}":
             raise ProofError(f"{image} runs as {config['User']!r}")
-        variables = [text for text in config.get("Env", []) if re.search(r"(?i)secret|password|token|access_key", text.split("=")[0])]
+        variables = [
+            text
+            for text in config.get("Env", [])
+            if re.search(r"(?i)secret|password|token|access_key", text.split("=")[0])
+        ]
         if variables:
             raise ProofError(f"{image} has {variables} in its configuration")
         look = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -writable ! -type l -print 2>/dev/null || true"
-        paths = proof.run("podman", "run", "--rm", "--network=none", "--entrypoint", "sh", image, "-c", look).splitlines()
+        paths = proof.run(
+            "podman", "run", "--rm", "--network=none", "--entrypoint", "sh", image, "-c", look
+        ).splitlines()
         wrong = [path for path in paths if not any(path == place or path.startswith(f"{place}/") for place in WRITABLE)]
         if wrong:
             raise ProofError(f"{image}: its user can write {wrong[:20]}")
         proof.note(f"image {image}", f"user {config['User']}; can write {', '.join(roots_of(paths))}")
     look = "find . ( -path ./.venv -o -name __pycache__ ) -prune -o -type f -print"
-    files = {path[2:] for path in proof.run("podman", "run", "--rm", "--network=none", "tussock", *look.split()).splitlines()}
+    files = {
+        path[2:] for path in proof.run("podman", "run", "--rm", "--network=none", "tussock", *look.split()).splitlines()
+    }
     if unknown := files - set(proof.run("git", "ls-files", "-co", "--exclude-standard").splitlines()):
-        raise ProofError(f"the image holds files of the checkout that git does not know or ignores: {sorted(unknown)[:20]}")
+        raise ProofError(
+            f"the image holds files of the checkout that git does not know or ignores: {sorted(unknown)[:20]}"
+        )
     proof.note("code", f"{len(files)} files, each known to git")
     with leaking_image(proof) as leaking:
         if not layers_with(proof, leaking, own):
@@ -333,7 +391,8 @@ def check_images(proof: Proof, own: Sequence[str]) -> None:
     if held:
         raise ProofError(f"build secrets are in images: {held}")
     proof.note(
-        "build secrets", f"{len(own)} searched in the files of all layers and in histories: none there, and one planted elsewhere was found"
+        "build secrets",
+        f"{len(own)} searched in the files of all layers and in histories: none there, and one planted elsewhere was found",
     )
 
 
@@ -348,7 +407,19 @@ def leaking_image(proof: Proof) -> Iterator[str]:
     file = proof.folder / "Leaking"
     file.write_text(f"FROM {BASE}\nRUN --mount=type=secret,id=packages.env cp /run/secrets/packages.env /etc/leaked\n")
     secret = f"id=packages.env,src={proof.folder}/secrets/packages.env"
-    proof.run("buildah", "bud", "--isolation", "chroot", "--secret", secret, "-f", file, "-t", "leaking", proof.folder / "secrets")
+    proof.run(
+        "buildah",
+        "bud",
+        "--isolation",
+        "chroot",
+        "--secret",
+        secret,
+        "-f",
+        file,
+        "-t",
+        "leaking",
+        proof.folder / "secrets",
+    )
     try:
         yield "leaking"
     finally:
@@ -416,7 +487,9 @@ def last_lines(proof: Proof) -> str:
     """What each container said last."""
     said = []
     for name in containers(proof):
-        done = subprocess.run(["podman", "logs", "--tail", "25", name], env=proof.environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["podman", "logs", "--tail", "25", name], env=proof.environment, capture_output=True, text=True
+        )
         said.append(f"--- {name}\n{done.stdout}{done.stderr}")
     return "\n".join(said)
 
@@ -431,7 +504,10 @@ def wait_until_healthy(proof: Proof) -> None:
         if time.monotonic() > started + START_TIMEOUT_S:
             raise ProofError(f"{', '.join(waiting)}: not healthy after {START_TIMEOUT_S:.0f} s")
         time.sleep(2)
-    proof.note("services", f"{number} containers healthy after {time.monotonic() - started:.0f} s: {', '.join(containers(proof))}")
+    proof.note(
+        "services",
+        f"{number} containers healthy after {time.monotonic() - started:.0f} s: {', '.join(containers(proof))}",
+    )
 
 
 # --- 4 and 5: the flights --------------------------------------------------------------------------------------------------------
@@ -459,7 +535,10 @@ def log_in(proof: Proof) -> Callable[[str], dict[str, Any]]:
 
 def run_flights(proof: Proof) -> None:
     """The commands of docs/containers.md, then the runs that Airflow's scheduler makes of the first days."""
-    print(in_airflow(proof, "python", "pipelines/flights/load.py", "--out", "/data/flights", "--days", str(proof.days)), end="")
+    print(
+        in_airflow(proof, "python", "pipelines/flights/load.py", "--out", "/data/flights", "--days", str(proof.days)),
+        end="",
+    )
     print(in_airflow(proof, "tussock", "apply", "flights"), end="", flush=True)
     started = time.monotonic()
     in_airflow(proof, "scripts/airflow.sh", "dags", "unpause", "epoch_flights")
@@ -485,7 +564,10 @@ def run_flights(proof: Proof) -> None:
         raise ProofError(f"the master has {len(workers)} workers and {len(jobs)} applications that finished")
     (s3,) = containers(proof, "s3")
     sizes = [
-        int(size) for size in proof.run("podman", "exec", s3, "find", "/data/objects/tussock", "-type", "f", "-printf", "%s\n").split()
+        int(size)
+        for size in proof.run(
+            "podman", "exec", s3, "find", "/data/objects/tussock", "-type", "f", "-printf", "%s\n"
+        ).split()
     ]
     proof.note(
         "epochs",
@@ -514,10 +596,18 @@ def compare(proof: Proof) -> None:
 def check_containers(proof: Proof) -> None:
     """Each container's processes, and what they can write. Raises ProofError."""
     for name in containers(proof):
-        status = dict(line.split(":", 1) for line in proof.run("podman", "exec", name, "cat", "/proc/1/status").splitlines())
+        status = dict(
+            line.split(":", 1) for line in proof.run("podman", "exec", name, "cat", "/proc/1/status").splitlines()
+        )
         process = {key: status[key].split() for key in ("Uid", "Gid", "CapEff", "CapBnd", "NoNewPrivs")}
         none = ["0" * 16]
-        if process != {"Uid": [str(UID)] * 4, "Gid": [str(UID)] * 4, "CapEff": none, "CapBnd": none, "NoNewPrivs": ["1"]}:
+        if process != {
+            "Uid": [str(UID)] * 4,
+            "Gid": [str(UID)] * 4,
+            "CapEff": none,
+            "CapBnd": none,
+            "NoNewPrivs": ["1"],
+        }:
             raise ProofError(f"{name}: {process}")
         users = set(proof.run("podman", "top", name, "user").split()[1:])
         if users & {"root", "0"}:
@@ -527,10 +617,17 @@ def check_containers(proof: Proof) -> None:
                 if not proof.fails("podman", "exec", "--user", user, name, "touch", path):
                     raise ProofError(f"{name}: user {user} can write {path}")
         if name in containers(proof, "airflow"):
-            for path in ("/opt/tussock/jobs/cli.py", "/opt/tussock/pipelines/flights/views.sql", "/opt/tussock/.venv/bin/tussock"):
+            for path in (
+                "/opt/tussock/jobs/cli.py",
+                "/opt/tussock/pipelines/flights/views.sql",
+                "/opt/tussock/.venv/bin/tussock",
+            ):
                 if not proof.fails("podman", "exec", name, "sh", "-c", f"echo >> {path}"):
                     raise ProofError(f"{name}: {path} can be written")
-    proof.note("processes", f"all of user {UID}, no capability, no new privileges; no path of an image can be written, not by root either")
+    proof.note(
+        "processes",
+        f"all of user {UID}, no capability, no new privileges; no path of an image can be written, not by root either",
+    )
     ports = [line for name in containers(proof) for line in proof.run("podman", "port", name).splitlines()]
     if len(ports) != 2 or not all(re.search(r"-> 127\.0\.0\.1:\d+$", line) for line in ports):
         raise ProofError(f"published: {ports}")

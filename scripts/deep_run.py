@@ -33,10 +33,14 @@ def main() -> int:
         print(report(RECORD, _commits_since))
         return 0
     began, start = datetime.now(UTC), time.monotonic()
-    code = subprocess.run([sys.executable, "-m", "pytest", "-m", "deep", "--timeout=5400", *sys.argv[1:]], check=False, cwd=ROOT).returncode
+    code = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "deep", "--timeout=5400", *sys.argv[1:]], check=False, cwd=ROOT
+    ).returncode
     if not sys.argv[1:]:
         RECORD.parent.mkdir(exist_ok=True)
-        run = DeepRun(_git("rev-parse", "HEAD"), f"{began:%Y-%m-%d %H:%M}", round((time.monotonic() - start) / 60), code == 0)
+        run = DeepRun(
+            _git("rev-parse", "HEAD"), f"{began:%Y-%m-%d %H:%M}", round((time.monotonic() - start) / 60), code == 0
+        )
         RECORD.write_bytes(msgspec.json.encode(run))
         print(report(RECORD, _commits_since))
     return code

@@ -63,12 +63,20 @@ class EpochRow:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run days of real flights through Airflow and compare every view with Spark.")
+    parser = argparse.ArgumentParser(
+        description="Run days of real flights through Airflow and compare every view with Spark."
+    )
     parser.add_argument("--days", type=int, default=3, help="how many days to run (default: %(default)s)")
-    parser.add_argument("--compare", action="store_true", help="run nothing; compare the views with Spark over the files of the first days")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="run nothing; compare the views with Spark over the files of the first days",
+    )
     given = parser.parse_args()
     days = [load.FIRST_DAY + timedelta(days=n) for n in range(given.days)]
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")  # short jobs: a JVM that does not stop to optimise is done sooner
+    os.environ.setdefault(
+        "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1"
+    )  # short jobs: a JVM that does not stop to optimise is done sooner
     started = time.monotonic()
     if given.compare:
         equal = compare_views(find_pipeline("flights", ROOT / "pipelines"), days)
@@ -104,7 +112,9 @@ def fresh_pipeline() -> Pipeline:
     pipeline = find_pipeline("flights", ROOT / "pipelines")
     store = Path(pipeline.store)
     if "://" in pipeline.store or (store.exists() and ROOT / ".tussock" not in store.parents):
-        raise DemoError(f"the store {pipeline.store} is not the demo's to empty; unset FLIGHTS_STORE, or point it to a new folder")
+        raise DemoError(
+            f"the store {pipeline.store} is not the demo's to empty; unset FLIGHTS_STORE, or point it to a new folder"
+        )
     shutil.rmtree(store, ignore_errors=True)
     if (tables := tables_of(pipeline)) is not None:
         shutil.rmtree(tables, ignore_errors=True)
@@ -122,15 +132,23 @@ def run_day(pipeline: Pipeline, day: date) -> EpochRow:
     """Run the DAG once, over one day."""
     interval = {"start": f"{day}T00:00:00Z", "end": f"{day + timedelta(days=1)}T00:00:00Z"}
     started = time.monotonic()
-    run(f"day-{day}", [str(ROOT / "scripts/airflow.sh"), "dags", "test", "epoch_flights", "--conf", json.dumps(interval)])
+    run(
+        f"day-{day}",
+        [str(ROOT / "scripts/airflow.sh"), "dags", "test", "epoch_flights", "--conf", json.dumps(interval)],
+    )
     seconds = time.monotonic() - started
     meta = open_meta(pipeline.store)
     version = meta.latest()
     if version.published != version.epoch:
-        raise DemoError(f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}")
+        raise DemoError(
+            f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}"
+        )
     (done,) = newest_epochs(meta, 1)
     row = EpochRow(day, done.epoch, done.rows_in, done.rows_out, seconds)
-    print(f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} changes of views, {seconds:.0f} s", flush=True)
+    print(
+        f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} changes of views, {seconds:.0f} s",
+        flush=True,
+    )
     return row
 
 
@@ -163,12 +181,16 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
                 view, select = found[1], found[2]
                 spark.sql(select).createOrReplaceTempView(view)
                 truth = spark.table(view).toArrow()
-                order = re.search(r"ORDER BY (.*?) LIMIT", " ".join(select.split()))  # a top-n's rows are shown in its order
+                order = re.search(
+                    r"ORDER BY (.*?) LIMIT", " ".join(select.split())
+                )  # a top-n's rows are shown in its order
                 ours = session.query(f"SELECT * FROM {view}" + (f" ORDER BY {order[1]}" if order else ""))
                 differences = [difference_of(rows, truth) for rows in (ours, *delta_rows(pipeline, view))]
                 difference = next(filter(None, differences), None)
                 all_equal &= difference is None
-                print(f"\n{view}: {ours.num_rows} rows, {'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}")
+                print(
+                    f"\n{view}: {ours.num_rows} rows, {'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}"
+                )
                 print(text_table((ours if order else in_order(ours)).slice(0, ROWS_SHOWN)))
                 if ours.num_rows > ROWS_SHOWN:
                     print(f"… {ours.num_rows - ROWS_SHOWN} more")
@@ -197,7 +219,8 @@ def difference_of(ours: pa.Table, truth: pa.Table) -> str | None:
         same = pc.equal(one, other)
         if pa.types.is_floating(one.type):
             close = pc.less_equal(
-                pc.abs(pc.subtract(one, other)), pc.multiply(FLOAT_TOLERANCE, pc.max_element_wise(pc.abs(one), pc.abs(other)))
+                pc.abs(pc.subtract(one, other)),
+                pc.multiply(FLOAT_TOLERANCE, pc.max_element_wise(pc.abs(one), pc.abs(other))),
             )
             same = pc.or_kleene(same, close)
         same = pc.or_kleene(same.fill_null(False), pc.and_(one.is_null(), other.is_null()))

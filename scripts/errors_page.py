@@ -62,7 +62,9 @@ def ways_out() -> dict[str, str]:
 
 def user_errors() -> tuple[ErrorClass, ...]:
     """The error classes of the code, in name order, but for the branches themselves."""
-    return tuple(error for name, error in sorted(_classes().items()) if name not in BRANCHES and branch_of(error) is not None)
+    return tuple(
+        error for name, error in sorted(_classes().items()) if name not in BRANCHES and branch_of(error) is not None
+    )
 
 
 def branch_of(error: ErrorClass) -> str | None:

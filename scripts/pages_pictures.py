@@ -51,7 +51,10 @@ OF_A_CARRIER = (
 def more_views(count: int) -> str:
     """SQL of so many views beside those of the pipeline: the same dozen for each carrier, some of them over others."""
     views = [view.format(c=f"c{carrier}".lower(), C=carrier) for carrier in CARRIERS for view in OF_A_CARRIER]
-    views += [f"flights_to_{n} AS SELECT dest, count(*) AS flights FROM flights WHERE hour >= {n} GROUP BY dest" for n in range(24)]
+    views += [
+        f"flights_to_{n} AS SELECT dest, count(*) AS flights FROM flights WHERE hour >= {n} GROUP BY dest"
+        for n in range(24)
+    ]
     if count > len(views):
         raise SystemExit(f"there are {OWN_VIEWS + len(views)} views at most")
     return "\n".join(f"CREATE MATERIALIZED VIEW IF NOT EXISTS {view};" for view in views[:count])
@@ -94,7 +97,14 @@ def run_days(home: AirflowHome, days: int) -> str:
     """All runs of the schedule, which catches up by itself; the last one's id. Raises RuntimeError where one fails."""
     home.airflow("dags", "unpause", DAG)
     deadline = time.monotonic() + PATIENCE_S
-    while len(done := home.query(f"SELECT run_id, state FROM dag_run WHERE dag_id = '{DAG}' AND state IN ('success', 'failed')")) < days:
+    while (
+        len(
+            done := home.query(
+                f"SELECT run_id, state FROM dag_run WHERE dag_id = '{DAG}' AND state IN ('success', 'failed')"
+            )
+        )
+        < days
+    ):
         if time.monotonic() > deadline:
             raise RuntimeError(f"{days} runs have not ended after {PATIENCE_S:.0f} s: {done}")
         time.sleep(1)
@@ -148,12 +158,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tussock-pictures-", ignore_cleanup_errors=True) as folder:
         home = AirflowHome.with_flights(Path(folder))
         toml = home.folder / "pipelines/flights/pipeline.toml"
-        text = toml.read_text().replace("[epoch]", '[epoch]\nrunner = "auto"').replace(".airflow/data_docs/flights", f"{folder}/docs")
+        text = (
+            toml.read_text()
+            .replace("[epoch]", '[epoch]\nrunner = "auto"')
+            .replace(".airflow/data_docs/flights", f"{folder}/docs")
+        )
         if given.views is not None:
             with (toml.parent / "views.sql").open("a") as file:
                 file.write(more_views(given.views - OWN_VIEWS))
         first, last = (FIRST_DAY + timedelta(days=given.days - before) for before in (BY_AIRFLOW, 1))
-        toml.write_text(text.replace("end = 2013-12-31", f"end = {last}").replace("start = 2013-01-01", f"start = {first}"))
+        toml.write_text(
+            text.replace("end = 2013-12-31", f"end = {last}").replace("start = 2013-01-01", f"start = {first}")
+        )
         home.python("pipelines/flights/load.py", "--out", home.env["FLIGHTS_DATA"], "--days", str(given.days + 2))
         home.python("-m", "tussock.jobs.cli", "apply", "flights")
         take_in(home, given.days - BY_AIRFLOW)

@@ -16,7 +16,9 @@ sys.path.insert(0, str(ROOT / "plugins"))
 from tussock_operators import SPARK_CONNECTION  # noqa: E402
 
 # The second number lets Spark retry a task; plain local[2] retries nothing.
-LOCAL_SPARK = Connection(conn_id=SPARK_CONNECTION, conn_type="spark", host="local[2,4]", extra='{"deploy-mode": "client"}')
+LOCAL_SPARK = Connection(
+    conn_id=SPARK_CONNECTION, conn_type="spark", host="local[2,4]", extra='{"deploy-mode": "client"}'
+)
 
 
 def main() -> None:

@@ -37,7 +37,12 @@ def _filled(page: Path, blocks: Mapping[str, str]) -> str:
 def commands_page() -> str:
     """What `tussock --help` and the help of each command say."""
     parser = build_parser("", "", cli.COMMANDS)
-    lines = ["# Commands", "", "What `tussock` does, command by command; made by `make docs` from the commands themselves.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "What `tussock` does, command by command; made by `make docs` from the commands themselves.",
+        "",
+    ]
     lines += ["| command | |", "|---|---|"]
     lines += [f"| [`{c.name}`](#tussock-{c.name.replace(' ', '-')}) | {c.first} |" for c in cli.COMMANDS]
     for command in cli.COMMANDS:

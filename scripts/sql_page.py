@@ -23,12 +23,19 @@ def blocks() -> dict[str, str]:
         "formats": "\n".join(_formats()),
         "options": "\n".join(_options()),
         "view refusals": "\n".join(_cases("refusals.yaml", lambda kind, reason: kind == "UnsupportedQueryError")),
-        "statement refusals": "\n".join(_cases("statement_errors.yaml", lambda kind, reason: not reason.startswith(_PLAIN_MISTAKES))),
+        "statement refusals": "\n".join(
+            _cases("statement_errors.yaml", lambda kind, reason: not reason.startswith(_PLAIN_MISTAKES))
+        ),
     }
 
 
 def _types() -> str:
-    simple, _, nested = str(types.UnsupportedTypeError("void")).partition("supported are ")[2].partition(". Cast")[0].partition(", and ")
+    simple, _, nested = (
+        str(types.UnsupportedTypeError("void"))
+        .partition("supported are ")[2]
+        .partition(". Cast")[0]
+        .partition(", and ")
+    )
     return f"{_codes(simple.split(', '))}; and {nested}."
 
 
@@ -48,7 +55,11 @@ def _formats() -> Iterator[str]:
         columns = "declared" if texts else "declared, or those of the first file"
         columns = "one string" if isinstance(reader, text_files.TextFiles) else columns
         spark_options = f"https://spark.apache.org/docs/latest/sql-data-sources-{name}.html"
-        options = _codes((*legacy_calendar.OPTIONS.values(), "timeZone")) if own else f"[those of Spark's reader]({spark_options})"
+        options = (
+            _codes((*legacy_calendar.OPTIONS.values(), "timeZone"))
+            if own
+            else f"[those of Spark's reader]({spark_options})"
+        )
         yield f"| `{name}` | {by} | {columns} | {options} |"
 
 

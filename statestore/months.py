@@ -50,7 +50,9 @@ def given_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """As `given_array`, of each column."""
     if not any(map(holds_months, batch.schema.types)):
         return batch
-    return pa.RecordBatch.from_arrays([given_array(column) for column in batch.columns], schema=given_schema(batch.schema))
+    return pa.RecordBatch.from_arrays(
+        [given_array(column) for column in batch.columns], schema=given_schema(batch.schema)
+    )
 
 
 def given_rows(rows: pa.Table) -> pa.Table:
@@ -108,7 +110,9 @@ def _given(array: pa.Array) -> pa.Array:
 
 def _kept(array: pa.Array) -> pa.Array:
     data = array.buffers()[1]
-    parts = np.zeros(0, _PARTS) if data is None else np.frombuffer(data, _PARTS)[array.offset : array.offset + len(array)]
+    parts = (
+        np.zeros(0, _PARTS) if data is None else np.frombuffer(data, _PARTS)[array.offset : array.offset + len(array)]
+    )
     null = array.is_null().to_numpy(zero_copy_only=False)
     if ((parts["days"] != 0) | (parts["nanoseconds"] != 0))[~null].any():
         raise pa.ArrowInvalid("an interval of days or of a time, where the type has years and months alone")

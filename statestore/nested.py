@@ -36,7 +36,9 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
         children = [rebuilt(array.field(i), kind.field(i).type, leaf) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)
+        return pa.StructArray.from_arrays(
+            children, fields=list(kind), mask=array.is_null() if array.null_count else None
+        )
     if pa.types.is_map(kind):
         parts = array.values  # `keys` and `items` of a part of an array may be longer than it
         entries = [rebuilt(parts.field(0), kind.key_type, leaf), rebuilt(parts.field(1), kind.item_type, leaf)]
@@ -92,13 +94,19 @@ def canonical(array: pa.Array) -> pa.Array:
     """
     if pa.types.is_struct(array.type):
         fields = [canonical(field) for field in array.flatten()]  # NULL where the struct is
-        return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=array.is_null() if array.null_count else None)
+        return pa.StructArray.from_arrays(
+            fields, fields=list(array.type), mask=array.is_null() if array.null_count else None
+        )
     if not array.null_count and not is_nested(array.type):
         return array
-    gathered = array.take(pa.array(np.arange(len(array))))  # with zeros for NULLs, and without the elements that a NULL list may hold
+    gathered = array.take(
+        pa.array(np.arange(len(array)))
+    )  # with zeros for NULLs, and without the elements that a NULL list may hold
     if pa.types.is_map(kind := gathered.type):
         entries = [canonical(gathered.keys), canonical(gathered.items)]
-        return with_elements(gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field]))
+        return with_elements(
+            gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
+        )
     return with_elements(gathered, kind, canonical(gathered.values)) if is_nested(kind) else gathered
 
 

@@ -31,14 +31,19 @@ _SIMPLE: dict[str, pa.DataType] = {
 }
 #: A variant as Spark hands it to Arrow: its encoded value, and the names in it. That its fields are never NULL tells it from other structs.
 VARIANT = pa.struct(
-    [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"})]
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
 )
 _SIMPLE["variant"] = VARIANT
 _NAMES = {arrow: name for name, arrow in _SIMPLE.items()}
 _DURATION, _TIME = pa.duration("us"), pa.time64("ns")
 _UNITS = ("day", "hour", "minute", "second")
 #: Intervals of days to seconds: one kind of value, microseconds; which units one names decides how Spark writes it as text.
-INTERVALS = tuple(f"interval {u}" for u in _UNITS) + tuple(f"interval {a} to {b}" for i, a in enumerate(_UNITS) for b in _UNITS[i + 1 :])
+INTERVALS = tuple(f"interval {u}" for u in _UNITS) + tuple(
+    f"interval {a} to {b}" for i, a in enumerate(_UNITS) for b in _UNITS[i + 1 :]
+)
 #: Intervals of years and months: one kind of value too, months, however Spark writes it.
 MONTH_INTERVALS = ("interval year", "interval month", "interval year to month")
 #: What holds them here, a count of months, and what users have them in; see statestore/months.py.
@@ -46,7 +51,11 @@ MONTHS, GIVEN_MONTHS = pa.duration("s"), pa.month_day_nano_interval()
 #: Times of day: nanoseconds since midnight; the digits of a second decide how Spark writes one as text.
 TIMES = tuple(f"time({digits})" for digits in range(7))
 _NAMES |= {_DURATION: "interval day to second", MONTHS: "interval year to month", _TIME: "time(6)"}
-_SIMPLE |= {**dict.fromkeys(INTERVALS, _DURATION), **dict.fromkeys(MONTH_INTERVALS, MONTHS), **dict.fromkeys(TIMES, _TIME)}
+_SIMPLE |= {
+    **dict.fromkeys(INTERVALS, _DURATION),
+    **dict.fromkeys(MONTH_INTERVALS, MONTHS),
+    **dict.fromkeys(TIMES, _TIME),
+}
 _SHOWN = f"{', '.join(_NAMES.values())}, decimal(p,s), and array<…>, map<…> and struct<…> of them"
 _NAMES[GIVEN_MONTHS] = "interval year to month"
 _WORD = re.compile(r"[a-z_][a-z0-9_ ]*(?:\([^)]*\))?")

@@ -44,8 +44,13 @@ _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
-_P5_4, _P5_8 = np.uint64(0x27D4EB2F165667C9), np.uint64(0x27D4EB2F165667CD)  # _P5 + 4 and + 8: the length of what is hashed
-_HASHED = 32768  # rows hashed at once: a dozen passes over them stay in the CPU's cache, which takes a third of the time
+_P5_4, _P5_8 = (
+    np.uint64(0x27D4EB2F165667C9),
+    np.uint64(0x27D4EB2F165667CD),
+)  # _P5 + 4 and + 8: the length of what is hashed
+_HASHED = (
+    32768  # rows hashed at once: a dozen passes over them stay in the CPU's cache, which takes a third of the time
+)
 _UNSCALED = np.dtype([("low", "<u8"), ("high", "<i8")])  # a decimal128 in memory
 
 
@@ -204,19 +209,32 @@ def _hash_column(array: pa.Array, seeds: U64) -> U64:
         return _hash_u64(normalised_floats(array).view(np.uint64), seeds)
     if pa.types.is_decimal128(kind):
         unscaled = unscaled_decimals(array)
-        return _hash_u64(unscaled["low"], seeds) if kind.precision <= 18 else _hash_bytes(*_shortest_big_endian(unscaled), seeds)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return (
+            _hash_u64(unscaled["low"], seeds)
+            if kind.precision <= 18
+            else _hash_bytes(*_shortest_big_endian(unscaled), seeds)
+        )
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    ):
         return _hash_bytes(*byte_spans(array), seeds)
     raise UnsupportedTypeError(str(kind))
 
 
-def _shortest_big_endian(unscaled: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _shortest_big_endian(
+    unscaled: npt.NDArray[np.void],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Byte spans of Java's `BigInteger.toByteArray()`: as many bytes as the value and its sign bit need, at least one."""
     n = len(unscaled)
     wide = np.empty(n, np.dtype([("high", ">i8"), ("low", ">u8")]))
     wide["high"], wide["low"] = unscaled["high"], unscaled["low"]
     bytes_ = wide.view(np.uint8).reshape(n, 16)
-    magnitude = np.where((unscaled["high"] < 0)[:, None], ~bytes_, bytes_)  # leading zeros are bytes the sign already says
+    magnitude = np.where(
+        (unscaled["high"] < 0)[:, None], ~bytes_, bytes_
+    )  # leading zeros are bytes the sign already says
     first = np.where(magnitude.any(axis=1), (magnitude != 0).argmax(axis=1), 15)
     # One byte more where the first significant one already uses the sign's bit.
     first -= np.take_along_axis(magnitude, first[:, None], axis=1)[:, 0] >> 7
@@ -249,7 +267,9 @@ def _hash_u32(words: U64, seeds: U64) -> U64:
     return _avalanche(_mix_u32(seeds + _P5_4, words))
 
 
-def _hash_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64) -> U64:
+def _hash_bytes(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64
+) -> U64:
     """xxHash64 of every span."""
     long = np.flatnonzero(lengths >= LONG_BYTES)
     if not len(long):
@@ -263,7 +283,9 @@ def _hash_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], len
     return hashes
 
 
-def _hash_short(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64) -> U64:
+def _hash_short(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64
+) -> U64:
     """xxHash64 of every span shorter than LONG_BYTES: one pass per 32-byte stripe of the longest, each over the spans that reach so far."""
     padded = np.concatenate([data, np.zeros(8, np.uint8)])  # so that a word may be read at any offset
     words64: U64 = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))

@@ -11,12 +11,18 @@ import pytest
 from tests.support.sample import in_sample
 from tests.support.without_jvm import WithoutJvm
 
-os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")  # tests of S3 stores must not meet what an earlier run left on this host
+os.environ.setdefault(
+    "TUSSOCK_DISK_CACHE", "off"
+)  # tests of S3 stores must not meet what an earlier run left on this host
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-cases", action="store_true", help="rewrite case files and golden files; review the difference as code")
-    parser.addoption("--no-jvm", action="store_true", help="leave out all tests that need Spark, Airflow or processes of their own")
+    parser.addoption(
+        "--update-cases", action="store_true", help="rewrite case files and golden files; review the difference as code"
+    )
+    parser.addoption(
+        "--no-jvm", action="store_true", help="leave out all tests that need Spark, Airflow or processes of their own"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """One small local Spark session in UTC: the independent judge."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers are the PATH's python3, which has no packages
+    os.environ.setdefault(
+        "PYSPARK_PYTHON", sys.executable
+    )  # else its workers are the PATH's python3, which has no packages
     from pyspark.sql import SparkSession
 
     settings: dict[str, bool | float | int | str | None] = {

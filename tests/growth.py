@@ -62,5 +62,7 @@ def too_often(of: Callable[[int], Use], size: int) -> list[str]:
     for code, number in counts[2]:
         small, middle, large = (c[code, number] for c in counts)
         if large > max(FEW * 4 * size, 1.5 * 4 * small) and large - middle > MOST * max(1, middle - small):
-            found.append(f"{Path(code.co_filename).relative_to(ROOT)}:{number} {code.co_name}: {small}, {middle}, {large} times")
+            found.append(
+                f"{Path(code.co_filename).relative_to(ROOT)}:{number} {code.co_name}: {small}, {middle}, {large} times"
+            )
     return sorted(found)

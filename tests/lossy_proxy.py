@@ -46,7 +46,9 @@ class LossyProxy:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
 
@@ -63,7 +65,9 @@ class LossyProxy:
         target = urlsplit(self.upstream)
         server = http.client.HTTPConnection(target.hostname or "", target.port)
         # The Host header stays the proxy's: the request's signature covers it.
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in ("expect", "connection", "transfer-encoding")}
+        headers = {
+            k: v for k, v in request.headers.items() if k.lower() not in ("expect", "connection", "transfer-encoding")
+        }
         server.request(request.command, request.path, body, headers)
         answer = server.getresponse()
         data = answer.read()
@@ -76,7 +80,9 @@ class LossyProxy:
         for name, value in answer.getheaders():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                 request.send_header(name, value)
-        request.send_header("Content-Length", answer.getheader("Content-Length", "0") if request.command == "HEAD" else str(len(data)))
+        request.send_header(
+            "Content-Length", answer.getheader("Content-Length", "0") if request.command == "HEAD" else str(len(data))
+        )
         request.end_headers()
         request.wfile.write(data[: len(data) // 2] if half else data)
         request.close_connection = request.close_connection or half

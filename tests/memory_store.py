@@ -50,7 +50,11 @@ class MemoryObjectStore:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         with self._lock:
-            found = [(name, len(self.held[name])) for name in sorted([n for n in self.held if n.startswith(prefix)]) if name > start_after]
+            found = [
+                (name, len(self.held[name]))
+                for name in sorted([n for n in self.held if n.startswith(prefix)])
+                if name > start_after
+            ]
         return iter([ObjectInfo(name, size, str(size)) for name, size in found])
 
     def delete(self, names: Iterable[str]) -> None:
@@ -81,7 +85,9 @@ class MortalObjectStore(MemoryObjectStore):
     def delete(self, names: Iterable[str]) -> None:
         names = list(names)
         some = names[: len(names) // 2]
-        self._burn(lambda: super(MortalObjectStore, self).delete(names), lambda: super(MortalObjectStore, self).delete(some))
+        self._burn(
+            lambda: super(MortalObjectStore, self).delete(names), lambda: super(MortalObjectStore, self).delete(some)
+        )
 
     def _burn(self, act: Callable[[], T], half: Callable[[], None] = lambda: None) -> T:
         if self.fuse is None:

@@ -57,7 +57,17 @@ PIECES += [
 ]
 
 #: Names with a twin: what one of a pair becomes if it is decoded once more, or once less.
-TWINS = ["per cent", "per%20cent", "per%2520cent", "ts=2026-01-01 00%3A00%3A00", "ts=2026-01-01 00:00:00", "ha#sh", "ha", "pl+us", "pl us"]
+TWINS = [
+    "per cent",
+    "per%20cent",
+    "per%2520cent",
+    "ts=2026-01-01 00%3A00%3A00",
+    "ts=2026-01-01 00:00:00",
+    "ha#sh",
+    "ha",
+    "pl+us",
+    "pl us",
+]
 TWINS += ["tab\tname", "tabname", "a&b=c", "Twin", "twin", "é", "e\u0301", "100%", "%41", "A"]
 
 

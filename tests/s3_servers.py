@@ -111,7 +111,9 @@ def _watched(app: "WSGIApplication", seen: list[Seen]) -> "WSGIApplication":
         answer = b"".join(app(environ, start))
         got = int(environ.get("CONTENT_LENGTH") or 0)
         failed = not status[-1].startswith("2")
-        seen.append(Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], got, len(answer), failed))
+        seen.append(
+            Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], got, len(answer), failed)
+        )
         return [answer]
 
     return serve

@@ -88,7 +88,9 @@ def test_a_session_runs_where_a_teams_packages_come_first_on_the_path(tmp_path: 
 @pytest.mark.deep
 @pytest.mark.airflow
 @pytest.mark.timeout(3600)
-def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_of_the_same_names(tmp_path: Path) -> None:
+def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_of_the_same_names(
+    tmp_path: Path,
+) -> None:
     here = Installation(tmp_path)
     project = tmp_path / "project"
     project.mkdir()
@@ -121,7 +123,9 @@ def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_o
     (home / "dags/team.py").write_text(DAG + THEIRS + TEAM_DAG.replace("PLACE", str(noted)))
     with airflow_of(here, project):
         wait_for("the API server", lambda: answers(port))
-        wait_for("the DAGs", lambda: {"epoch_shop", "team"} <= {dag for (dag,) in rows_of(home, "SELECT dag_id FROM dag")})
+        wait_for(
+            "the DAGs", lambda: {"epoch_shop", "team"} <= {dag for (dag,) in rows_of(home, "SELECT dag_id FROM dag")}
+        )
         for dag in ("epoch_shop", "team"):
             here.run("airflow", "dags", "unpause", dag, cwd=project)
         wait_for("the runs of both DAGs", lambda: ended(home, {"epoch_shop": 2, "team": 1}))
@@ -135,7 +139,12 @@ def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_o
 @contextmanager
 def airflow_of(here: Installation, folder: Path) -> Iterator[None]:
     """Airflow's scheduler and the processes that it needs, until the end of the block."""
-    commands = (("api-server",), ("scheduler", "--skip-serve-logs"), ("dag-processor",), ("triggerer", "--skip-serve-logs"))
+    commands = (
+        ("api-server",),
+        ("scheduler", "--skip-serve-logs"),
+        ("dag-processor",),
+        ("triggerer", "--skip-serve-logs"),
+    )
     with ExitStack() as running:
         for name, *options in commands:
             log = running.enter_context((folder / f"{name}.log").open("wb"))

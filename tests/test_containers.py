@@ -67,7 +67,12 @@ def test_every_secret_is_the_users_own(tmp_path: Path) -> None:
     subprocess.run([DOCKER / "secrets.sh", tmp_path / "made"], check=True)
     assert required == {line.split("=")[0] for line in (tmp_path / "made").read_text().splitlines()}
     assert "secrets" not in COMPOSE
-    assert {name for text in [*values_of("ENV"), *values_of("ARG")] for name in re.findall(r"(\w+)=", text) if SECRET.search(name)} == set()
+    assert {
+        name
+        for text in [*values_of("ENV"), *values_of("ARG")]
+        for name in re.findall(r"(\w+)=", text)
+        if SECRET.search(name)
+    } == set()
 
 
 def test_secrets_are_random_for_their_owner_alone_and_are_kept(tmp_path: Path) -> None:
@@ -127,10 +132,17 @@ def test_the_images_get_the_locked_packages_that_users_need() -> None:
     files = ("pyproject.toml", "requirements.lock", "docker/packages.py")
     assert next(text for text in values_of("COPY") if text.startswith(files[0])).split()[:3] == list(files)
     lock = (ROOT / "requirements.lock").read_text()
-    run = "import packages, sys; print(chr(10).join(packages.named(open(sys.argv[1]).read(), open(sys.argv[2]).read())))"
+    run = (
+        "import packages, sys; print(chr(10).join(packages.named(open(sys.argv[1]).read(), open(sys.argv[2]).read())))"
+    )
     command = [sys.executable, "-c", run, ROOT / "pyproject.toml", ROOT / "requirements.lock"]
     named = subprocess.run(
-        command, cwd=DOCKER, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, check=True
+        command,
+        cwd=DOCKER,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     pins = re.findall(r"^([\w.-]+)(?:\[\S+\])?==(\S+)", named.stdout, re.M)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -148,8 +160,12 @@ def test_only_what_is_named_goes_to_the_builder() -> None:
     assert lines[0] == "*"
     named = [line[1:] for line in lines if line.startswith("!")]
     assert all((ROOT / name).exists() for name in named)
-    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *named], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert all(any(file == name or file.startswith(f"{name}/") for file in tracked.stdout.splitlines()) for name in named)
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", *named], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert all(
+        any(file == name or file.startswith(f"{name}/") for file in tracked.stdout.splitlines()) for name in named
+    )
     hidden = {".airflow", ".tussock", ".git", ".venv", "docker/.env", "docker"}
     assert not hidden & set(named)
     assert lines.index("**/.*") > max(lines.index(f"!{name}") for name in named if not Path(name).name.startswith("."))
@@ -158,7 +174,8 @@ def test_only_what_is_named_goes_to_the_builder() -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(5400)
 @pytest.mark.skipif(
-    os.getuid() != 0 or not Path("/etc/debian_version").exists(), reason="makes its base with debootstrap, as root of a Debian"
+    os.getuid() != 0 or not Path("/etc/debian_version").exists(),
+    reason="makes its base with debootstrap, as root of a Debian",
 )
 def test_images_are_built_and_run_the_flights_without_an_image_registry() -> None:
     run = subprocess.run([sys.executable, "scripts/containers.py"], cwd=ROOT, capture_output=True, text=True)

@@ -59,7 +59,9 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 
 def names_in(files: Iterable[Path]) -> set[str]:
-    flat = [file for folder in ("plugins", "pipelines") for file in (ROOT / folder).rglob("*.py")]  # imported by their plain names
+    flat = [
+        file for folder in ("plugins", "pipelines") for file in (ROOT / folder).rglob("*.py")
+    ]  # imported by their plain names
     own = {*FOLDERS, "tussock_dags", *(name for file in flat for name in (file.stem, file.parent.name))}
     names = {name for file in files for name in imported(ast.parse(file.read_text()))}
     return {name for name in names if name.split(".")[0] not in own | set(sys.stdlib_module_names)}
@@ -82,7 +84,10 @@ def declared(*groups: str, extras: Collection[str] | None = None) -> set[str]:
     """What the project declares for its users and for groups of its developers. `extras`: these alone; None: all of them."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     optional = document["project"]["optional-dependencies"]
-    listed = [*document["project"]["dependencies"], *(text for group in groups for text in document["dependency-groups"][group])]
+    listed = [
+        *document["project"]["dependencies"],
+        *(text for group in groups for text in document["dependency-groups"][group]),
+    ]
     of_extras = [text for extra in (optional if extras is None else extras) for text in optional[extra]]
     return {name_of(text) for text in (*listed, *of_extras)}
 

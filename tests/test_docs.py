@@ -35,7 +35,9 @@ def test_every_error_of_the_code_has_its_way_out() -> None:
     names = {error.name for error in errors_page.user_errors()}
     assert {"BadRowError", "LostRaceError", "BrokenPipelinesError"} <= names, "of every room"
     assert set(errors_page.ways_out()) == names, "docs/errors.yaml: a line for each class, and for no other"
-    assert [error.name for error in errors_page.user_errors() if not error.meaning] == [], "its docstring says what it means"
+    assert [error.name for error in errors_page.user_errors() if not error.meaning] == [], (
+        "its docstring says what it means"
+    )
 
 
 def test_the_errors_of_the_page_are_those_that_the_code_makes_classes_of() -> None:
@@ -54,4 +56,6 @@ def test_the_errors_of_the_page_are_those_that_the_code_makes_classes_of() -> No
 
 def test_the_function_of_the_first_change_has_no_kernel_yet() -> None:
     assert "gives `bin` a kernel" in (ROOT / "CONTRIBUTING.md").read_text()
-    assert '"bin": {call: "bin(l)", how: "Spark"}' in (ROOT / "docs/functions.yaml").read_text(), "choose another one for CONTRIBUTING.md"
+    assert '"bin": {call: "bin(l)", how: "Spark"}' in (ROOT / "docs/functions.yaml").read_text(), (
+        "choose another one for CONTRIBUTING.md"
+    )

@@ -67,6 +67,10 @@ def test_no_name_is_put_between_quotes_by_hand() -> None:
         for node in ast.walk(tree) if path.startswith(("jobs/", "statestore/")) else ():
             if isinstance(node, ast.JoinedStr):
                 for before, value, after in zip(node.values, node.values[1:], node.values[2:], strict=False):
-                    if isinstance(value, ast.FormattedValue) and isinstance(before, ast.Constant) and isinstance(after, ast.Constant):
+                    if (
+                        isinstance(value, ast.FormattedValue)
+                        and isinstance(before, ast.Constant)
+                        and isinstance(after, ast.Constant)
+                    ):
                         by_hand = str(before.value).endswith("`") and str(after.value).startswith("`")
                         assert not by_hand, f"{path}:{node.lineno}: use quoted"

@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {"tussock": "tussock/", "jobs": "tussock/jobs/", "statestore": "tussock/statestore/", "plugins": "", "dags": "tussock_dags/"}
+PLACES = {
+    "tussock": "tussock/",
+    "jobs": "tussock/jobs/",
+    "statestore": "tussock/statestore/",
+    "plugins": "",
+    "dags": "tussock_dags/",
+}
 """Where the wheel has the files of each folder."""
 
 
@@ -57,18 +63,27 @@ def test_a_wheel_made_from_the_source_distribution_holds_the_same_files(tmp_path
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.glob("tussock-*")
     wheels = [build_wheel(tmp_path / "first"), build_wheel(tmp_path / "second", unpacked)]
-    first, second = ({name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} for wheel in wheels)
+    first, second = (
+        {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} for wheel in wheels
+    )
     assert first == second
 
 
 def test_the_wheel_passes_twine_check_and_names_licence_and_pages(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path)
-    check = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel], capture_output=True, text=True, check=False)
+    check = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", wheel], capture_output=True, text=True, check=False
+    )
     assert check.returncode == 0, check.stdout + check.stderr
     with zipfile.ZipFile(wheel) as opened:
         (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = message_from_bytes(opened.read(name))
-    assert {text.split(",")[0] for text in metadata.get_all("Project-URL", [])} >= {"Homepage", "Changelog", "Documentation", "Security"}
+    assert {text.split(",")[0] for text in metadata.get_all("Project-URL", [])} >= {
+        "Homepage",
+        "Changelog",
+        "Documentation",
+        "Security",
+    }
     assert (metadata["License-Expression"], metadata.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
     assert "LGPL" not in str(metadata)
 
@@ -115,9 +130,9 @@ def daily(text: str) -> dict[str, tuple[int, float]]:
 @pytest.mark.timeout(3600)
 def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published(tmp_path: Path) -> None:
     here = Installation(tmp_path)
-    assert here.run(str(here.bin / "python"), "-c", "import tussock.jobs; print(tussock.jobs.__file__)", cwd=tmp_path).startswith(
-        str(here.bin.parent)
-    )
+    assert here.run(
+        str(here.bin / "python"), "-c", "import tussock.jobs; print(tussock.jobs.__file__)", cwd=tmp_path
+    ).startswith(str(here.bin.parent))
     project = tmp_path / "project"
     project.mkdir()
     said = here.run("tussock", "new", "shop", cwd=project)

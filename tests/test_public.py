@@ -23,7 +23,11 @@ def surface() -> Iterator[str]:
     """A line for each public name, and for each public method of Session with its arguments."""
     for name in sorted(tussock.__all__):
         kind = getattr(tussock, name)
-        yield name if not isinstance(kind, type) else f"class {name}({', '.join(base.__name__ for base in kind.__bases__)})"
+        yield (
+            name
+            if not isinstance(kind, type)
+            else f"class {name}({', '.join(base.__name__ for base in kind.__bases__)})"
+        )
     tree = ast.parse((ROOT / "jobs" / "session.py").read_text())
     (session,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Session")
     for method in session.body:
@@ -54,5 +58,7 @@ def test_every_public_name_is_listed_for_editors_and_imported_at_its_first_use()
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert typed | {"__version__"} == set(tussock.__all__)
-    light = "import sys, tussock; assert not [m for m in sys.modules if m.startswith(('tussock.', 'pyarrow', 'pyspark'))]"
+    light = (
+        "import sys, tussock; assert not [m for m in sys.modules if m.startswith(('tussock.', 'pyarrow', 'pyspark'))]"
+    )
     subprocess.run([sys.executable, "-c", light], cwd=ROOT, check=True)

@@ -22,7 +22,17 @@ def resolved(folder: Path, lines: list[str], constraints: Path | None = None) ->
     wanted, found = folder / "wanted.in", folder / f"found-{len(list(folder.iterdir()))}.txt"
     wanted.write_text("\n".join(lines))
     sources = ["--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "pyspark-client"]
-    command = [str(UV), "pip", "compile", "--quiet", "--python-version", "3.11", "--no-header", "--no-annotate", *sources]
+    command = [
+        str(UV),
+        "pip",
+        "compile",
+        "--quiet",
+        "--python-version",
+        "3.11",
+        "--no-header",
+        "--no-annotate",
+        *sources,
+    ]
     command += [str(wanted), "-o", str(found), *([] if constraints is None else ["-c", str(constraints)])]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

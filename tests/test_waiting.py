@@ -8,5 +8,9 @@ SLEEPS = re.compile(r"\btime\.sleep\b|from time import .*\bsleep\b")
 
 
 def test_only_the_helper_for_waiting_sleeps() -> None:
-    found = [str(file.relative_to(HERE)) for file in HERE.rglob("*.py") if SLEEPS.search(file.read_text()) and file != Path(__file__)]
+    found = [
+        str(file.relative_to(HERE))
+        for file in HERE.rglob("*.py")
+        if SLEEPS.search(file.read_text()) and file != Path(__file__)
+    ]
     assert found == ["support/waiting.py"], "wait with tests.support.waiting.eventually"

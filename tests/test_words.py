@@ -55,6 +55,10 @@ def test_a_class_with_the_name_of_a_word_is_in_the_file_of_the_word() -> None:
         for word in re.sub(r"\(.*\)", "", words).split(", "):
             places.setdefault(word.strip().lower(), set()).add(place.strip("`"))
     as_words = [(file, name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) for file, name in CLASSES]
-    strays = [f"{name} in {file}: {word!r} is of {places[word]}" for file, name, word in as_words if file not in places.get(word, {file})]
+    strays = [
+        f"{name} in {file}: {word!r} is of {places[word]}"
+        for file, name, word in as_words
+        if file not in places.get(word, {file})
+    ]
     assert not strays, "correct the line of the word, or name the class otherwise:\n" + "\n".join(strays)
     assert sum(word in places for _, _, word in as_words) > 40

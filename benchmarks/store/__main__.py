@@ -20,7 +20,9 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks store", description="Against RocksDB and SlateDB, and over slow S3.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks store", description="Against RocksDB and SlateDB, and over slow S3."
+    )
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the state; everything else scales with it")
     parser.add_argument("--runs", type=int, default=3, help="processes of each engine and part")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which parts (all)")
@@ -32,13 +34,22 @@ def main(arguments: list[str]) -> int:
     load_before = os.getloadavg()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as temporary:
-        compared, figures = compare_stores((options.scratch or Path(temporary)).absolute(), size, options.runs, options.parts, _progress)
+        compared, figures = compare_stores(
+            (options.scratch or Path(temporary)).absolute(), size, options.runs, options.parts, _progress
+        )
     out = options.out or RESULTS / f"store-{time.strftime('%Y%m%dT%H%M%S')}.json"
-    settings = {"rows": options.rows, "runs": options.runs, "parts": list(options.parts), "load": [load_before, os.getloadavg()]}
+    settings = {
+        "rows": options.rows,
+        "runs": options.runs,
+        "parts": list(options.parts),
+        "load": [load_before, os.getloadavg()],
+    }
     write_json(out, compared, settings, figures)
     print(table_of(compared))
     print(figures_of(figures))
-    print(f"{time.perf_counter() - began:.0f} s; load {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after; written to {out}")
+    print(
+        f"{time.perf_counter() - began:.0f} s; load {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after; written to {out}"
+    )
     return 0
 
 

@@ -41,7 +41,9 @@ class Found:
         return Series(self.engine, self.seconds[name])
 
 
-def compare_stores(folder: Path, size: Size, runs: int, parts: Sequence[str], progress: Progress) -> tuple[list[Comparison], list[Figure]]:
+def compare_stores(
+    folder: Path, size: Size, runs: int, parts: Sequence[str], progress: Progress
+) -> tuple[list[Comparison], list[Figure]]:
     """Everything: RocksDB at `size`, SlateDB at a tenth of it, and requests under latency.
 
     Args:
@@ -62,7 +64,10 @@ def compare_stores(folder: Path, size: Size, runs: int, parts: Sequence[str], pr
     ]
     figures = [*_build_figures(size, measured), *_build_figures(size.tenth(), measured_small)]
     if "compact" in parts:
-        figures += [*_compaction_figures(size, found, "rocksdb"), *_compaction_figures(size.tenth(), found_small, "slatedb")]
+        figures += [
+            *_compaction_figures(size, found, "rocksdb"),
+            *_compaction_figures(size.tenth(), found_small, "slatedb"),
+        ]
     if "warm" in parts:
         reads = _run(_task(folder, load, OURS, OURS, "block-reads"))
         figures.append(Figure("absent keys answered without reading a block", 100 * reads.facts["share"], "%", 99))
@@ -74,7 +79,9 @@ def _build(folder: Path, load: Workload, engine: str, progress: Progress) -> Par
     found = _run(_task(folder, load, engine, engine, "build"))
     ingests, (compaction,) = found.seconds["ingest"], found.seconds["compaction"]
     size = found.facts["bytes"]
-    progress(f"{engine}: {load.size.rows:,} rows in {sum(ingests):.1f} s, compacted in {compaction:.1f} s, {size:,.0f} bytes")
+    progress(
+        f"{engine}: {load.size.rows:,} rows in {sum(ingests):.1f} s, compacted in {compaction:.1f} s, {size:,.0f} bytes"
+    )
     return found
 
 
@@ -95,9 +102,14 @@ def _measure(
                     for name, values in measured.items():
                         kept[engine][f"{part} {name}"] += values
         for engine in taking_part:
-            shown = ", ".join(f"{k} {statistics.median(v):.3f} s" for k, v in seconds[engine].items() if k.startswith(f"{part} "))
+            shown = ", ".join(
+                f"{k} {statistics.median(v):.3f} s" for k, v in seconds[engine].items() if k.startswith(f"{part} ")
+            )
             progress(f"{engine}, {load.size.rows:,} rows: {shown}")
-    return {engine: Found(engine, _tuples(seconds[engine]), _tuples(cpu_seconds[engine]), facts[engine]) for engine in engines}
+    return {
+        engine: Found(engine, _tuples(seconds[engine]), _tuples(cpu_seconds[engine]), facts[engine])
+        for engine in engines
+    }
 
 
 def _tuples(series: dict[str, list[float]]) -> dict[str, tuple[float, ...]]:
@@ -130,19 +142,29 @@ def _against_rocksdb(size: Size, found: dict[str, Found], parts: Sequence[str]) 
 _WAYS = {"rocksdb": "WriteBatch and flush", _BY_FILE: "sorted SstFileWriter and ingest"}
 
 
-def _against(size: Size, ours: Found, theirs: Found, parts: Sequence[str], budgets: dict[str, float] | None = None) -> list[Comparison]:
+def _against(
+    size: Size, ours: Found, theirs: Found, parts: Sequence[str], budgets: dict[str, float] | None = None
+) -> list[Comparison]:
     """A comparison for each series."""
     lines = {
-        "ingest": {"ingest ingest": f"batch_ingest of {size.batch:,} rows, random key order, from Arrow, flush included"},
+        "ingest": {
+            "ingest ingest": f"batch_ingest of {size.batch:,} rows, random key order, from Arrow, flush included"
+        },
         "cold-present": {"cold-present present": f"multi_get, cold, {size} present"},
         "cold-absent": {"cold-absent absent": f"multi_get, cold, {size} absent"},
         "warm": {"warm present": f"multi_get, warm, {size} present", "warm absent": f"multi_get, warm, {size} absent"},
-        "prefixes": {"prefixes prefixes": f"prefix scans: {size.prefixes:,} prefixes of 10 to 1,000 rows, {size.rows:,} rows"},
+        "prefixes": {
+            "prefixes prefixes": f"prefix scans: {size.prefixes:,} prefixes of 10 to 1,000 rows, {size.rows:,} rows"
+        },
         "scan": {"scan scan": f"full scan to Arrow, {size.rows:,} rows"},
-        "compact": {"compact compaction": f"compaction of 4 overlapping epochs of {size.batch // 2:,} rows into one run"},
+        "compact": {
+            "compact compaction": f"compaction of 4 overlapping epochs of {size.batch // 2:,} rows into one run"
+        },
     }
     return [
-        Comparison(what, ours.series(name), theirs.series(name), (budgets or {}).get(name), _facts(part, name, ours, theirs))
+        Comparison(
+            what, ours.series(name), theirs.series(name), (budgets or {}).get(name), _facts(part, name, ours, theirs)
+        )
         for part in PARTS
         if part in parts
         for name, what in lines[part].items()
@@ -161,7 +183,9 @@ def _build_figures(size: Size, built: dict[str, PartResult]) -> list[Figure]:
     figures = []
     for engine, found in built.items():
         whole = {"compaction_s": found.seconds["compaction"][0], "ingest_s": sum(found.seconds["ingest"])}
-        figures.append(Figure(f"size on disk, {size.rows:,} rows, {engine}", found.facts["bytes"] / 1e6, "MB", facts=whole))
+        figures.append(
+            Figure(f"size on disk, {size.rows:,} rows, {engine}", found.facts["bytes"] / 1e6, "MB", facts=whole)
+        )
     return figures
 
 
@@ -173,7 +197,9 @@ def _compaction_figures(size: Size, found: dict[str, Found], peer: str) -> list[
         for seconds, unit in ((side.seconds[name], "M rows/s"), (side.cpu_seconds[name], "M rows/CPU s")):
             taken = statistics.median(seconds)
             what = f"compaction of 4 overlapping epochs of {size.batch // 2:,} rows, {side.engine}"
-            figures.append(Figure(what, facts["rows in"] / taken / 1e6, unit, facts={"MB/s read": facts["bytes in"] / taken / 1e6}))
+            figures.append(
+                Figure(what, facts["rows in"] / taken / 1e6, unit, facts={"MB/s read": facts["bytes in"] / taken / 1e6})
+            )
     return figures
 
 

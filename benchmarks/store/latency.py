@@ -57,7 +57,10 @@ class RequestCounts:
         return RequestCounts(self.requests.copy(), self.sizes.copy())
 
     def __str__(self) -> str:
-        parts = [f"{n} {kind}" + (f" ({self.sizes[kind]:,} B)" if self.sizes[kind] else "") for kind, n in sorted(self.requests.items())]
+        parts = [
+            f"{n} {kind}" + (f" ({self.sizes[kind]:,} B)" if self.sizes[kind] else "")
+            for kind, n in sorted(self.requests.items())
+        ]
         return ", ".join(parts) or "no requests"
 
 
@@ -141,7 +144,9 @@ class LatencyObjectStore:
 
 def register() -> None:
     """Let `open_object_store` open this module's URIs, here and in processes started from now on."""
-    known = [entry for entry in os.environ.get(SCHEMES_VARIABLE, "").split(",") if entry and not entry.startswith(_PREFIX)]
+    known = [
+        entry for entry in os.environ.get(SCHEMES_VARIABLE, "").split(",") if entry and not entry.startswith(_PREFIX)
+    ]
     os.environ[SCHEMES_VARIABLE] = ",".join([*known, *(f"{scheme}={__name__}:open_latency" for scheme in _SCHEMES)])
 
 

@@ -78,7 +78,9 @@ def _ingest(task: Task, load: Workload) -> PartResult:
         shutil.rmtree(folder, ignore_errors=True)
         engine = make_engine(task.engine, folder)
         engine.open()
-        batch = load.rows.slice(max(0, number - 1) * load.size.batch % load.size.rows, load.size.batch if number else 1000)
+        batch = load.rows.slice(
+            max(0, number - 1) * load.size.batch % load.size.rows, load.size.batch if number else 1000
+        )
         watch.measure("ingest" if number else "first", partial(engine.ingest, batch))
         if number == 1:
             _require_rows(load, batch.select(["g", "i"]), *engine.multi_get(batch.select(["g", "i"])))
@@ -104,7 +106,11 @@ def _compact(task: Task, load: Workload) -> PartResult:
         distinct = pa.concat_tables(updates).group_by(["g", "i"]).aggregate([]).num_rows
         if rows != distinct:
             raise WrongAnswerError(f"{task.engine}: {rows} rows after compaction, {distinct} keys were written")
-        facts = {"bytes in": before, "bytes out": _size_of(engine, folder), "rows in": sum(batch.num_rows for batch in updates)}
+        facts = {
+            "bytes in": before,
+            "bytes out": _size_of(engine, folder),
+            "rows in": sum(batch.num_rows for batch in updates),
+        }
         engine.close()
     shutil.rmtree(folder)
     return watch.result(facts)

@@ -107,7 +107,9 @@ class SlateDb:
         manifest = (await admin.read_compactor_state_view()).manifest
         sources = [slatedb.SourceId.SST_VIEW(view.id) for view in manifest.l0]
         sources += [slatedb.SourceId.SORTED_RUN(run.id) for run in manifest.compacted]
-        submitted = await admin.submit_compaction(slatedb.CompactionSpec.TIERED(segment=b"", sources=sources, destination=0))
+        submitted = await admin.submit_compaction(
+            slatedb.CompactionSpec.TIERED(segment=b"", sources=sources, destination=0)
+        )
         while (task := await admin.read_compaction(submitted.id, None)) is not None:
             if task.status is slatedb.CompactionStatus.COMPLETED:
                 return

@@ -23,7 +23,12 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 
-_COLUMNS = (ColumnSpec("g", "bigint"), ColumnSpec("i", "bigint"), ColumnSpec("n", "bigint"), ColumnSpec("total", "double"))
+_COLUMNS = (
+    ColumnSpec("g", "bigint"),
+    ColumnSpec("i", "bigint"),
+    ColumnSpec("n", "bigint"),
+    ColumnSpec("total", "double"),
+)
 _SCHEMA = TableSchema(TABLE, "t", _COLUMNS, (KeyColumn(0), KeyColumn(1)), (0,))
 _CATALOG = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (_SCHEMA,)),), 2, 2)
 
@@ -52,13 +57,17 @@ class Tussock:
     def ingest(self, rows: pa.Table) -> None:
         version = self.meta.latest()
         catalog = None if version.catalog.relations else _CATALOG
-        barrier = self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog))
+        barrier = self.meta.inject_barrier(
+            version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog)
+        )
         keys = storage_keys(rows)
         order = probe_order(keys)
         puts = pa.array(np.ones(rows.num_rows, np.uint8))
         columns = [take_keys(keys, order), puts, *(rows.column(name).take(pa.array(order)) for name in ("n", "total"))]
         sealed = pa.table(columns, ["key", "op", "n", "total"])
-        ssts = batch_ingest(self.objects, [SealedBatch(TABLE, sealed)], barrier.epoch, data_prefix(barrier.epoch), SST_BYTES)
+        ssts = batch_ingest(
+            self.objects, [SealedBatch(TABLE, sealed)], barrier.epoch, data_prefix(barrier.epoch), SST_BYTES
+        )
         self.meta.commit_epoch(self.meta.seal(manifest_of(barrier, self.meta.writer, tuple(ssts))))
         self._see_newest()
 

@@ -30,7 +30,9 @@ from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 
-_DIGEST = re.compile(r"^(?:digest )?([0-9a-f]{64})$", re.MULTILINE)  # a line of its own: statements, which are indented, may have others
+_DIGEST = re.compile(
+    r"^(?:digest )?([0-9a-f]{64})$", re.MULTILINE
+)  # a line of its own: statements, which are indented, may have others
 _MOST_LINES = 40  # of one edit that are shown
 _KINDS = frozenset({"MATERIALIZED", "VIEW", "TABLE", "SOURCE", "FUNCTION", "INTO", "FROM", "ON", "COLUMN"})
 _VERBS = frozenset({"CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "DROP", "COMMENT"})
@@ -130,7 +132,12 @@ def fingerprint(relation: Relation) -> str:
 
 def edits(approved: Approval, now: Approval) -> tuple[str, ...]:
     """The differences of two plans, as lines for a person: edited texts and settings, or else changed actions."""
-    found = [line for kind in ItemKind if kind not in (ItemKind.ACTION, ItemKind.VARIABLE) for line in _edits_of(kind, approved, now)]
+    found = [
+        line
+        for kind in ItemKind
+        if kind not in (ItemKind.ACTION, ItemKind.VARIABLE)
+        for line in _edits_of(kind, approved, now)
+    ]
     names = [[item.name for item in one.items if item.kind is ItemKind.STATEMENT] for one in (approved, now)]
     if not found and names[0] != names[1]:
         found = [f"the order of the statements: {', '.join(names[0])} approved; {', '.join(names[1])} now"]

@@ -32,7 +32,9 @@ def computed_change(
     Raises: NotThereYetError, TwoSourceRowsError, TwoRowsOfOneKeyError, NullKeyError; Spark's own errors.
     Cost: up to three Spark queries over the table, and a read of the keys of rows that are put.
     """
-    relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None)
+    relation = next(
+        (r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None
+    )
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
     session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at, version_of)

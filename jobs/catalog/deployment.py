@@ -153,7 +153,9 @@ class Deploying:
     def __post_init__(self) -> None:
         self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
 
-    def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived | None = None) -> Deployment:
+    def of(
+        self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived | None = None
+    ) -> Deployment:
         """The deployment of these files.
 
         Args:
@@ -189,7 +191,9 @@ class Deploying:
         """What is done, without estimates; measures follow from suites, which are approved themselves."""
         for step in self._steps:
             if step.action is not StepAction.NONE and not step.what.split()[-1].startswith(INTERNAL):
-                done = f"{step.action}{', built anew' if step.rebuilt else ''}{f' ({step.bound})' if step.bound else ''}"
+                done = (
+                    f"{step.action}{', built anew' if step.rebuilt else ''}{f' ({step.bound})' if step.bound else ''}"
+                )
                 yield PlanItem(ItemKind.ACTION, step.what, done)
 
     # --- statements --------------------------------------------------------------------------------------------------------------
@@ -215,7 +219,12 @@ class Deploying:
             made = self._to_log(bound, base)
         except WaitingStatementsError:
             self._add(
-                Step(StepAction.WAIT, _in_few_words(text), place, note="it reads rows that are still to come; apply again after an epoch")
+                Step(
+                    StepAction.WAIT,
+                    _in_few_words(text),
+                    place,
+                    note="it reads rows that are still to come; apply again after an epoch",
+                )
             )
             return False
         self._create_or_run(made, text, place, notes, None if once is None else once.name)
@@ -234,7 +243,9 @@ class Deploying:
         rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
         if isinstance(rows, BoundInsertSelect | BoundChange):
             if found := derived_from(self._draft.catalog, rows.reads) & {*self._draft.changed_tables}:
-                raise WaitingStatementsError(rows.reads, self.version.epoch, [(self.log_end, f"change {name}") for name in sorted(found)])
+                raise WaitingStatementsError(
+                    rows.reads, self.version.epoch, [(self.log_end, f"change {name}") for name in sorted(found)]
+                )
             if not self.stores_rows:  # else who computes them asks
                 require_taken(self.meta, self.version, self._draft.catalog, rows.reads)
 
@@ -258,7 +269,9 @@ class Deploying:
 
     def _note(self, relation: Relation) -> str:
         """What a user should know of a relation of which nothing is to be done."""
-        building = next((b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), "")
+        building = next(
+            (b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), ""
+        )
         return f"being built {building}" if building else _pause_note(relation)
 
     def _is_there(self, name: str) -> bool:
@@ -272,7 +285,9 @@ class Deploying:
         changed = draft.add(made, once)
         if name is None:
             action = StepAction.DROP if isinstance(made, Drop) else StepAction.RUN
-            self._add(Step(action if changed else StepAction.NONE, _in_few_words(text), place, text=text, bound=once or ""))
+            self._add(
+                Step(action if changed else StepAction.NONE, _in_few_words(text), place, text=text, bound=once or "")
+            )
             return
         self._named.add(name)
         code = made.code if isinstance(made, CreateFunction) else ()
@@ -281,7 +296,9 @@ class Deploying:
         whole = "\n".join([text, *(f"-- {FOLDER}/{module.name}.py\n{module.source}" for module in code)])
         self._add(replace(self._created(before, after, changed, follows, place, "; ".join(notes)), text=whole))
 
-    def _created(self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str) -> Step:
+    def _created(
+        self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str
+    ) -> Step:
         if not changed:
             return Step(StepAction.NONE, _what(after), place, note=self._note(after))
         new = before is None or before.id != after.id
@@ -315,7 +332,9 @@ class Deploying:
             said = [step for step in self._steps if step.what == _what(view)]  # that it is paused
             self._steps = [step for step in self._steps if step not in said]
             bound = fingerprint(after)
-            self._add(Step(StepAction.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound))
+            self._add(
+                Step(StepAction.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound)
+            )
 
     def _bound_again(self, view: Relation) -> Relation:
         """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""

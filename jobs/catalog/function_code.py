@@ -48,7 +48,9 @@ def _read(function: CreateFunction, folder: Path, name: str) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as err:
         there = ", ".join(sorted(p.name for p in folder.glob("*.py"))) or "none"
-        raise FunctionCodeError(function.name, str(path), f"there is no such file; Python files there: {there}") from err
+        raise FunctionCodeError(
+            function.name, str(path), f"there is no such file; Python files there: {there}"
+        ) from err
     except (OSError, UnicodeDecodeError) as err:
         raise FunctionCodeError(function.name, str(path), f"it can't be read as UTF-8 text ({err})") from err
 

@@ -69,7 +69,9 @@ def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.
     if default is None:
         return pa.chunked_array([pa.nulls(rows, field.type)])
     if default.value is None:
-        raise UnfitRowsError(table.name, field.name, f"no values, and a default that is computed ({default.sql})", "values for it")
+        raise UnfitRowsError(
+            table.name, field.name, f"no values, and a default that is computed ({default.sql})", "values for it"
+        )
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
     made = thread_kernel().project(one_row, [default.value], [table.fields[column].type])
     return made.column(0).take(pa.array(np.zeros(rows, np.int64)))
@@ -91,14 +93,18 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
     if field.type == MONTHS:
         return _months(table, field, column)
     if column.type != field.type and not _assignable(column.type, field.type):
-        raise UnfitRowsError(table, field.name, str(column.type), f"{field.type}, or a type that is cast to it without loss")
+        raise UnfitRowsError(
+            table, field.name, str(column.type), f"{field.type}, or a type that is cast to it without loss"
+        )
     try:
         cast = column.cast(field.type)
         if column.type != field.type and _kind(field.type) == "number":
             _require_same(column, cast)
         cast.validate(full=True)  # text that is not UTF-8 would not be found before a kernel fails on it
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
-        raise UnfitRowsError(table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)) from err
+        raise UnfitRowsError(
+            table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)
+        ) from err
     return cast
 
 
@@ -118,10 +124,16 @@ def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
         lists = pt.is_list(found) or pt.is_large_list(found) or pt.is_fixed_size_list(found)
         return lists and _alike(found.value_type, wanted.value_type)
     if pt.is_map(wanted):
-        return pt.is_map(found) and _alike(found.key_type, wanted.key_type) and _alike(found.item_type, wanted.item_type)
+        return (
+            pt.is_map(found) and _alike(found.key_type, wanted.key_type) and _alike(found.item_type, wanted.item_type)
+        )
     if pt.is_struct(wanted):
         names = [f.name.lower() for f in wanted]
-        return pt.is_struct(found) and [f.name.lower() for f in found] == names and all(map(_alike, _types(found), _types(wanted)))
+        return (
+            pt.is_struct(found)
+            and [f.name.lower() for f in found] == names
+            and all(map(_alike, _types(found), _types(wanted)))
+        )
     return not is_nested(found)
 
 

@@ -37,14 +37,18 @@ class Once:
     """One run of scripts whose statements on tables run once."""
 
     _seen: Counter[str] = field(default_factory=Counter)
-    _ran: dict[int, tuple[Relation, frozenset[str]]] = field(default_factory=dict)  # by id, of a relation as it was when it was asked for
+    _ran: dict[int, tuple[Relation, frozenset[str]]] = field(
+        default_factory=dict
+    )  # by id, of a relation as it was when it was asked for
 
     def of(self, catalog: Catalog, text: str) -> OnceStatement | None:
         """The next statement of the run; None for one that changes no table, or one that is not there."""
         source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None
-        table = next((r for r in catalog.live() if r.name == name and r.kind in (RelationKind.TABLE, RelationKind.SOURCE)), None)
+        table = next(
+            (r for r in catalog.live() if r.name == name and r.kind in (RelationKind.TABLE, RelationKind.SOURCE)), None
+        )
         if table is None:
             return None
         words = "\0".join(t.text for t in tokens_of(source))

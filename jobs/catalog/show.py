@@ -51,7 +51,10 @@ def show(
     found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.internal]
     building = {r.name: f"{'built anew' if r.name in names else 'being built'} {build.progress}" for build, r in built}
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    states = ["; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)]) for r in found]
+    states = [
+        "; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)])
+        for r in found
+    ]
     return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
 
 
@@ -107,7 +110,9 @@ def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
         defaults, comments = {d.column: d.sql for d in table.defaults}, dict(table.comments)
         places = range(len(table.fields))
         shown["type"] = [table.declared(i) for i in places]
-        shown["constraint"] = ["PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places]
+        shown["constraint"] = [
+            "PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places
+        ]
         shown["default"] = [defaults.get(i, "") for i in places]
         shown["comment"] = [comments.get(i, "") for i in places]
     return shown

@@ -74,7 +74,9 @@ ToLog = tuple[Single, Sequence[str]]
 class StatementMaker:
     """One session's way from text to statements of the log. Not for several threads at once."""
 
-    def __init__(self, meta: MetaStore, stored: StoredRows, writer: StatementWriter, spark: "Callable[[], SparkSession]") -> None:
+    def __init__(
+        self, meta: MetaStore, stored: StoredRows, writer: StatementWriter, spark: "Callable[[], SparkSession]"
+    ) -> None:
         """`spark`: the session, started where it is first asked for."""
         self._meta, self._stored, self._writer, self._spark = meta, stored, writer, spark
         self._time_zone = meta.settings.time_zone
@@ -127,8 +129,12 @@ class StatementMaker:
                     require_not_fed(catalog, find(catalog, bound.table.name), word)
                 return self._change(catalog, version, bound), bound.reads
             case CreateSource():
-                source = placed(bound, base)  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files
-                return source if any(r.name == source.name for r in catalog.live()) else described(source, self._spark), ()
+                source = placed(
+                    bound, base
+                )  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files
+                return source if any(r.name == source.name for r in catalog.live()) else described(
+                    source, self._spark
+                ), ()
             case CreateFunction():
                 from tussock.jobs.catalog.function_code import with_code
 
@@ -152,7 +158,9 @@ class StatementMaker:
         try:
             binder = self.binder(draft.catalog.live())
             bound = binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
-            draft.add(msgspec.structs.replace(bound, rebuilt=True) if rebuilt and isinstance(bound, CreateView) else bound)
+            draft.add(
+                msgspec.structs.replace(bound, rebuilt=True) if rebuilt and isinstance(bound, CreateView) else bound
+            )
         except InputError as err:
             raise CannotFollowError(view.name, str(err)) from err
 
@@ -166,9 +174,13 @@ class StatementMaker:
         read |= {other.name: other.relation for other in bound.at if other.since is None}
         assert self._binder is not None, "it has bound the SELECT"
         parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, len(version.mapping.units))
-        return query_frame(self._spark(), uri, version, sight, sql, bound.relations, self._time_zone, bound.at, version_of, parts)
+        return query_frame(
+            self._spark(), uri, version, sight, sql, bound.relations, self._time_zone, bound.at, version_of, parts
+        )
 
-    def _rows(self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect) -> tuple[Insert, Sequence[str]]:
+    def _rows(
+        self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect
+    ) -> tuple[Insert, Sequence[str]]:
         """The INSERT of constants, or of a SELECT over what is committed."""
         if isinstance(bound, BoundInsert):
             return self._writer.insert(bound.table, bound.rows), ()
@@ -187,8 +199,18 @@ class StatementMaker:
 
         require_taken(self._meta, version, catalog, bound.reads)
         sandbox = self.binder(catalog.live()).sandbox
-        with spark_errors_as_ours(SourceText(bound.statement, bound.start)), self._meta.reading(version.epoch) as pinned:
+        with (
+            spark_errors_as_ours(SourceText(bound.statement, bound.start)),
+            self._meta.reading(version.epoch) as pinned,
+        ):
             rows = computed_change(
-                self._spark(), self._meta.objects, pinned, version.epoch, sandbox, bound, self._time_zone, self._stored.version_of
+                self._spark(),
+                self._meta.objects,
+                pinned,
+                version.epoch,
+                sandbox,
+                bound,
+                self._time_zone,
+                self._stored.version_of,
             )
         return self._writer.change(bound.table.name, rows)

@@ -42,7 +42,9 @@ class StatementWriter:
         require_insert_text(table, rows)
         return Change(table, rows.num_rows, self._stored(rows))
 
-    def append_next(self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, reads: Sequence[str]) -> Answer:
+    def append_next(
+        self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, reads: Sequence[str]
+    ) -> Answer:
         """Append what was made of committed rows. Others may have logged statements meanwhile: they count as well.
 
         Raises WaitingStatementsError; as `append`.

@@ -61,7 +61,12 @@ class DraftTransaction:
             return False
         check_tables(before, self.catalog)
         settles = len(self._applying.unsettled) < len(unsettled)
-        if once is None and self.catalog == before and not settles and not isinstance(statement, Insert | Change | Update | Delete):
+        if (
+            once is None
+            and self.catalog == before
+            and not settles
+            and not isinstance(statement, Insert | Change | Update | Delete)
+        ):
             return False
         if once is not None:
             self._once.append((len(self.statements), once))

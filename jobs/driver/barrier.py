@@ -90,7 +90,13 @@ def take_in(
     """
     version = meta.latest()
     if (held := meta.barrier_after(version.epoch)) is not None:
-        log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
+        log.info(
+            "barrier %d after %d is open, attempt %d of %s: resumed",
+            held.epoch,
+            held.prev_epoch,
+            held.attempt,
+            held.writer,
+        )
         return TakenIn(held, None)
     pinning = _pinning(meta, Base(version), wish, settings, resting)
     if not pinning.waiting():
@@ -117,7 +123,12 @@ def draft(
     """
     pinning = replace(_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan)
-    if drafted.log_end == base.version.log_end and not drafted.splits and drafted.catalog is None and not pinning.moves_rows():
+    if (
+        drafted.log_end == base.version.log_end
+        and not drafted.splits
+        and drafted.catalog is None
+        and not pinning.moves_rows()
+    ):
         return None
     _log_barrier("drafted", drafted)
     return pinning.intake(drafted)
@@ -168,8 +179,12 @@ class Pinning:
     run: dict[str, str]
     moment: int = 0  # what now() is to mean in views; 0: what it meant before
     mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
-    resting: frozenset[str] = frozenset()  # sources that an epoch of this run was held up by: the next run tries them again
-    pinned: dict[tuple[int, int | None], "Pinned"] = field(default_factory=dict)  # by relation and room; asked for twice
+    resting: frozenset[str] = (
+        frozenset()
+    )  # sources that an epoch of this run was held up by: the next run tries them again
+    pinned: dict[tuple[int, int | None], "Pinned"] = field(
+        default_factory=dict
+    )  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
 
     @property
@@ -191,7 +206,9 @@ class Pinning:
     def moves_rows(self) -> bool:
         """Whether there are views whose rows come and go as moments pass, and the moment is another than that of the epoch before."""
         version = self.version
-        return self.moment > version.moment and any(follows_moment(r) for r in version.catalog.live() if r.paused is None)
+        return self.moment > version.moment and any(
+            follows_moment(r) for r in version.catalog.live() if r.paused is None
+        )
 
     def intake(self, barrier: Barrier) -> TakenIn:
         """The barrier that stands, ours or another process's, with what was replayed if it is ours."""
@@ -200,7 +217,9 @@ class Pinning:
     def plan(self, epoch: int) -> BarrierPlan:
         version, detour = self.version, self.detour
         log_end = self.meta.log_end()
-        replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, detour.skip_entries, epoch)
+        replayed = self.replayed[epoch] = replay(
+            self.meta, version, version.log_end, log_end, detour.skip_entries, epoch
+        )
         catalog = with_first_files(self.meta, self.base, replayed.catalog)
         catalog = paused(dropped(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
         catalog = in_one_zone(version.catalog, catalog, self.meta.settings.time_zone, epoch)
@@ -213,7 +232,9 @@ class Pinning:
                 pins = sources[relation.id] = pinned.pins
                 holds[relation.id] = pinned.holds
                 if left is not None:
-                    left = max(0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read)))
+                    left = max(
+                        0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read))
+                    )
         catalog = self.building(with_holds(catalog, holds, epoch), epoch)
         return BarrierPlan(
             mapping=version.mapping,
@@ -303,7 +324,9 @@ def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
         return Mutation(MutationKind.STOP, tuple(sorted(gone)))
     if after.builds != before.builds and after.builds:
         return Mutation(MutationKind.BUILD, tuple(r.id for build in after.builds for r in build.relations))
-    if paused := {r.id for r in after.live() if r.paused is not None} - {r.id for r in before.live() if r.paused is not None}:
+    if paused := {r.id for r in after.live() if r.paused is not None} - {
+        r.id for r in before.live() if r.paused is not None
+    }:
         return Mutation(MutationKind.PAUSE, tuple(sorted(paused)))
     return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)
 

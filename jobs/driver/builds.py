@@ -59,7 +59,9 @@ class Building:
             if left is not None:
                 left -= sum(waiting.values())
         done = sum(size for relation, of in sizes.items() for place, size in of.items() if place < read[relation])
-        return msgspec.structs.replace(build, read=read, bytes_read=done, bytes_total=sum(sum(of.values()) for of in sizes.values()))
+        return msgspec.structs.replace(
+            build, read=read, bytes_read=done, bytes_total=sum(sum(of.values()) for of in sizes.values())
+        )
 
     def _sizes_of(self, relation: int) -> Mapping[int, int]:
         """Bytes of what a relation has stored, or has taken, by vnode or number, ascending; nothing of one that is new."""

@@ -63,7 +63,9 @@ def _bound_column(text: str, kind: str) -> str:
 
 
 def _text(step: SparkStep, call: Call) -> str:
-    return filled(call, [_bound_column(f"{quoted(step.column)}.c{a.index}", a.type) for a in call.args if isinstance(a, Column)])
+    return filled(
+        call, [_bound_column(f"{quoted(step.column)}.c{a.index}", a.type) for a in call.args if isinstance(a, Column)]
+    )
 
 
 def _is_generator(call: Call) -> bool:

@@ -30,11 +30,18 @@ class Detour:
     take_log: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.skip_files or self.repin_files or self.skip_entries or self.drop or self.pause or self.take_log)
+        return bool(
+            self.skip_files or self.repin_files or self.skip_entries or self.drop or self.pause or self.take_log
+        )
 
     def notes(self) -> tuple[str, ...]:
         """What was left out or done differently, as text for a person."""
-        parts = {"skipped file": self.skip_files, "re-pinned file": self.repin_files, "dropped": self.drop, "paused": self.pause}
+        parts = {
+            "skipped file": self.skip_files,
+            "re-pinned file": self.repin_files,
+            "dropped": self.drop,
+            "paused": self.pause,
+        }
         named = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
         log = ("took the log as it is now",) if self.take_log else ()
         return (*named, *(f"skipped log entry {position}" for position in self.skip_entries), *log)

@@ -40,7 +40,11 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
 
 
 def next_epoch(
-    runner: LevelRunner, meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, progress: Progress = no_progress
+    runner: LevelRunner,
+    meta: MetaStore,
+    wish: Wish = ALL,
+    settings: EpochSettings = UNBOUNDED,
+    progress: Progress = no_progress,
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
     met, resting = set[tuple[str, str]](), set[str]()
@@ -55,7 +59,11 @@ def next_epoch(
 
 
 def advance(
-    runner: LevelRunner, meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, progress: Progress = no_progress
+    runner: LevelRunner,
+    meta: MetaStore,
+    wish: Wish = ALL,
+    settings: EpochSettings = UNBOUNDED,
+    progress: Progress = no_progress,
 ) -> list[EpochSummary]:
     """Finish the open barrier, whichever driver injected it, then take in what waits, as a train of epochs, until nothing does.
 
@@ -71,12 +79,16 @@ def advance(
 
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
-    moment = moment_of(meta, wish.interval, wish.moment)  # one for all: epochs that only follow the clock would have no end
+    moment = moment_of(
+        meta, wish.interval, wish.moment
+    )  # one for all: epochs that only follow the clock would have no end
     wish = replace(wish, moment=moment)
     done: list[EpochSummary] = []
     met, resting = set[tuple[str, str]](), set[str]()
     superseded = True
-    while superseded:  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
+    while (
+        superseded
+    ):  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
         superseded = False
         with listed_once(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:

@@ -64,14 +64,23 @@ class EpochPlan:
     def expected(self, policy: FlushPolicy) -> Expected:
         """How much the epoch is likely to seal."""
         files = sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
-        rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert | Change))
-        return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD))
+        rows = sum(
+            e.statement.rows
+            for entries in self.changes.values()
+            for e in entries
+            if isinstance(e.statement, Insert | Change)
+        )
+        return policy.expected(
+            file_bytes=files, rows=rows, creates=self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
+        )
 
 
 def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:
     """What a barrier's epoch reads of sources: files by path, with their bytes."""
     sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live())
-    return tuple(item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins))
+    return tuple(
+        item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins)
+    )
 
 
 def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:
@@ -82,5 +91,7 @@ def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed
     """
     catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
     if replayed is None:
-        replayed = replay(meta, base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch)
+        replayed = replay(
+            meta, base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch
+        )
     return EpochPlan(barrier, base, catalog, schedule(catalog, barrier.epoch, base.version.catalog), replayed.changes)

@@ -24,7 +24,9 @@ def source_frame(spark: SparkSession, read: SparkRead, document: msgspec.Raw | N
     """The rows of a source. Raises SourceTroubleError, of one item if one alone is at fault; errors of the source's files."""
     assert read.scheduled.source is not None
     try:
-        return read.reader.frame(spark, read.source, read.document if document is None else document, read.scheduled.source.columns)
+        return read.reader.frame(
+            spark, read.source, read.document if document is None else document, read.scheduled.source.columns
+        )
     except SourceTroubleError as err:
         if document is not None or err.path:
             raise
@@ -101,5 +103,7 @@ def _failure(spark: SparkSession, read: SparkRead, document: msgspec.Raw) -> Tus
     except spark_errors() as err:
         if is_of_machine(err):
             return None
-        return _translated(read, err, document) or SourceTroubleError(read.source.name, "", read.source.format, cause_of(err))
+        return _translated(read, err, document) or SourceTroubleError(
+            read.source.name, "", read.source.format, cause_of(err)
+        )
     return None

@@ -56,7 +56,9 @@ class HeldByDriver:
         if wanted := sorted(self.tables & tables):
             mine = self._sealed.filter(pc.is_in(self._sealed["input"], pa.array(wanted, pa.int32())))
             there = Address.in_flight(number, 0).fragment
-            yield from mine.set_column(1, CELL_SCHEMA.field(1), pa.repeat(pa.scalar(there, pa.int32()), mine.num_rows)).to_batches()
+            yield from mine.set_column(
+                1, CELL_SCHEMA.field(1), pa.repeat(pa.scalar(there, pa.int32()), mine.num_rows)
+            ).to_batches()
 
     def frames(self, number: int, tables: frozenset[int]) -> "Iterator[DataFrame]":
         """See SealedTables. Spark holds none of them."""

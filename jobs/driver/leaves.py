@@ -76,7 +76,9 @@ class LeafCells:
                 new, old = self._documents(scheduled)
                 yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
-        for taken in taken_batches(plan.barrier, plan.catalog):  # what this epoch takes, as sealed MemTables of the driver's own
+        for taken in taken_batches(
+            plan.barrier, plan.catalog
+        ):  # what this epoch takes, as sealed MemTables of the driver's own
             yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
     def spark_reads(self) -> list[SparkRead]:
@@ -85,7 +87,9 @@ class LeafCells:
         for scheduled in self.plan.schedule.fragments():
             if (source := scheduled.source) is None or not reader_of(source.statement).needs_spark:
                 continue
-            for input, document in zip((LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._documents(scheduled), strict=True):
+            for input, document in zip(
+                (LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._documents(scheduled), strict=True
+            ):
                 if document is not None:
                     found.append(SparkRead(scheduled, input, document))
         return found
@@ -145,6 +149,8 @@ def taken_document(
 
 def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> str:
     """Where the row of a source came from, as far as this epoch can read its input."""
-    statement = next(statement for r in plan.catalog.live() if r.id == source and (statement := source_of(r)) is not None)
+    statement = next(
+        statement for r in plan.catalog.live() if r.id == source and (statement := source_of(r)) is not None
+    )
     documents = (plan.barrier.splits.get(source), taken_document(meta, plan.base, source))
     return reader_of(statement).place_of(row_id, [d for d in documents if d is not None])

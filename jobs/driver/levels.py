@@ -52,7 +52,11 @@ class Ran:
 
 
 def run_levels(
-    runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequence[SealedTables] = (), progress: Progress = no_progress
+    runner: LevelRunner,
+    meta: MetaStore,
+    plan: EpochPlan,
+    held: Sequence[SealedTables] = (),
+    progress: Progress = no_progress,
 ) -> Ran:
     """Run an epoch's levels, without its flush.
 
@@ -81,9 +85,16 @@ def run_levels(
     read = tables_of_all_levels(task)
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))
-    log.info("running %d levels on %d units, expecting to seal %s", len(plan.schedule.levels), task.unit_count, task.expected.value)
+    log.info(
+        "running %d levels on %d units, expecting to seal %s",
+        len(plan.schedule.levels),
+        task.unit_count,
+        task.expected.value,
+    )
     started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
-    levels = LevelsToRun(meta.objects, task, reads, held, meta.settings.time_zone, views_by_spark(plan.schedule, started))
+    levels = LevelsToRun(
+        meta.objects, task, reads, held, meta.settings.time_zone, views_by_spark(plan.schedule, started)
+    )
     with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
         answers, sealed = runner.run(levels)
     try:

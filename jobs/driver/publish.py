@@ -26,8 +26,15 @@ def publish(meta: MetaStore, epoch: int, refused: Collection[int] | None = None)
     before = meta.latest()
     version = meta.publish(epoch, refused)
     if version.published > before.published:
-        log.info("published epoch %d, version %d; readers saw epoch %d before", version.published, version.id, before.published)
+        log.info(
+            "published epoch %d, version %d; readers saw epoch %d before",
+            version.published,
+            version.id,
+            before.published,
+        )
     if version.held != before.held:
         held = published_sight(version).held
-        log.info("held back: %s", ", ".join(f"{name} as of epoch {at}" for name, at in held.items()) or "nothing any more")
+        log.info(
+            "held back: %s", ", ".join(f"{name} as of epoch {at}" for name, at in held.items()) or "nothing any more"
+        )
     return version

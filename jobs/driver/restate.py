@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tussock.jobs.driver.barrier import Pinned, Pinning, keeper_of, moment_of, statement_of, taken_table, with_first_files
+from tussock.jobs.driver.barrier import (
+    Pinned,
+    Pinning,
+    keeper_of,
+    moment_of,
+    statement_of,
+    taken_table,
+    with_first_files,
+)
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch_plan import Base
 from tussock.jobs.flow.chunk import WEIGHT, decode
@@ -116,7 +124,9 @@ class Restating:
         """Put its barrier in force, for an epoch that is run as any other. None where all is as it was taken.
 
         Raises: LostRaceError where another barrier came first."""
-        return self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan) if self.found else None
+        return (
+            self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan) if self.found else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

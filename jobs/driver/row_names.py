@@ -21,7 +21,14 @@ class ViewRowError(InputError):
     """A view cannot take a row: one of its expressions raises on it, as the same SELECT run by Spark would."""
 
     def __init__(
-        self, view: str, expression: str, reason: str, row: str, pausable: bool = True, replaces: bool = False, build: bool = False
+        self,
+        view: str,
+        expression: str,
+        reason: str,
+        row: str,
+        pausable: bool = True,
+        replaces: bool = False,
+        build: bool = False,
     ) -> None:
         """`pausable`: the view and all that read it have rows of an earlier epoch to stay at. `replaces`: another is there in its place.
         `build`: several epochs build it."""
@@ -73,7 +80,9 @@ def _raised_in_spark(failed: RaisedInSpark, plan: Schedule, catalog: Catalog, pl
     scheduled = fragments[failed.fragment]
     feed = scheduled.feeds[failed.feed]
     handed = Lineage(fragments.values(), catalog.stored()).handed(feed)
-    return _named(scheduled, str(failed.calls[failed.raised][2]), failed.reason, handed, failed.values, plan, catalog, place_of)
+    return _named(
+        scheduled, str(failed.calls[failed.raised][2]), failed.reason, handed, failed.values, plan, catalog, place_of
+    )
 
 
 def _named(
@@ -92,7 +101,13 @@ def _named(
     relation = next(r for r in catalog.stored() if r.id == view.relation_id)
     replaces = any((r.name, r.dropped) == (relation.name, relation.created) for r in catalog.relations)
     return ViewRowError(
-        view.relation, in_names(text, columns), reason, row, not new & with_readers(catalog, relation), replaces, view.build
+        view.relation,
+        in_names(text, columns),
+        reason,
+        row,
+        not new & with_readers(catalog, relation),
+        replaces,
+        view.build,
     )
 
 

@@ -97,12 +97,17 @@ class LocalRunner:
         task = levels.task
         if levels.reads or levels.by_spark:
             raise NeedsSparkError(sorted({read.source.name for read in levels.reads}), levels.by_spark)
-        assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), "Spark holds epochs before this one"
+        assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), (
+            "Spark holds epochs before this one"
+        )
         found, report = CELL_SCHEMA.empty_table(), levels.measured.add
         done, units = 0, task.unit_count * len(task.schedule.levels)
         levels.far.ask = lambda: (done, units)
         for level in range(len(task.schedule.levels)):
-            functions = [level_function(lambda: task, level, lambda unit=unit: unit, report) for unit in range(task.unit_count)]  # type: ignore[misc]
+            functions = [
+                level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]
+                for unit in range(task.unit_count)
+            ]
             arriving = [found.filter(pc.equal(found["slot"], unit)) for unit in range(task.unit_count)]
             answers = []
             for unit, both in enumerate(zip(functions, arriving, strict=True)):
@@ -142,7 +147,10 @@ class AutoRunner:
     """
 
     def __init__(
-        self, spark: Callable[[], LevelRunner], at_work: Callable[[], bool] = lambda: False, policy: FlushPolicy | None = None
+        self,
+        spark: Callable[[], LevelRunner],
+        at_work: Callable[[], bool] = lambda: False,
+        policy: FlushPolicy | None = None,
     ) -> None:
         """
         Args:

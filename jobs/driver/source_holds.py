@@ -93,7 +93,9 @@ def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
 def holds_text(before: Catalog, after: Catalog) -> tuple[str, ...]:
     """What a barrier that brings `after` says of holds: those that begin, and sources that go on."""
     known = {r.id: r.holds for r in before.live()}
-    begun = [f"holds {r.name}" for r in after.live() if set(r.holds) - set(known.get(r.id, ()))]  # the summary gives the reasons
+    begun = [
+        f"holds {r.name}" for r in after.live() if set(r.holds) - set(known.get(r.id, ()))
+    ]  # the summary gives the reasons
     return (*begun, *(f"{r.name} goes on" for r in after.live() if known.get(r.id) and not r.holds))
 
 
@@ -123,7 +125,9 @@ def with_holds(catalog: Catalog, holds: Mapping[int, tuple[Hold, ...]], epoch: i
     """The catalog in which these sources have these holds; new ones are dated to `epoch`. The same one where nothing changes."""
 
     def held(relation: Relation) -> Relation:
-        dated = tuple(h if h.since else msgspec.structs.replace(h, since=epoch) for h in holds.get(relation.id, relation.holds))
+        dated = tuple(
+            h if h.since else msgspec.structs.replace(h, since=epoch) for h in holds.get(relation.id, relation.holds)
+        )
         return relation if dated == relation.holds else msgspec.structs.replace(relation, holds=dated)
 
     return msgspec.structs.replace(catalog, relations=tuple(held(r) for r in catalog.relations))

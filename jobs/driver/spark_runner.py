@@ -201,7 +201,9 @@ def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
         rows = source_frame(spark, read)
     return rows.select(
         F.expr(f"part % {units}").alias("slot"),
-        F.when(F.col("failure").isNotNull(), F.lit(int(Mail.FAILURE))).otherwise(F.lit(read.scheduled.id)).alias("fragment"),
+        F.when(F.col("failure").isNotNull(), F.lit(int(Mail.FAILURE)))
+        .otherwise(F.lit(read.scheduled.id))
+        .alias("fragment"),
         F.lit(int(read.input)).alias("input"),
         F.coalesce("failure", "chunk").alias("chunk"),
     )

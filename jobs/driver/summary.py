@@ -28,14 +28,19 @@ class EpochSummary:
     ssts: int
     bytes: int
     seconds: Mapping[str, float]
-    undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of new files that a source does not declare, by name
+    undeclared: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # columns of new files that a source does not declare, by name
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
     paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with why
     rejected: Mapping[str, int] = field(default_factory=dict)  # records of new files that could not be read, by source
 
 
 def summary_of(
-    sealed: SealedManifest, version: HummockVersion, seconds: Mapping[str, float], undeclared: Mapping[str, tuple[str, ...]]
+    sealed: SealedManifest,
+    version: HummockVersion,
+    seconds: Mapping[str, float],
+    undeclared: Mapping[str, tuple[str, ...]],
 ) -> EpochSummary:
     """The summary of a sealed epoch, committed as `version`."""
     size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
@@ -43,7 +48,9 @@ def summary_of(
     tables = fed_by_source(catalog, Port.REJECTS)
     rejected = {source: rows[r.name].rows_in for source, r in tables.items() if r.name in rows and rows[r.name].rows_in}
     held = holds_of(catalog)
-    return EpochSummary(sealed.epoch, version.id, rows, len(sealed.ssts), size, dict(seconds), undeclared, held, paused, rejected)
+    return EpochSummary(
+        sealed.epoch, version.id, rows, len(sealed.ssts), size, dict(seconds), undeclared, held, paused, rejected
+    )
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -63,7 +70,9 @@ def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, R
     return dict(sorted(rows.items()))
 
 
-def unit_work(reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float]) -> tuple[UnitWork, ...]:
+def unit_work(
+    reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float]
+) -> tuple[UnitWork, ...]:
     """What each unit did, of those that did something. `seconds`: that it was busy."""
     of_unit: dict[int, list[FragmentReport]] = {}
     for report in reports:
@@ -113,14 +122,19 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
     changes: tuple[str, ...]
     match barrier.mutation.kind:
         case MutationKind.ADD:
-            known, added = {r.name for r in before.live()}, [names.get(r, f"relation {r}") for r in barrier.mutation.relations]
+            known, added = (
+                {r.name for r in before.live()},
+                [names.get(r, f"relation {r}") for r in barrier.mutation.relations],
+            )
             both = {"creates": [n for n in added if n not in known], "replaces": [n for n in added if n in known]}
             changes = tuple(f"{verb} {', '.join(found)}" for verb, found in both.items() if found)
         case MutationKind.STOP:
             changes = (f"drops {about}",)
         case MutationKind.BUILD:
             builds = () if barrier.catalog is None else barrier.catalog.builds
-            changes = tuple(f"builds {', '.join(r.name for r in build.relations)} ({build.progress})" for build in builds)
+            changes = tuple(
+                f"builds {', '.join(r.name for r in build.relations)} ({build.progress})" for build in builds
+            )
         case MutationKind.PAUSE:
             changes = (f"pauses {about}",)
         case MutationKind.RESUME:
@@ -140,12 +154,26 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
 def show_summary(summary: EpochSummary) -> str:
     """The summary as lines: the epoch, then each relation with the rows that came in and the changes it put out."""
     seconds = seconds_text(summary.seconds)
-    lines = [f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"]
+    lines = [
+        f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"
+    ]
     width = max((len(name) for name in summary.rows), default=0)
-    lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given, _) in summary.rows.items()]
-    lines += [f"  new files of {name} hold columns that it does not declare: {', '.join(c)}" for name, c in summary.undeclared.items()]
-    lines += [f"  records of {name} that could not be read: {n:,}, in {rejects_name(name)}" for name, n in summary.rejected.items()]
-    lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]
+    lines += [
+        f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given, _) in summary.rows.items()
+    ]
+    lines += [
+        f"  new files of {name} hold columns that it does not declare: {', '.join(c)}"
+        for name, c in summary.undeclared.items()
+    ]
+    lines += [
+        f"  records of {name} that could not be read: {n:,}, in {rejects_name(name)}"
+        for name, n in summary.rejected.items()
+    ]
+    lines += [
+        f"  {name} is held since epoch {hold.since}: {hold.reason}"
+        for name, holds in summary.held.items()
+        for hold in holds
+    ]
     lines += [f"  {name} is paused from this epoch on: {reason}" for name, reason in summary.paused.items()]
     return "\n".join(lines)
 

@@ -73,7 +73,13 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     superseding = _Superseding(meta, version, held, detour)
     superseding.require_known()
     barrier = meta.supersede_barrier(held, superseding.plan)
-    log.info("barrier %d supersedes %d, attempt %d: %s", barrier.epoch, held.epoch, barrier.attempt, ", ".join(barrier.skipped))
+    log.info(
+        "barrier %d supersedes %d, attempt %d: %s",
+        barrier.epoch,
+        held.epoch,
+        barrier.attempt,
+        ", ".join(barrier.skipped),
+    )
     return barrier
 
 
@@ -98,7 +104,9 @@ def hold(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayEr
                 if error.path in ("", item.name) and not item.goes:
                     mark = "" if isinstance(error, SourceAwayError) else item.mark
                     held = msgspec.structs.replace(hold_of(error), file=item.name, mark=mark)
-                    meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan)
+                    meta.supersede_barrier(
+                        barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan
+                    )
                     log.warning("source %s is held: %s", source.name, held.reason)
                     return source.name
     raise error
@@ -127,7 +135,9 @@ def finish_build(meta: MetaStore, failed: Barrier, view: str) -> None:
     Without effect where `failed` is no longer the open barrier. Raises LostRaceError where it was committed or superseded meanwhile.
     """
     if _superseded(meta, failed, finished=view):
-        log.warning("view %s is finished in one epoch: over the part of the rows that is read so far an expression raises", view)
+        log.warning(
+            "view %s is finished in one epoch: over the part of the rows that is read so far an expression raises", view
+        )
 
 
 def give_up_build(meta: MetaStore, failed: Barrier, view: str) -> None:
@@ -149,7 +159,9 @@ def _superseded(
     barrier = meta.barrier_after(version.epoch)
     if barrier is None or barrier.epoch != failed.epoch:
         return False
-    superseding = _Superseding(meta, version, barrier, detour, reasons=reasons or {}, finished=finished, given_up=given_up)
+    superseding = _Superseding(
+        meta, version, barrier, detour, reasons=reasons or {}, finished=finished, given_up=given_up
+    )
     meta.supersede_barrier(barrier, superseding.plan)
     return True
 
@@ -179,7 +191,9 @@ class _Superseding:
         kept = self._sources(catalog)
         sources = {after.id: self._revised(before) for before, after in kept}
         catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)
-        catalog = AsInBarrier(version.catalog, self._held_catalog, held.epoch, self.finished, self.given_up).on(catalog, epoch)
+        catalog = AsInBarrier(version.catalog, self._held_catalog, held.epoch, self.finished, self.given_up).on(
+            catalog, epoch
+        )
         return BarrierPlan(
             mapping=held.mapping,
             log_end=log_end,
@@ -196,15 +210,22 @@ class _Superseding:
     def require_known(self) -> None:
         """Every name has to be one that the barrier can go around. Raises NothingToAbandonError."""
         held, detour = self.held, self.detour
-        pinned = sorted(name for before, _ in self._sources(self._held_catalog) for name in names_of(before, held.splits.get(before.id)))
+        pinned = sorted(
+            name
+            for before, _ in self._sources(self._held_catalog)
+            for name in names_of(before, held.splits.get(before.id))
+        )
         going_around = msgspec.structs.replace(held, splits={}, unread={})
         taken = {
-            name for before, _ in self._sources(self._held_catalog) for name in names_of(before, self._revised(before, going_around).unread)
+            name
+            for before, _ in self._sources(self._held_catalog)
+            for name in names_of(before, self._revised(before, going_around).unread)
         }
         for name in (*detour.skip_files, *detour.repin_files):
             if name not in pinned and not (name in taken and name in detour.skip_files):
                 raise NothingToAbandonError(
-                    held.prev_epoch, f"the open barrier pins no file {name!r}, and none was taken; it pins {', '.join(pinned) or 'none'}"
+                    held.prev_epoch,
+                    f"the open barrier pins no file {name!r}, and none was taken; it pins {', '.join(pinned) or 'none'}",
                 )
         end = self.meta.log_end() if detour.take_log else held.log_end
         for position in detour.skip_entries:
@@ -223,7 +244,9 @@ class _Superseding:
         logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
         readers_first = reversed(catalog.live())
-        return tuple(r.name for r in readers_first if r.name in gone and fed_by(r) is None)  # a fed table goes with its source
+        return tuple(
+            r.name for r in readers_first if r.name in gone and fed_by(r) is None
+        )  # a fed table goes with its source
 
     def _paused_before(self, catalog: Catalog) -> dict[str, str]:
         """Views that the superseded barrier paused, if they still exist, with why. They are older than this barrier, so matching by id is
@@ -245,7 +268,9 @@ class _Superseding:
         before = Pins(read, barrier.unread.get(source.id))
         taken = taken_table(self.meta, Base(self.version), source)
         keeper = keeper_of(self.meta, Base(self.version))
-        return reader_of(statement).revise(statement, before, taken, self.detour.skip_files, self.detour.repin_files, keeper)
+        return reader_of(statement).revise(
+            statement, before, taken, self.detour.skip_files, self.detour.repin_files, keeper
+        )
 
     def _holds(self, source: Relation) -> tuple[Hold, ...]:
         """A source's holds as the superseded barrier has them, but for files that a person decides on, and the one that begins."""
@@ -283,9 +308,17 @@ class _PinningSkipped(Pinning):
     def require_known(self) -> None:
         """A file to skip has to be one of a source's, a file to take as it is one that is held. Raises NothingToAbandonError; for a file
         to skip that no source has, the error of a source that cannot be listed."""
-        catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
-        sources = [r for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live() if r.kind is RelationKind.SOURCE]
-        found = {name for source in sources for name in names_of(source, self.pin(source, self.max_epoch_bytes).pins.unread)}
+        catalog = replay(
+            self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1
+        ).catalog
+        sources = [
+            r
+            for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live()
+            if r.kind is RelationKind.SOURCE
+        ]
+        found = {
+            name for source in sources for name in names_of(source, self.pin(source, self.max_epoch_bytes).pins.unread)
+        }
         held = {h.file for source in sources for h in source.holds}
         if unheld := [path for path in self.detour.repin_files if path not in held]:
             raise NothingToAbandonError(

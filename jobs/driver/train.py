@@ -122,7 +122,12 @@ class Train:
     """
 
     def __init__(
-        self, runner: LevelRunner, meta: MetaStore, depth: int = DEPTH, keep: int = KEEP, progress: Progress = no_progress
+        self,
+        runner: LevelRunner,
+        meta: MetaStore,
+        depth: int = DEPTH,
+        keep: int = KEEP,
+        progress: Progress = no_progress,
     ) -> None:
         """
         Args:
@@ -140,12 +145,16 @@ class Train:
         self._taken_in: TakenIn | None = None  # by the last `next_barrier`
         self._in_flight: deque[_InFlight] = deque()
         self._since_move = 0
-        self._counted = requests_so_far(meta.objects)  # the driver's requests that are in a manifest, or before this train
+        self._counted = requests_so_far(
+            meta.objects
+        )  # the driver's requests that are in a manifest, or before this train
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if error is None:
                 self.drain()
@@ -202,12 +211,16 @@ class Train:
         with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
             base = self._base(base_version)
             if base.version.epoch != barrier.prev_epoch:
-                raise LostRaceError(f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place")
+                raise LostRaceError(
+                    f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place"
+                )
             taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
             plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
             held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
         levels = plan.schedule.levels
-        self.progress(f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels")
+        self.progress(
+            f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels"
+        )
         with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
             try:
                 ran = run_levels(self.runner, self.meta, plan, held, self.progress)
@@ -233,7 +246,10 @@ class Train:
         try:
             yield
         except MissingSstError as err:
-            own = {barrier.prev_epoch, *(epoch for one in self._in_flight for epoch in (one.barrier.prev_epoch, one.barrier.epoch))}
+            own = {
+                barrier.prev_epoch,
+                *(epoch for one in self._in_flight for epoch in (one.barrier.prev_epoch, one.barrier.epoch)),
+            }
             if (version := self.meta.latest()).epoch in own:
                 raise
             reason = f"epoch {version.epoch} is committed, not {barrier.prev_epoch}, and {err.name!r} was removed since"
@@ -262,17 +278,25 @@ class Train:
     def _checkpointed(self, epoch: _ToCommit, move: bool) -> _Committed:
         barrier = epoch.barrier
         if self._broken:
-            raise LostRaceError(f"epoch {barrier.epoch}", f"the epoch before it, {barrier.prev_epoch}, was not committed")
+            raise LostRaceError(
+                f"epoch {barrier.epoch}", f"the epoch before it, {barrier.prev_epoch}, was not committed"
+            )
         self._broken = True  # until all is well
         meta = self._committer_meta
         sealed = epoch.sealed or self._sealed(epoch)
         with Timed(epoch.seconds, "commit"):
             committed, mine = meta.commit_epoch(sealed)
         if not mine:
-            raise LostRaceError(f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows")
+            raise LostRaceError(
+                f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows"
+            )
         self.progress(f"epoch {barrier.epoch}: committed version {committed.id}")
         log.info(
-            "epoch %d committed as version %d: %d SSTs, %s", barrier.epoch, committed.id, len(sealed.ssts), seconds_text(epoch.seconds)
+            "epoch %d committed as version %d: %d SSTs, %s",
+            barrier.epoch,
+            committed.id,
+            len(sealed.ssts),
+            seconds_text(epoch.seconds),
         )
         base = _pinned_at(meta, barrier.epoch) if move else None
         self._broken = False
@@ -306,7 +330,9 @@ class Train:
         if self._base_version is None:  # the barrier is in force: vacuum keeps the SSTs of its base
             version = self.meta.latest()
             if version.epoch != barrier.prev_epoch:
-                raise LostRaceError(f"epoch {barrier.epoch}", f"epoch {version.epoch} is committed after {barrier.prev_epoch} already")
+                raise LostRaceError(
+                    f"epoch {barrier.epoch}", f"epoch {version.epoch} is committed after {barrier.prev_epoch} already"
+                )
             self._base_version = _BaseVersion(version, None)
             return self._base_version
         return self._pinned(self._base_version)
@@ -355,7 +381,9 @@ class Train:
         if self._base_version.pin is not None:
             self._committing.submit(self._committer_meta.unpin, self._base_version.pin)
         self._base_version = base
-        while self._in_flight and self._in_flight[0].collected and self._in_flight[0].barrier.epoch <= base.version.epoch:
+        while (
+            self._in_flight and self._in_flight[0].collected and self._in_flight[0].barrier.epoch <= base.version.epoch
+        ):
             self._in_flight.popleft().release()
 
     # --- waiting -----------------------------------------------------------------------------------------------------------------
@@ -383,5 +411,7 @@ class Train:
 
 
 def _pinned_at(meta: MetaStore, epoch: int) -> _BaseVersion:
-    pin = meta.pin(epoch, onward=True)  # it reads SSTs of epochs in flight, which compaction may take out as soon as they are committed
+    pin = meta.pin(
+        epoch, onward=True
+    )  # it reads SSTs of epochs in flight, which compaction may take out as soon as they are committed
     return _BaseVersion(meta.pinned_version(pin), pin)

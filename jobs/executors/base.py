@@ -244,7 +244,12 @@ def _without_idle(parts: Halves) -> Halves:
     stays, comes = np.ones(len(parts.gone_id), np.bool_), np.ones(len(parts.come_id), np.bool_)
     stays[paired[same]] = False
     comes[partner[paired[same]]] = False
-    return Halves(parts.gone.filter(pa.array(stays)), parts.come.filter(pa.array(comes)), parts.gone_id[stays], parts.come_id[comes])
+    return Halves(
+        parts.gone.filter(pa.array(stays)),
+        parts.come.filter(pa.array(comes)),
+        parts.gone_id[stays],
+        parts.come_id[comes],
+    )
 
 
 def _contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:
@@ -273,7 +278,9 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
     if len(columns) == 1 and not is_nested(columns[0].type):
         single = normalise(columns[0])
     else:
-        single = encode_keys(0, np.zeros(rows, np.uint16), [one_array(c) for c in columns], [KeyColumn(i) for i in range(len(columns))])
+        single = encode_keys(
+            0, np.zeros(rows, np.uint16), [one_array(c) for c in columns], [KeyColumn(i) for i in range(len(columns))]
+        )
     ids = pc.dictionary_encode(single, null_encoding="encode").indices.to_numpy().astype(np.int64)
     first = np.empty(int(ids.max()) + 1, np.int64)
     first[ids[::-1]] = np.arange(rows - 1, -1, -1)  # of several writes to one place the last one stays

@@ -48,7 +48,11 @@ class DistinctValues:
     def of(self, chunk: pa.Table) -> list[pa.Array]:
         """The values of raw rows."""
         columns = [one_array(chunk.column(a)) for a in self.args]
-        return [registers_of(columns[0], self.precision)] if self.precision is not None else [normalise(c) for c in columns]
+        return (
+            [registers_of(columns[0], self.precision)]
+            if self.precision is not None
+            else [normalise(c) for c in columns]
+        )
 
     def table(self, input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int]) -> TableSchema:
         """Its layout, id 0, over rows that are grouped by `keys`: group, values, count."""
@@ -88,7 +92,9 @@ class DistinctState:
         Cost: one hash pass over the rows, one `get_rows` of the values touched; memory: the values touched, twice or so.
         """
         weights = np.zeros(chunk.num_rows, np.int64)
-        moves = [self._moved(chunk, *piece) for piece in self._pieces(chunk)]  # all are read before any is written: reads stay one search
+        moves = [
+            self._moved(chunk, *piece) for piece in self._pieces(chunk)
+        ]  # all are read before any is written: reads stay one search
         for move in moves:
             self._table.replace_located(move.located, move.rows, move.before > 0, move.after > 0)
             weights[move.first] = (move.after > 0).astype(np.int64) - (move.before > 0)
@@ -97,7 +103,9 @@ class DistinctState:
     def all(self, groups: pa.Table) -> Segments:
         """The groups' values in ascending order, and how often each is there as the last column. Memory: all of them."""
         first = len(self._keys)
-        return segments_of(self._table.scan_prefix(groups), groups.num_rows, range(first, first + len(self._values.args) + 1))
+        return segments_of(
+            self._table.scan_prefix(groups), groups.num_rows, range(first, first + len(self._values.args) + 1)
+        )
 
     def _moved(self, chunk: pa.Table, rows: I64, change: I64) -> "_Move":
         """What some rows make of the counts of their values."""
@@ -116,7 +124,9 @@ class DistinctState:
         after = before + net[moved]
         if (after < 0).any():
             raise change_error(self._table.name, NO_ROW, keys, int(np.argmax(after < 0)))
-        return _Move(located, keys.append_column(f"c{len(columns)}", pa.array(after)), before, after, rows[first[moved]])
+        return _Move(
+            located, keys.append_column(f"c{len(columns)}", pa.array(after)), before, after, rows[first[moved]]
+        )
 
     def _pieces(self, chunk: pa.Table) -> Iterator[tuple[I64, I64]]:
         """The rows that have values and what each adds to a count, equal values in one piece, PIECE_ROWS in a piece or so."""

@@ -75,16 +75,24 @@ class Limbs:
         """The sums in units of 2**(-1074 * factors) as (m, e), m * 2**e: m a whole number of 53 bits, rounded half to even."""
         carried = self.carried()
         negative = carried.digits[-1] < 0
-        digits = Limbs(carried.lowest, np.where(negative, -carried.digits, carried.digits)).carried().digits.astype(np.uint64)
+        digits = (
+            Limbs(carried.lowest, np.where(negative, -carried.digits, carried.digits))
+            .carried()
+            .digits.astype(np.uint64)
+        )
         top, count = _highest_nonzero(digits), len(self)
         rows = np.arange(count)
-        padded = np.concatenate([np.zeros((2, count), np.uint64), digits])  # so that there is always a digit below, and one below that
+        padded = np.concatenate(
+            [np.zeros((2, count), np.uint64), digits]
+        )  # so that there is always a digit below, and one below that
         head = (padded[top + 2, rows] << np.uint64(32)) | padded[top + 1, rows]
         below = padded[top, rows]
         sticky = _any_below(padded, top)
         shift = leading_zeros(head)
         # 64 bits that begin with a one; then whether anything nonzero is left of them, and half of the last place kept of 53.
-        whole = (head << shift) | np.where(shift > 0, below >> (np.uint64(32) - np.minimum(shift, np.uint64(32))), np.uint64(0))
+        whole = (head << shift) | np.where(
+            shift > 0, below >> (np.uint64(32) - np.minimum(shift, np.uint64(32))), np.uint64(0)
+        )
         sticky |= (below << (shift + np.uint64(32))) != 0
         mantissa, rest = whole >> np.uint64(11), whole & np.uint64(0x7FF)
         up = (rest > 0x400) | ((rest == 0x400) & (sticky | ((mantissa & np.uint64(1)) == 1)))
@@ -97,7 +105,9 @@ class Limbs:
         """The sums as integers, and whether they fit."""
         n = len(self)
         digits = np.concatenate([np.zeros((self.lowest, n), np.int64), self.carried().digits])
-        words = np.concatenate([digits, np.broadcast_to(digits[-1] >> _BITS, (max(0, 5 - len(digits)), n))])  # sign extended
+        words = np.concatenate(
+            [digits, np.broadcast_to(digits[-1] >> _BITS, (max(0, 5 - len(digits)), n))]
+        )  # sign extended
         sign = words[3] << np.int64(32) >> np.int64(63)  # of the fourth word
         fits = np.all((words[4:] & _MASK) == (sign & _MASK), axis=0)
         low = (words[0] & _MASK).view(np.uint64) | ((words[1] & _MASK).view(np.uint64) << np.uint64(32))
@@ -152,7 +162,9 @@ def decode_limbs(column: pa.Array | pa.ChunkedArray) -> Limbs:
     n = len(array)
     if array.null_count:
         array = array.fill_null(b"")
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + n + 1] if n else np.zeros(1, np.int32)
+    offsets = (
+        np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + n + 1] if n else np.zeros(1, np.int32)
+    )
     counts = np.diff(offsets) // 4
     there = counts > 0
     if not there.any():

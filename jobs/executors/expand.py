@@ -73,12 +73,16 @@ class ExpandExecutor:
         parts = []
         for number, projection in enumerate(node.projections):
             columns = [_column(e, chunk, computed, constants) for e in projection]
-            parts.append(make_chunk([*columns, pa.array(np.full(chunk.num_rows, number, np.int32)), *behind], chunk[WEIGHT]))
+            parts.append(
+                make_chunk([*columns, pa.array(np.full(chunk.num_rows, number, np.int32)), *behind], chunk[WEIGHT])
+            )
         return net(pa.concat_tables(parts))
 
     def _constants(self) -> Mapping[Literal, pa.Scalar]:
         """What each literal of a projection is."""
-        found = tuple(dict.fromkeys(e for projection in self._node.projections for e in projection if isinstance(e, Literal)))
+        found = tuple(
+            dict.fromkeys(e for projection in self._node.projections for e in projection if isinstance(e, Literal))
+        )
         unknown = [e for e in found if e.value is not None]
         one_row = pa.table({WEIGHT: pa.array([1], pa.int64())})
         answer = self._kernel.project(one_row, unknown, [e.type for e in unknown])

@@ -31,7 +31,9 @@ def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
     each further one, where sizes are similar; else some 0.1 us a value. Memory: 8 bytes a value and limb.
     """
     exponents = [((factor.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int16) for factor in factors]
-    there = np.logical_and.reduce([(exponent != _NOT_FINITE) & (factor != 0) for exponent, factor in zip(exponents, factors, strict=True)])
+    there = np.logical_and.reduce(
+        [(exponent != _NOT_FINITE) & (factor != 0) for exponent, factor in zip(exponents, factors, strict=True)]
+    )
     if not there.any():
         return Limbs(0, np.zeros((1, len(weights)), np.int64))
     if not there.all():  # an infinity times zero would be a NaN
@@ -41,7 +43,9 @@ def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
     lowest = sum(low - 1 for low, _ in bounds) >> 5
     highest = (sum(high - 1 for _, high in bounds) + 53 * len(factors) - 1) >> 5
     digits = np.zeros((highest - lowest + 1, len(weights)), np.int64)
-    reach = 960 // len(factors) - 53  # so far from 1.0 in either direction no bit of a product or of a part of it falls out of a double
+    reach = (
+        960 // len(factors) - 53
+    )  # so far from 1.0 in either direction no bit of a product or of a part of it falls out of a double
     apart = len(digits) <= _MOST_LIMBS and all(_ONE - reach <= low and high <= _ONE + reach for low, high in bounds)
     for start in range(0, len(weights), _BLOCK):
         block = slice(start, start + _BLOCK)

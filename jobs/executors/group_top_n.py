@@ -72,7 +72,9 @@ class GroupTopN(PlainNode, frozen=True):
     def numbered(self, rows: pa.Table, group: Positions, groups: int, kernel: Kernel) -> pa.Table:
         """Rows from the beginning of their groups on, and their numbers."""
         nothing = np.zeros(groups, np.int64)
-        at = OrderedRows(rows, group, ordered_key(self.group, self.order, self.stream_key)[1], Before(nothing, nothing, nothing))
+        at = OrderedRows(
+            rows, group, ordered_key(self.group, self.order, self.stream_key)[1], Before(nothing, nothing, nothing)
+        )
         numbers = values_of(self._call, at, [], kernel).values
         return pa.table([*rows.columns, numbers], names=[f"c{i}" for i in range(rows.num_columns + 1)])
 

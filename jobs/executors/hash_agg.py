@@ -12,7 +12,17 @@ import pyarrow as pa
 from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import NO_ROW, change_error, no_columns, state_table
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list, show_row
+from tussock.jobs.executors.operator import (
+    Actor,
+    Computed,
+    Executor,
+    Origin,
+    Passed,
+    PlainNode,
+    TakesPieces,
+    column_list,
+    show_row,
+)
 from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from tussock.jobs.executors.value_layout import slots_of, value_layout
@@ -50,7 +60,9 @@ class HashAgg(PlainNode, frozen=True):
 
     def lineage(self) -> tuple[Origin, ...]:
         keys = range(len(self.keys)) if self.partial else self.keys
-        calls = (Computed(f"{c.function.sql}(…)" if self.partial and c.arg is not None else c.text()) for c in self.calls)
+        calls = (
+            Computed(f"{c.function.sql}(…)" if self.partial and c.arg is not None else c.text()) for c in self.calls
+        )
         return (*(Passed(k) for k in keys), *calls)
 
     def text(self) -> str:
@@ -115,14 +127,18 @@ class HashAggExecutor(TakesPieces):
 
     def _advanced(self, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
         """What changes by the groups' change."""
-        located = self._values.locate(_groups(keys))  # from here on all is in the state's order, and so is the view's change
+        located = self._values.locate(
+            _groups(keys)
+        )  # from here on all is in the state's order, and so is the view's change
         keys = [located.take(key) for key in keys]
         moved = {id(column): located.take(column) for state in change for column in state}  # some slots share a column
         change = [[moved[id(column)] for column in state] for state in change]
         groups = _groups(keys)
         found = self._values.get_located(located)
         before = self._layout.split(found.rows.columns[len(keys) :])
-        after = [self._advance(slot, groups, *moves) for slot, *moves in zip(self._layout.slots, before, change, strict=True)]
+        after = [
+            self._advance(slot, groups, *moves) for slot, *moves in zip(self._layout.slots, before, change, strict=True)
+        ]
         rows = after[0][0].to_numpy(zero_copy_only=False)
         if rows.min(initial=0) < 0:
             raise change_error(self._values.name, NO_ROW, groups, int(np.flatnonzero(rows < 0)[0]))
@@ -135,7 +151,9 @@ class HashAggExecutor(TakesPieces):
         return difference(some_rows(old, existed & ~same), some_rows(new, live & ~same))
 
     def _advance(self, slot: Slot, groups: pa.Table, before: State, change: State) -> State:
-        return slot.add(before, change) if slot.side is None else slot.read(self._sides[slot.side], groups, before, change)
+        return (
+            slot.add(before, change) if slot.side is None else slot.read(self._sides[slot.side], groups, before, change)
+        )
 
     def _results(self, groups: pa.Table, states: Sequence[State], there: np.ndarray) -> pa.Table:
         """The rows a query sees, (n,), of groups that are there; others hold anything. Raises as `apply`."""

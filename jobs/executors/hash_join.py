@@ -40,7 +40,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
-from tussock.jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error, show_row
+from tussock.jobs.executors.operator import (
+    Actor,
+    Computed,
+    Executor,
+    MakesPieces,
+    Origin,
+    Passed,
+    PlainNode,
+    expression_error,
+    show_row,
+)
 from tussock.jobs.executors.single_row import TooManyRowsError
 from tussock.jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.kernels.errors import RowError
@@ -112,7 +122,11 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
         if self.kind is not JoinKind.FULL:
             return tuple(Passed(i) for i in both[: len(self.types)])
         keys = zip(self.left_keys, self.right_keys, strict=True)
-        return (*map(Passed, both), *(Computed(f"coalesce(c{a}, c{len(self.left_types) + b})") for a, b in keys), Computed(""))
+        return (
+            *map(Passed, both),
+            *(Computed(f"coalesce(c{a}, c{len(self.left_types) + b})") for a, b in keys),
+            Computed(""),
+        )
 
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)
@@ -138,7 +152,9 @@ def _table_key(keys: Sequence[int], stream_key: Sequence[int]) -> tuple[int, ...
     return tuple(dict.fromkeys((*keys, *stream_key)))
 
 
-def joined_types(kind: JoinKind, left: Sequence[str], right: Sequence[str], left_keys: Sequence[int]) -> tuple[str, ...]:
+def joined_types(
+    kind: JoinKind, left: Sequence[str], right: Sequence[str], left_keys: Sequence[int]
+) -> tuple[str, ...]:
     """The types of a join's output."""
     if not kind.emits_pairs:
         return (*left, "boolean") if kind is JoinKind.EXISTENCE else tuple(left)
@@ -157,7 +173,9 @@ class _Side:
     gone: int  # how many of them go
     signs: Positions  # (rows,) -1 for rows that go, 1 for those that come
     joinable: Mask  # (rows,) whether the key may equal another: only these are stored
-    located: Located | None  # the rows' keys in the table, where they only come and are in its order: they need no other
+    located: (
+        Located | None
+    )  # the rows' keys in the table, where they only come and are in its order: they need no other
 
     def half(self, come: bool) -> Positions:
         """The places of the joinable rows that come, or of those that go."""
@@ -174,7 +192,9 @@ class _Side:
         """Delete what goes: the table then holds what stays."""
         leaving = take_rows(self.rows, self.half(come=False))
         if leaving.num_rows:
-            self.table.delete_rows(_with_degree(leaving, np.zeros(leaving.num_rows, np.int64)) if self.degree else leaving)
+            self.table.delete_rows(
+                _with_degree(leaving, np.zeros(leaving.num_rows, np.int64)) if self.degree else leaving
+            )
 
     def learn(self, hits: Positions) -> None:
         """Put what comes. `hits`: (rows,) the degrees of the changes."""
@@ -269,7 +289,11 @@ class _Matches:
             at = slice(first, last + 1) if one_each else np.repeat(np.arange(first, last + 1), counts)
             met = self.partners[np.arange(low, high) + shift[at]]
             own = self.asking[at]
-            yield _Piece(self, own, met, self.signs[at]) if self.asking_is_left else _Piece(self, met, own, self.signs[at])
+            yield (
+                _Piece(self, own, met, self.signs[at])
+                if self.asking_is_left
+                else _Piece(self, met, own, self.signs[at])
+            )
 
     @property
     def pairs_at_once(self) -> int:
@@ -351,15 +375,28 @@ class HashJoinExecutor(MakesPieces):
         Memory: the changes, the rows that they meet, and PIECE_BYTES of pairs.
         """
         node = self._node
-        left = self._side(chunks[0], self._left_table, node.left_keys, node.left_stream_key, node.kind.judges_left, node.left_degree)
-        right = self._side(chunks[1], self._right_table, node.right_keys, node.right_stream_key, node.kind.judges_right, node.right_degree)
+        left = self._side(
+            chunks[0], self._left_table, node.left_keys, node.left_stream_key, node.kind.judges_left, node.left_degree
+        )
+        right = self._side(
+            chunks[1],
+            self._right_table,
+            node.right_keys,
+            node.right_stream_key,
+            node.kind.judges_right,
+            node.right_degree,
+        )
         if not left.rows.num_rows and not right.rows.num_rows:
             return
         left.forget()
         right.forget()
         if node.looks_at_pairs:
             of_left, of_right = yield from self._joined(left, right)
-            yield from self._without_partner(left, of_left, right, of_right) if node.kind.emits_pairs else self._judged(left, of_left)
+            yield from (
+                self._without_partner(left, of_left, right, of_right)
+                if node.kind.emits_pairs
+                else self._judged(left, of_left)
+            )
             left.learn(of_left.hits)
             right.learn(of_right.hits)
         else:
@@ -378,7 +415,13 @@ class HashJoinExecutor(MakesPieces):
     # --- the two sides -----------------------------------------------------------------------------------------------------------
 
     def _side(
-        self, chunk: pa.Table, table: StateTable, keys: Sequence[int], stream_key: Sequence[int], judged: bool, degree: bool
+        self,
+        chunk: pa.Table,
+        table: StateTable,
+        keys: Sequence[int],
+        stream_key: Sequence[int],
+        judged: bool,
+        degree: bool,
     ) -> _Side:
         if not judged:  # what never matches is of no use
             chunk = some_rows(chunk, self._joinable(chunk, keys))
@@ -434,13 +477,17 @@ class HashJoinExecutor(MakesPieces):
         ours, theirs = left.half(come), right.half(come)
         if not len(ours) or not len(theirs):
             return None
-        columns = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(left.key(ours), right.key(theirs), strict=True)]
+        columns = [
+            pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(left.key(ours), right.key(theirs), strict=True)
+        ]
         ids, first = key_ids(columns, len(ours) + len(theirs))
         own, other = ids[: len(ours)], ids[len(ours) :]
         counts = np.bincount(other, minlength=len(first))
         starts = np.cumsum(counts) - counts
         signs = np.full(len(ours), 1 if come else -1)
-        return _Matches(left.rows, right.rows, True, ours, starts[own], counts[own], theirs[np.argsort(other, kind="stable")], signs)
+        return _Matches(
+            left.rows, right.rows, True, ours, starts[own], counts[own], theirs[np.argsort(other, kind="stable")], signs
+        )
 
     def _pairs(self, pieces: Sequence["_Piece"], left: _Degrees, right: _Degrees) -> Iterator[pa.Table]:
         """The pairs that pass, and their part in the degrees of both sides."""
@@ -458,7 +505,9 @@ class HashJoinExecutor(MakesPieces):
         """(pieces,) of (pairs,) where the condition is true: one query over its columns alone."""
         width = len(self._node.left_types)
         read = sorted(columns_of(condition)) or [self._node.left_keys[0]]
-        columns = [pa.chunked_array([chunk for piece in pieces for chunk in piece.column(c, width).chunks]) for c in read]
+        columns = [
+            pa.chunked_array([chunk for piece in pieces for chunk in piece.column(c, width).chunks]) for c in read
+        ]
         rows = pa.table(columns, names=[f"c{c}" for c in read])
         ends = np.cumsum([len(piece.signs) for piece in pieces])
         try:
@@ -519,7 +568,10 @@ class HashJoinExecutor(MakesPieces):
         """The change of the left rows that are matched (semi), of those that are not (anti), or of both with which they are (existence)."""
         types, kind = self._node.left_types, self._node.kind
         if kind is not JoinKind.EXISTENCE:
-            return [make_chunk(rows.columns, pa.array(signs)) for rows, signs in _turned(left, matched, types, kind.keeps_matched)]
+            return [
+                make_chunk(rows.columns, pa.array(signs))
+                for rows, signs in _turned(left, matched, types, kind.keeps_matched)
+            ]
         return [
             make_chunk([*rows.columns, pa.repeat(pa.scalar(exists), rows.num_rows)], pa.array(signs))
             for exists in (True, False)
@@ -532,12 +584,16 @@ class HashJoinExecutor(MakesPieces):
         if left.judged:
             for rows, signs in _turned(left, of_left, node.left_types, which=False):
                 columns = [*rows.columns, *(pa.nulls(len(signs), arrow_type(t)) for t in node.right_types)]
-                columns += [*(rows.column(k) for k in node.left_keys), _sides(LEFT_ALONE, len(signs))] if right.judged else []
+                columns += (
+                    [*(rows.column(k) for k in node.left_keys), _sides(LEFT_ALONE, len(signs))] if right.judged else []
+                )
                 out.append(make_chunk(columns, pa.array(signs)))
         if right.judged:
             for rows, signs in _turned(right, of_right, node.right_types, which=False):
                 columns = [*(pa.nulls(len(signs), arrow_type(t)) for t in node.left_types), *rows.columns]
-                columns += [*(rows.column(k) for k in node.right_keys), _sides(RIGHT_ALONE, len(signs))] if left.judged else []
+                columns += (
+                    [*(rows.column(k) for k in node.right_keys), _sides(RIGHT_ALONE, len(signs))] if left.judged else []
+                )
                 out.append(make_chunk(columns, pa.array(signs)))
         return out
 
@@ -549,7 +605,10 @@ def _turned(side: _Side, matched: _Matched, types: Sequence[str], which: bool) -
         yield take_rows(side.rows, changes), side.signs[changes]
     turned = np.flatnonzero(matched.was != matched.now)
     if len(turned):
-        yield take_rows(matched.stays.select(list(range(len(types)))), turned), np.where(matched.now[turned] == which, 1, -1)
+        yield (
+            take_rows(matched.stays.select(list(range(len(types)))), turned),
+            np.where(matched.now[turned] == which, 1, -1),
+        )
 
 
 class _Asked(NamedTuple):
@@ -564,7 +623,9 @@ def _asked(asking: _Side, other: _Side) -> _Asked | None:
     """The keys that the changes of `asking` look for; None: the other side's table can hold none of them."""
     if other.table.is_empty():
         return None
-    mine = dict(zip(reversed(other.keys), reversed(asking.keys), strict=True))  # the other side's column -> ours; of several the first
+    mine = dict(
+        zip(reversed(other.keys), reversed(asking.keys), strict=True)
+    )  # the other side's column -> ours; of several the first
     mask = asking.joinable
     for column, key in zip(other.keys, asking.keys, strict=True):
         if mine[column] != key and asking.rows.num_rows:  # joined on twice: both of ours must agree

@@ -210,7 +210,11 @@ class Percentile(OfValues):
         counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
         upto = np.concatenate([[0], np.cumsum(counts)])
         below = upto[values.starts[values.filled]]  # rows of the groups before
-        return self.among(values.columns[0], np.diff(upto[values.starts]), lambda place: np.searchsorted(upto, below + place, "right") - 1)
+        return self.among(
+            values.columns[0],
+            np.diff(upto[values.starts]),
+            lambda place: np.searchsorted(upto, below + place, "right") - 1,
+        )
 
     def among(self, column: pa.Array, rows: I64, at: Callable[[I64], I64]) -> pa.Array:
         """(n,) the states of groups with so many rows.
@@ -248,7 +252,11 @@ class Percentile(OfValues):
                 between = (higher - position) * numbers[low] + (position - lower) * numbers[high]
             found.append(np.where((lower == higher) | (low == high), numbers[low], between))
         interpolated = np.stack(found, axis=1).ravel()
-        return pa.array(interpolated.astype(np.int64), column.type) if pa.types.is_duration(column.type) else pa.array(interpolated)
+        return (
+            pa.array(interpolated.astype(np.int64), column.type)
+            if pa.types.is_duration(column.type)
+            else pa.array(interpolated)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +298,9 @@ def reversed_segments(segments: Segments) -> Segments:
 
 def lists(segments: Segments, type_name: str) -> pa.Array:
     """(n,) the first column of each group as a list."""
-    return pa.ListArray.from_arrays(pa.array(segments.starts.astype(np.int32)), segments.columns[0]).cast(arrow_type(type_name))
+    return pa.ListArray.from_arrays(pa.array(segments.starts.astype(np.int32)), segments.columns[0]).cast(
+        arrow_type(type_name)
+    )
 
 
 def joined(segments: Segments, delimiter: str) -> pa.Array:

@@ -28,7 +28,10 @@ def registers_of(column: pa.Array, precision: int) -> pa.Array:
     """(n,) int32: 64 * register + rank of each value's hash; NULL for NULL."""
     hashes = xxhash64([column])
     register = (hashes >> np.uint64(64 - precision)).astype(np.int64)
-    rank = leading_zeros((hashes << np.uint64(precision)) | (np.uint64(1) << np.uint64(precision - 1))).astype(np.int64) + 1
+    rank = (
+        leading_zeros((hashes << np.uint64(precision)) | (np.uint64(1) << np.uint64(precision - 1))).astype(np.int64)
+        + 1
+    )
     mask = null_mask(column) if column.null_count else None
     return pa.array((register * RANKS + rank).astype(np.int32), mask=mask)
 
@@ -52,7 +55,9 @@ class Corrections:
         m = 1 << self.precision
         group = np.repeat(np.arange(groups), np.diff(starts))
         cell = group * m + registers // RANKS
-        last = np.flatnonzero(np.append(cell[1:] != cell[:-1], True)[: len(cell)])  # a register's greatest rank comes last
+        last = np.flatnonzero(
+            np.append(cell[1:] != cell[:-1], True)[: len(cell)]
+        )  # a register's greatest rank comes last
         filled = np.bincount(group[last], minlength=groups)
         weights = np.ldexp(1.0, -(registers[last] % RANKS).astype(np.int32))
         inverse: F64 = np.bincount(group[last], weights, groups).astype(np.float64, copy=False)
@@ -73,7 +78,9 @@ class Corrections:
         low = np.maximum(np.searchsorted(estimates, raw) - _NEAREST + 1, 0)
         high = np.minimum(low + _NEAREST, count)
         while True:
-            nearer = (raw - estimates[np.minimum(high, count - 1)]) ** 2 < (raw - estimates[np.minimum(low, count - 1)]) ** 2
+            nearer = (raw - estimates[np.minimum(high, count - 1)]) ** 2 < (
+                raw - estimates[np.minimum(low, count - 1)]
+            ) ** 2
             move = (high < count) & nearer
             if not move.any():
                 break

@@ -34,9 +34,13 @@ def sums_by_integer(key: pa.Array, columns: Sequence[pa.Array]) -> tuple[pa.Arra
     values: list[I64] = [column.to_numpy() for column in columns]
     least, greatest = int(keys.min()), int(keys.max())
     found, sums = (
-        _by_address(keys, least, greatest - least + 1, values) if greatest - least < _SPARSEST * len(keys) else _by_sorting(keys, values)
+        _by_address(keys, least, greatest - least + 1, values)
+        if greatest - least < _SPARSEST * len(keys)
+        else _by_sorting(keys, values)
     )
-    return pa.array(found.astype(key.type.to_pandas_dtype(), copy=False), key.type), [pa.array(column) for column in sums]
+    return pa.array(found.astype(key.type.to_pandas_dtype(), copy=False), key.type), [
+        pa.array(column) for column in sums
+    ]
 
 
 def _by_address(keys: I64, least: int, places: int, values: Sequence[I64]) -> tuple[I64, list[I64]]:

@@ -71,7 +71,9 @@ def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end
     if isinstance(slot, Mode) and not slot.once:
         return values.take(_modes(frames, slot.greatest))
     if isinstance(slot, Estimate):
-        return pa.array(slot.corrections.estimated(*_registers(frames, values.to_numpy(zero_copy_only=False).astype(np.int64))))
+        return pa.array(
+            slot.corrections.estimated(*_registers(frames, values.to_numpy(zero_copy_only=False).astype(np.int64)))
+        )
     if isinstance(slot, FirstRowsSlot):
         return _first_rows(slot, values, frames)
     return None
@@ -124,7 +126,9 @@ def _registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np
     most = _running(codes[order] % RANKS, section, RANKS)
     before = np.where(np.diff(section, prepend=-1) != 0, 0, np.concatenate([[0], most[:-1]]))
     sums = np.zeros((3, len(order) + 1), np.int64)
-    sums[:, 1:][:, order] = np.stack([_units(most, 32) - _units(before, 32), _units(most, 64) - _units(before, 64), before == 0])
+    sums[:, 1:][:, order] = np.stack(
+        [_units(most, 32) - _units(before, 32), _units(most, 64) - _units(before, 64), before == 0]
+    )
     np.cumsum(sums, axis=1, out=sums)
     coarse, fine, filled = sums[:, frames.end] - sums[:, frames.first]
     return np.ldexp(coarse.astype(np.float64), -32) + np.ldexp(fine.astype(np.float64), -64), filled

@@ -46,7 +46,9 @@ class Materialize(PlainNode, frozen=True):
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]
     types: tuple[str, ...]
-    order: tuple[Order, ...] | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: nodes of earlier releases have none
+    order: tuple[Order, ...] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # unset is not stored: nodes of earlier releases have none
 
     @property
     def ordered_by(self) -> tuple[Order, ...]:

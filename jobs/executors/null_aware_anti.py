@@ -114,7 +114,9 @@ class NullAwareAntiExecutor:
 
     def _change_nulls(self, chunk: pa.Table, before: _Facts, after: _Facts) -> list[pa.Table]:
         """Take the changes of left rows whose key is NULL; they come out while there is no right row."""
-        parts = halves(chunk, self._nulls.name, tuple(dict.fromkeys((*self._node.left_keys, *self._node.left_stream_key))))
+        parts = halves(
+            chunk, self._nulls.name, tuple(dict.fromkeys((*self._node.left_keys, *self._node.left_stream_key)))
+        )
         out: list[pa.Table] = []
         if before.empty and after.empty:
             out = [_weighted(parts.gone, -1), _weighted(parts.come, 1)]

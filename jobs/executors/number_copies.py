@@ -70,7 +70,9 @@ class NumberCopiesExecutor:
             before = pc.fill_null(self._table.get_rows(keys).rows.column(2), 0).to_numpy()
         after = before + change
         if (after < 0).any():
-            raise change_error(self._table.name, NO_ROW, take_rows(chunk, first).select(list(range(node.width))), int(np.argmin(after)))
+            raise change_error(
+                self._table.name, NO_ROW, take_rows(chunk, first).select(list(range(node.width))), int(np.argmin(after))
+            )
         self._write(keys, after)
         rows = np.repeat(np.arange(len(first)), np.abs(change))
         copies = np.minimum(before, after)[rows] + _places(np.abs(change))

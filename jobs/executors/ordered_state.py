@@ -40,10 +40,15 @@ class OrderedLayout:
         places, width = self._places(keys, stream_key)
         types = [input_types[p] for p in places]
         by_column = {o.column: o for o in reversed(self.order)}
-        key = [KeyColumn(i, o.descending, o.nulls_last) if (o := by_column.get(p)) else KeyColumn(i) for i, p in enumerate(places[:width])]
+        key = [
+            KeyColumn(i, o.descending, o.nulls_last) if (o := by_column.get(p)) else KeyColumn(i)
+            for i, p in enumerate(places[:width])
+        ]
         return state_table(self.name, types, key, range(len(keys)))
 
-    def open(self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable, ends: "Ends | None" = None) -> "OrderedState":
+    def open(
+        self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable, ends: "Ends | None" = None
+    ) -> "OrderedState":
         """It in an actor's hands; `table` as `table()` lays it out. `ends`: of rows that only come, how many are ever read; None: all."""
         return OrderedState(self, *self._places(keys, stream_key), len(dict.fromkeys(keys)), table, ends)
 
@@ -68,10 +73,23 @@ class OrderedState:
     """The rows of one actor's groups."""
 
     def __init__(
-        self, rows: OrderedLayout, places: tuple[int, ...], width: int, grouped: int, table: StateTable, ends: Ends | None
+        self,
+        rows: OrderedLayout,
+        places: tuple[int, ...],
+        width: int,
+        grouped: int,
+        table: StateTable,
+        ends: Ends | None,
     ) -> None:
         """`places`: the input's columns that are the table's; the first `width` of them are its key, the first `grouped` the group's."""
-        self._rows, self._places, self._width, self._grouped, self._table, self._ends = rows, places, width, grouped, table, ends
+        self._rows, self._places, self._width, self._grouped, self._table, self._ends = (
+            rows,
+            places,
+            width,
+            grouped,
+            table,
+            ends,
+        )
 
     def write(self, chunk: pa.Table) -> I64:
         """Store what a chunk of raw rows changes; returns its weights. Raises ChangeError for a row that comes or goes twice.
@@ -87,7 +105,9 @@ class OrderedState:
             rows = self._contenders(rows, self._ends)
             if (found := located_rows(rows, self._table, key)) is not None:
                 located, in_order = found
-                self._table.replace_located(located, in_order, np.zeros(len(located.order), np.bool_), self._at_ends(in_order, self._ends))
+                self._table.replace_located(
+                    located, in_order, np.zeros(len(located.order), np.bool_), self._at_ends(in_order, self._ends)
+                )
                 return weights_of(chunk)
         write_changes(net(rows), self._table, key)
         return weights_of(chunk)
@@ -158,7 +178,11 @@ def _ranks(values: pa.Array, column: KeyColumn) -> npt.NDArray[np.int64] | npt.N
         if pa.types.is_date32(kind):
             values = values.view(pa.int32())
         numbers = pc.fill_null(values.cast(pa.int64(), safe=False), 0).to_numpy(zero_copy_only=False)
-        ranks, least, greatest = (~numbers if column.descending else numbers), np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        ranks, least, greatest = (
+            (~numbers if column.descending else numbers),
+            np.iinfo(np.int64).min,
+            np.iinfo(np.int64).max,
+        )
     else:
         return None
     return np.where(null_mask(values), greatest if column.nulls_last else least, ranks) if values.null_count else ranks

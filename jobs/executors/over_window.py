@@ -16,7 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import Positions, same_rows, state_table
-from tussock.jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, column_list, show_row
+from tussock.jobs.executors.operator import (
+    Actor,
+    Computed,
+    Executor,
+    MakesPieces,
+    Origin,
+    Passed,
+    PlainNode,
+    column_list,
+    show_row,
+)
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
@@ -88,7 +98,10 @@ class OverWindow(PlainNode, frozen=True):
         types = [self.input_types[k.column] for k in self.key]
         carried = [t for call in self.calls for t in carried_types(call)]
         key = [KeyColumn(i, k.descending, k.nulls_last) for i, k in enumerate(self.key)]
-        return (rows, state_table("over_marks", (*types, *_PLACES, *carried), key, [places[c] for c in self.distribution]))
+        return (
+            rows,
+            state_table("over_marks", (*types, *_PLACES, *carried), key, [places[c] for c in self.distribution]),
+        )
 
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(len(self.input_types))), *(Computed(call.text()) for call in self.calls))
@@ -99,11 +112,17 @@ class OverWindow(PlainNode, frozen=True):
         return f"OverWindow partition=[{column_list(self.partition)}] order=[{order}] calls=[{calls}]"
 
     def cost(self) -> str:
-        read = "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
+        read = (
+            "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
+        )
         if any(call.lays_out_frames for call in self.calls):
             read = f"{read}; of each row its frame"
         ordered = (*self.partition, *(o.column for o in self.order))
-        tied = [call.function.sql for call in self.calls if call.tells_ties_apart] if leaves_ties(ordered, self.stream_key) else []
+        tied = (
+            [call.function.sql for call in self.calls if call.tells_ties_apart]
+            if leaves_ties(ordered, self.stream_key)
+            else []
+        )
         return "; ".join([read, *dict.fromkeys(f"{function}: {TIES}" for function in tied)])
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
@@ -253,7 +272,9 @@ class OverWindowExecutor(MakesPieces):
                 continue
             bad = np.flatnonzero(found.overflow if chosen is None else found.overflow & chosen)
             if len(bad):
-                raise found.error(call.text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0])))
+                raise found.error(
+                    call.text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0]))
+                )
 
     # --- marks -----------------------------------------------------------------------------------------------------------------
 
@@ -290,7 +311,9 @@ class OverWindowExecutor(MakesPieces):
 
 def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
     """Rows and their results side by side, those that are chosen."""
-    both = pa.table([*rows.columns, *results.columns], names=[f"c{i}" for i in range(rows.num_columns + results.num_columns)])
+    both = pa.table(
+        [*rows.columns, *results.columns], names=[f"c{i}" for i in range(rows.num_columns + results.num_columns)]
+    )
     return some_rows(both, chosen)
 
 

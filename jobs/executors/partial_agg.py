@@ -10,7 +10,16 @@ import pyarrow as pa
 
 from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.base import key_ids, weights_of
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list
+from tussock.jobs.executors.operator import (
+    Actor,
+    Computed,
+    Executor,
+    Origin,
+    Passed,
+    PlainNode,
+    TakesPieces,
+    column_list,
+)
 from tussock.jobs.executors.value_layout import ValueLayout, value_layout
 from tussock.jobs.executors.value_state import I64, Side, State
 from tussock.jobs.flow.chunk import empty_chunk, make_chunk

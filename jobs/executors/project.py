@@ -5,7 +5,16 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tussock.jobs.executors.base import net
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
+from tussock.jobs.executors.operator import (
+    Actor,
+    Computed,
+    Executor,
+    Origin,
+    Passed,
+    PlainNode,
+    TakesPieces,
+    expression_error,
+)
 from tussock.jobs.flow.chunk import WEIGHT
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel

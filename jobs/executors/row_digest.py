@@ -60,7 +60,10 @@ class RowDigestExecutor:
         if not chunk.num_rows:
             return empty_chunk(self._node.types)
         columns = [one_array(c) for c in chunk.columns[:-1]]
-        hashed = [*_null_bits(columns, chunk.num_rows), *(identities(c) if is_nested(c.type) else bits_of(c) for c in columns)]
+        hashed = [
+            *_null_bits(columns, chunk.num_rows),
+            *(identities(c) if is_nested(c.type) else bits_of(c) for c in columns),
+        ]
         halves = [pa.array(xxhash64([_constant(n, chunk.num_rows), *hashed]).view(np.int64)) for n in (1, 2)]
         return make_chunk([*chunk.columns[:-1], *halves], chunk[WEIGHT])
 

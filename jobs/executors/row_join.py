@@ -48,7 +48,9 @@ class RowJoin(PlainNode, frozen=True):
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The left rows, and the row by vnode."""
-        left = state_table("row_join_left", self.left_types, [KeyColumn(k) for k in self.table_key], self.left_distribution)
+        left = state_table(
+            "row_join_left", self.left_types, [KeyColumn(k) for k in self.table_key], self.left_distribution
+        )
         return (left, broadcast_row_table("row_join_row", self.row_types))
 
     @property

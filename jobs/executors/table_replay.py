@@ -241,7 +241,10 @@ class TableReplayExecutor:
         if int(np.prod(lengths)) > MAX_NAMED_KEYS:
             return None
         picks = np.meshgrid(*(np.arange(n) for n in lengths), indexing="ij")
-        keys = pa.table([c.take(pa.array(p.ravel())) for c, p in zip(columns, picks, strict=True)], names=[f"c{k}" for k in self._node.key])
+        keys = pa.table(
+            [c.take(pa.array(p.ravel())) for c, p in zip(columns, picks, strict=True)],
+            names=[f"c{k}" for k in self._node.key],
+        )
         places = tuple(KeyColumn(i) for i in range(len(columns)))
         return keys.take(_last_of_each(encode_keys(0, np.zeros(keys.num_rows, np.uint16), keys.columns, places)))
 
@@ -257,7 +260,9 @@ class TableReplayExecutor:
     def _is_mine(self, keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
         return self._mine[vnodes_of(keys, len(self._mine))]
 
-    def _row_error(self, entry: Update | Delete, number: int, rows: pa.Table, raised: Expr, err: RowError) -> StatementRowError:
+    def _row_error(
+        self, entry: Update | Delete, number: int, rows: pa.Table, raised: Expr, err: RowError
+    ) -> StatementRowError:
         key = "unknown"
         if 0 <= err.row < rows.num_rows:
             visible = range(len(self._node.types) - 1) if self._node.row_id else self._node.key
@@ -322,7 +327,9 @@ def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal
                 allowed[index] = (value,)
             case Call(node="EqualTo" | "EqualNullSafe", args=(Literal() as value, Column(index=index))):
                 allowed[index] = (value,)
-            case Call(node="In" | "InSet", args=(Column(index=index), *values)) if all(isinstance(v, Literal) for v in values):
+            case Call(node="In" | "InSet", args=(Column(index=index), *values)) if all(
+                isinstance(v, Literal) for v in values
+            ):
                 allowed.setdefault(index, tuple(v for v in values if isinstance(v, Literal)))
     confined = [allowed.get(k) for k in node.key]
     if any(c is None or any(v.type != node.types[k] for v in c) for c, k in zip(confined, node.key, strict=True)):

@@ -96,9 +96,13 @@ def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -
     if only_sums and (summed := sums_by_integer(keys[0], [column for column, _ in wanted])) is not None:
         return [summed[0]], summed[1]
     names = [f"k{i}" for i in range(len(keys))]
-    columns = [column.view(pa.int64()) if is_span(column.type) else column for column, _ in wanted]  # which Arrow compares
+    columns = [
+        column.view(pa.int64()) if is_span(column.type) else column for column, _ in wanted
+    ]  # which Arrow compares
     table = pa.table([*keys, *columns], names=[*names, *(f"a{i}" for i in range(len(wanted)))])
-    grouped = table.group_by(names, use_threads=False).aggregate([(f"a{i}", function) for i, (_, function) in enumerate(wanted)])
+    grouped = table.group_by(names, use_threads=False).aggregate(
+        [(f"a{i}", function) for i, (_, function) in enumerate(wanted)]
+    )
     # Another version's order of columns must not matter: take them by name.
     found = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
     values = [v.view(column.type) if is_span(column.type) else v for v, (column, _) in zip(found, wanted, strict=True)]

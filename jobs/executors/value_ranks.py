@@ -13,7 +13,9 @@ from tussock.statestore.vnode import null_mask
 def value_ranks(values: pa.Array, ascending: bool = True) -> tuple[Positions, Positions]:
     """(n,) the rank of each value, -1 where NULL, equal ones equal; and per rank the first value that has it. Cost: a sort."""
     there = np.flatnonzero(~null_mask(values))
-    keys = encode_keys(0, np.zeros(len(there), np.uint16), [values.take(pa.array(there))], [KeyColumn(0, descending=not ascending)])
+    keys = encode_keys(
+        0, np.zeros(len(there), np.uint16), [values.take(pa.array(there))], [KeyColumn(0, descending=not ascending)]
+    )
     order = sort_order(keys) if len(there) else there
     new = differs_from_previous(keys.take(pa.array(order)))
     ranks = np.full(len(values), -1, np.int64)

@@ -32,7 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
-from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128, sum_of_limbs
+from tussock.jobs.executors.exact_sum import (
+    Limbs,
+    decode_limbs,
+    encode_limbs,
+    float_values,
+    limbs_of_int128,
+    sum_of_limbs,
+)
 from tussock.jobs.executors.float_limbs import limbs_of_products
 from tussock.jobs.executors.int128 import Int128
 from tussock.jobs.executors.ordered_state import Ends, OrderedLayout, OrderedState

@@ -68,7 +68,9 @@ class Over(msgspec.Struct, frozen=True):
         """The call as an aggregate of the rows of a frame. Requires: it is one."""
         arg, more = (self.args[0], self.args[1:]) if self.args else (None, ())
         kind, function = self.arg_type, AggFunction(self.function.value)
-        return Agg(function, arg, kind, self.type, self.mode, more, self.more_types, False, self.kept, self.params, self.order)
+        return Agg(
+            function, arg, kind, self.type, self.mode, more, self.more_types, False, self.kept, self.params, self.order
+        )
 
     @property
     def needs_partition(self) -> bool:

@@ -123,7 +123,9 @@ class OrderedRows:
     @cached_property
     def rank(self) -> Positions:
         """(n,) one more than the rows before each row's peers."""
-        return np.where(self._continued, self.before.rank[self.partition], self.number - (self.places - self.first_peer))
+        return np.where(
+            self._continued, self.before.rank[self.partition], self.number - (self.places - self.first_peer)
+        )
 
     @cached_property
     def dense_rank(self) -> Positions:
@@ -131,7 +133,9 @@ class OrderedRows:
         begin = np.flatnonzero(np.diff(self.partition, prepend=-1))
         own = np.zeros(self.partitions, np.int64)
         own[self.partition[begin]] = self.peers[begin]
-        return self.peers - own[self.partition] + np.where(self.before.rows > 0, self.before.dense_rank, 1)[self.partition]
+        return (
+            self.peers - own[self.partition] + np.where(self.before.rows > 0, self.before.dense_rank, 1)[self.partition]
+        )
 
     @property
     def _continued(self) -> npt.NDArray[np.bool_]:

@@ -23,7 +23,14 @@ from tussock.jobs.executors.window_frame import Before, OrderedRows
 from tussock.jobs.executors.window_values import WindowResult
 from tussock.jobs.flow.chunk import some_rows
 from tussock.jobs.logical.nodes import FrameEdge
-from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, probe_order, successors, take_keys
+from tussock.statestore.hummock.sorted_keys import (
+    Probes,
+    SortedKeys,
+    differs_from_previous,
+    probe_order,
+    successors,
+    take_keys,
+)
 from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.state_table import Located, StateTable
 
@@ -60,7 +67,9 @@ class Carried:
         pairs = ((getattr(self.before, n), getattr(other.before, n)) for n in ("rows", "rank", "dense_rank"))
         numbers = (np.where(chosen, one, two) for one, two in pairs)
         calls = zip(self.calls, other.calls, strict=True)
-        return Carried(Before(*numbers), [[pa.concat_arrays(both).take(places) for both in zip(*c, strict=True)] for c in calls])
+        return Carried(
+            Before(*numbers), [[pa.concat_arrays(both).take(places) for both in zip(*c, strict=True)] for c in calls]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,9 @@ class PartitionPiece:
     def only(self, chosen: Mask) -> "PartitionPiece":
         """The partitions that are chosen."""
         places = np.flatnonzero(chosen)
-        prefixes, firsts, wanted = (column.take(pa.array(places)) for column in (self.prefixes, self.firsts, self.wanted))
+        prefixes, firsts, wanted = (
+            column.take(pa.array(places)) for column in (self.prefixes, self.firsts, self.wanted)
+        )
         return PartitionPiece(prefixes, firsts, wanted, self.old.take(places), self.new.take(places))
 
 
@@ -153,7 +164,9 @@ class Changes:
         """Keep what is now: delete what goes for good, put what comes."""
         self._table.delete_rows(some_rows(self.gone.rows, self._ends))
         every = np.ones(len(self.come.keys), np.bool_)
-        self._table.replace_located(Located(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every)
+        self._table.replace_located(
+            Located(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every
+        )
 
     def _sorted(self, rows: pa.Table) -> tuple["SortedChanges", Positions]:
         keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
@@ -235,7 +248,9 @@ class Cut:
         begin, ends = (np.searchsorted(merged.partition, partitions, side) for side in ("left", "right"))
         if not merged.more.any():
             return Cut(ends, np.full(len(ends), -1))
-        ends = np.where(merged.more, ends - 1, ends)  # a row that the next piece sees again says how far back that begins
+        ends = np.where(
+            merged.more, ends - 1, ends
+        )  # a row that the next piece sees again says how far back that begins
         for state in states:
             open_rows = np.flatnonzero(_unfinished(state.at, calls) & merged.more[state.at.partition])
             np.minimum.at(ends, state.at.partition[open_rows], state.places[open_rows])
@@ -271,9 +286,13 @@ class Cut:
             places = np.searchsorted(state.places, rows)
             there = _are_of(state, places, on)  # else the state has no row of the partition here
             so_far = so_far.take(on)
-            carried.append(state.carried_at(np.where(there, places, 0)).where(there, so_far) if len(state.places) else so_far)
+            carried.append(
+                state.carried_at(np.where(there, places, 0)).where(there, so_far) if len(state.places) else so_far
+            )
         firsts, wanted = (merged.keys.take(pa.array(places)) for places in (rows, self.ends[on]))
-        wanted = pc.max_element_wise(wanted, piece.wanted.take(pa.array(on)))  # a piece may be too short for one final row
+        wanted = pc.max_element_wise(
+            wanted, piece.wanted.take(pa.array(on))
+        )  # a piece may be too short for one final row
         return PartitionPiece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
 
 

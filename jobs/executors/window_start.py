@@ -84,7 +84,10 @@ class Starts:
             prefixes = take_keys(pa.concat_arrays([prefixes, others]), order)
             new = differs_from_previous(prefixes)
             places = pa.array(order[new])
-            prefixes, first = prefixes.filter(pa.array(new)), SortedChanges(both.keys.take(places), both.rows.take(places))
+            prefixes, first = (
+                prefixes.filter(pa.array(new)),
+                SortedChanges(both.keys.take(places), both.rows.take(places)),
+            )
         if self._everything:
             return Start(prefixes, prefixes, None)
         firsts = self._looking_back(prefixes, self._affected(prefixes, _Rows(first.keys, first.rows)))
@@ -143,7 +146,9 @@ class Starts:
             read = self._table.scan_between(prefixes.take(chosen), first.keys.take(chosen), asked, True)
             index = read.index.to_numpy()
             reaches = _less(_ordered(read.rows, key, column), value.take(chosen).take(pa.array(index)))
-            counts = np.bincount(index[~reaches], minlength=len(wanted))  # they come first, since frames' ends ascend with the order
+            counts = np.bincount(
+                index[~reaches], minlength=len(wanted)
+            )  # they come first, since frames' ends ascend with the order
             some = _Rows(first.keys.take(chosen), first.rows.take(chosen))
             last = self._last_of(read, counts, some)
             places = np.arange(len(prefixes))

@@ -66,7 +66,9 @@ class WindowResult:
     def chosen(self, rows: Mask) -> "WindowResult":
         """Those of some rows, which carry nothing."""
         overflow = None if self.overflow is None else self.overflow[rows]
-        return WindowResult(self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error)
+        return WindowResult(
+            self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error
+        )
 
 
 def carried_types(call: Over) -> tuple[str, ...]:
@@ -308,7 +310,11 @@ class _Nth(_Picked):
         return [self.column.taken(np.where(at_head, head, places), at_head | there), pa.array(passed)]
 
 
-_PICKED: dict[WindowFunction, type[_Picked]] = {WindowFunction.FIRST: _First, WindowFunction.LAST: _Last, WindowFunction.NTH: _Nth}
+_PICKED: dict[WindowFunction, type[_Picked]] = {
+    WindowFunction.FIRST: _First,
+    WindowFunction.LAST: _Last,
+    WindowFunction.NTH: _Nth,
+}
 
 
 def _picked(call: Over, at: OrderedRows, carried: State) -> WindowResult:
@@ -336,19 +342,25 @@ def _extreme(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     return WindowResult(values, carry)
 
 
-def _best(call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions) -> tuple[Positions, Positions | None]:
+def _best(
+    call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions
+) -> tuple[Positions, Positions | None]:
     """(n,) the greatest rank of each frame, -1 for none, where `ranks` are the rows' and the heads'; and, where frames begin with their
     partition, (places,) the greatest up to each place."""
     laid = at.with_heads(ranks[: len(at)], ranks[len(at) :])
     spread = int(ranks.max(initial=0)) + 2
-    section = at.with_heads(at.partition, np.arange(at.partitions)) * spread  # so that no partition's rank passes on to the next one
+    section = (
+        at.with_heads(at.partition, np.arange(at.partitions)) * spread
+    )  # so that no partition's rank passes on to the next one
     running: Positions | None = None
     if call.lower.edge is FrameEdge.UNBOUNDED:
         running = np.maximum.accumulate(laid + section) - section
         best = running[np.maximum(high - 1, 0)]
     elif call.upper.edge is FrameEdge.UNBOUNDED:
         backwards = section[::-1]
-        best = (np.maximum.accumulate(laid[::-1] + section.max(initial=0) - backwards) - section.max(initial=0) + backwards)[::-1]
+        best = (
+            np.maximum.accumulate(laid[::-1] + section.max(initial=0) - backwards) - section.max(initial=0) + backwards
+        )[::-1]
         best = best[np.minimum(low, len(laid) - 1)]
     else:
         best = _greatest_between(laid, low, high)
@@ -401,7 +413,9 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     there = ~null_mask(known)
     ranks[there], most, back = _ranks(known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), at.partitions)
     starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partitions]))
-    section = at.with_heads(at.partition, np.arange(at.partitions)) * (most + 1)  # so that no rank passes on to the next partition
+    section = at.with_heads(at.partition, np.arange(at.partitions)) * (
+        most + 1
+    )  # so that no rank passes on to the next partition
     latest = np.maximum.accumulate(at.with_heads(ends, last_end) + section) - section
     begins = starts > latest[at.places - 1]
     begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
@@ -409,7 +423,9 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     def moments_of(found: Positions) -> pa.Array:
         return pa.array(back(found), mask=found == 0).cast(start.type)
 
-    return WindowResult(moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)])
+    return WindowResult(
+        moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)]
+    )
 
 
 def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
@@ -443,7 +459,9 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wind
         return WindowResult(numbers, (lambda rows: [pa.array(counts.before(rows)[0])]) if call.runs else _nothing)
     column = one_array(at.rows.column(call.args[0]))
     total, number = _slots(call)
-    counts = _Prefix.of(at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at))
+    counts = _Prefix.of(
+        at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at)
+    )
     sums = _Sum.of(at, total, column, carried[:-1])
     between = counts.between(low, high)[0]
 
@@ -457,10 +475,16 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wind
         if isinstance(total, ExactSum) and total.floating:
             parts.append(Result(_floating(call, limbs, special, between[part])))
         else:
-            parts.append(_SUM.result(_agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel))
+            parts.append(
+                _SUM.result(
+                    _agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel
+                )
+            )
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
-    return WindowResult(values, carry if call.runs else _nothing, overflow if overflow.any() else None)  # which lets go of the sums
+    return WindowResult(
+        values, carry if call.runs else _nothing, overflow if overflow.any() else None
+    )  # which lets go of the sums
 
 
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
@@ -522,7 +546,9 @@ class _Sum:
         return _Sum(slot, *_aligned(at, limbs_of_int128(wide, ones), earlier), None)
 
     def between(self, low: Positions, high: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
-        return Limbs(self.lowest, self.digits.between(low, high)), None if self.special is None else self.special.between(low, high)
+        return Limbs(
+            self.lowest, self.digits.between(low, high)
+        ), None if self.special is None else self.special.between(low, high)
 
     def before(self, rows: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
         return Limbs(self.lowest, self.digits.before(rows)), None if self.special is None else self.special.before(rows)

@@ -25,7 +25,9 @@ class RelationRows(msgspec.Struct, frozen=True):
     kind: str  # source, table or view; empty where the relation is no longer in the catalog
     rows_in: int  # that came into its fragments
     rows_out: int  # changes that it put out
-    net: int | None = None  # by which its rows became more, or fewer; None: a release that did not count sealed the epoch
+    net: int | None = (
+        None  # by which its rows became more, or fewer; None: a release that did not count sealed the epoch
+    )
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
@@ -57,7 +59,9 @@ class EpochFacts(msgspec.Struct, frozen=True):
         return sum(rows.rows_out for rows in self.rows if rows.kind == RelationKind.VIEW)
 
 
-def epochs(meta: MetaStore, last: int, before: int | None = None, version: HummockVersion | None = None) -> tuple[EpochFacts, ...]:
+def epochs(
+    meta: MetaStore, last: int, before: int | None = None, version: HummockVersion | None = None
+) -> tuple[EpochFacts, ...]:
     """A page of committed epochs, oldest first: the newest `last` ones, or those before an epoch.
 
     Args:

@@ -16,7 +16,9 @@ from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.base import ObjectStore
 
-_MOST_BYTES = 8 << 20  # of the file that lists the Data Docs, newest first: who asks for older ones finds them in the Data Docs' own index
+_MOST_BYTES = (
+    8 << 20
+)  # of the file that lists the Data Docs, newest first: who asks for older ones finds them in the Data Docs' own index
 
 
 class CheckFacts(msgspec.Struct, frozen=True):
@@ -53,13 +55,17 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
     expectation: str
     only_reports: bool
     in_suite: bool  # False: it is no longer in the file
-    outcomes: tuple[tuple[int, GateVerdict], ...]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
+    outcomes: tuple[
+        tuple[int, GateVerdict], ...
+    ]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
     values: tuple[float | None, ...]  # what was observed, or how many rows missed it, as `outcomes`
     last_failure: Failure | None
     last_failed: int | None  # epoch
 
 
-def quality_of_epochs(objects: ObjectStore, epochs: Sequence[int], settings: QualitySettings | None) -> tuple[EpochQuality, ...]:
+def quality_of_epochs(
+    objects: ObjectStore, epochs: Sequence[int], settings: QualitySettings | None
+) -> tuple[EpochQuality, ...]:
     """The gate's word on each of these epochs, in their order. Cost: a GET each, and at most _MOST_BYTES of the Data Docs' list."""
     pages = {} if settings is None else _pages(settings.docs, epochs)
     found = []
@@ -73,7 +79,9 @@ def quality_of_epochs(objects: ObjectStore, epochs: Sequence[int], settings: Qua
     return tuple(found)
 
 
-def expectations(view: str, checks: Sequence[CheckFacts], settings: QualitySettings | None) -> tuple[ExpectationHistory, ...]:
+def expectations(
+    view: str, checks: Sequence[CheckFacts], settings: QualitySettings | None
+) -> tuple[ExpectationHistory, ...]:
     """The history of each expectation of a view's suite: those in the file, in its order, then others that failed in these checks.
 
     Args:
@@ -83,7 +91,9 @@ def expectations(view: str, checks: Sequence[CheckFacts], settings: QualitySetti
     """
     now = dict(_in_file(view, settings))
     failed = {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
-    return tuple(_history(text, now.get(text, failed.get(text, False)), text in now, checks) for text in {**now, **failed})
+    return tuple(
+        _history(text, now.get(text, failed.get(text, False)), text in now, checks) for text in {**now, **failed}
+    )
 
 
 def _history(text: str, only_reports: bool, in_suite: bool, checks: Sequence[CheckFacts]) -> ExpectationHistory:
@@ -145,6 +155,9 @@ def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str
                     break
                 if result.epoch in wanted:
                     found[result.epoch, result.view] = (*found.get((result.epoch, result.view), ()), result.page)
-    except (OSError, msgspec.DecodeError):  # no suite has run yet, or they are being written on another machine: there is no page to link
+    except (
+        OSError,
+        msgspec.DecodeError,
+    ):  # no suite has run yet, or they are being written on another machine: there is no page to link
         return found
     return found

@@ -52,18 +52,31 @@ def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tu
     """
     live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION and not r.internal]
     names = {r.id: r.name for r in live}
-    new = [r for build in version.catalog.builds for r in build.relations if r.name not in names.values() and not r.internal]
+    new = [
+        r
+        for build in version.catalog.builds
+        for r in build.relations
+        if r.name not in names.values() and not r.internal
+    ]
     names |= {r.id: r.name for r in new}
     held_back = published_sight(version).held
     nodes = [
-        GraphNode(r.name, r.kind, _state(r, held_back), tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)) for r in live
+        GraphNode(
+            r.name, r.kind, _state(r, held_back), tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)
+        )
+        for r in live
     ]
     nodes += [
-        GraphNode(r.name, r.kind, NodeState.BUILDING, tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)) for r in new
+        GraphNode(
+            r.name, r.kind, NodeState.BUILDING, tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)
+        )
+        for r in new
     ]
     if publish is not None:
         views = tuple(r.name for r in live if r.kind is RelationKind.VIEW)
-        read = views if publish.relations is None else tuple(name for name in publish.relations if name in names.values())
+        read = (
+            views if publish.relations is None else tuple(name for name in publish.relations if name in names.values())
+        )
         nodes.append(GraphNode(f"{publish.kind} tables", "sink", NodeState.RUNS, read))
     return tuple(nodes)
 
@@ -96,7 +109,9 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     for relation in reversed(live):  # readers come after what they read
         below[relation.id] = {i for r in direct[relation.id] for i in (r.id, *below[r.id])}
     return {
-        relation.name: tuple(r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id] and not r.internal)
+        relation.name: tuple(
+            r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id] and not r.internal
+        )
         if below[relation.id]
         else ()
         for relation in live
@@ -122,7 +137,11 @@ def fragments(catalog: Catalog, relation: Relation, whole: Schedule | None = Non
 
 def explained(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
     """EXPLAIN of a relation, as text. Empty for what no epoch maintains: a plain view, a function. `whole`: as of `fragments`."""
-    return "" if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION) else explain_relation(catalog, relation, whole)
+    return (
+        ""
+        if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
+        else explain_relation(catalog, relation, whole)
+    )
 
 
 def _state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:
@@ -139,7 +158,13 @@ def _fragment(scheduled: Scheduled) -> FragmentFacts:
     if fragment is None:
         format_ = "" if scheduled.source is None else scheduled.source.statement.format
         return FragmentFacts(
-            scheduled.id, scheduled.level, scheduled.shown, "an actor per unit", (f"SourceScan {format_}",), (), tuple(tables.values())
+            scheduled.id,
+            scheduled.level,
+            scheduled.shown,
+            "an actor per unit",
+            (f"SourceScan {format_}",),
+            (),
+            tuple(tables.values()),
         )
     return FragmentFacts(
         scheduled.id,

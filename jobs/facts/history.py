@@ -25,7 +25,9 @@ class ViewPoint(msgspec.Struct, frozen=True):
     rows_in: int
     rows_out: int  # changes: an update is two
     seconds: float | None  # of the epoch's levels, in which all its views were computed; None: not kept
-    behind_s: float | None  # age of the view's rows when this epoch took their place: since the barrier before it; None: the first epoch
+    behind_s: (
+        float | None
+    )  # age of the view's rows when this epoch took their place: since the barrier before it; None: the first epoch
 
 
 def epoch_page(meta: MetaStore, before: int | None, count: int, version: HummockVersion | None = None) -> EpochPage:
@@ -82,5 +84,7 @@ def points(looked_at: Sequence[EpochFacts]) -> Mapping[str, tuple[ViewPoint, ...
         behind = None if before is None else (epoch.at - before).total_seconds()
         seconds = None if epoch.seconds is None else epoch.seconds.run
         for rows in epoch.rows:
-            found.setdefault(rows.relation, []).append(ViewPoint(epoch.epoch, epoch.at, rows.rows_in, rows.rows_out, seconds, behind))
+            found.setdefault(rows.relation, []).append(
+                ViewPoint(epoch.epoch, epoch.at, rows.rows_in, rows.rows_out, seconds, behind)
+            )
     return {relation: tuple(of) for relation, of in found.items()}

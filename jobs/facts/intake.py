@@ -20,7 +20,9 @@ class SourceIntake(NamedTuple):
     epoch: int
     source: int  # the relation's id
     items: tuple[Item, ...]
-    rows: int | None  # that came, less those that were taken back; None: nobody counted them, or no view reads the source
+    rows: (
+        int | None
+    )  # that came, less those that were taken back; None: nobody counted them, or no view reads the source
     run: Mapping[str, str]  # of the scheduler, that injected the barrier
 
 

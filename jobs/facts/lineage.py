@@ -78,8 +78,18 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
     catalog = meta.latest().catalog
     relations = {r.name: r for r in catalog.at(epoch)}
     outputs = tuple(_output(pipeline, relations[view], relations) for view in views if view in relations)
-    read = {origin.data_set for output in outputs for origins in (*output.fields.values(), output.rows_by) for origin in origins}
-    read |= {_data_set(pipeline, relations[name]) for view in views if view in relations for name in _reads(relations[view], catalog)}
+    read = {
+        origin.data_set
+        for output in outputs
+        for origins in (*output.fields.values(), output.rows_by)
+        for origin in origins
+    }
+    read |= {
+        _data_set(pipeline, relations[name])
+        for view in views
+        if view in relations
+        for name in _reads(relations[view], catalog)
+    }
     taken = _taken(meta, catalog, since, epoch)
     made = {output.data_set for output in outputs}
     inputs = (
@@ -136,9 +146,15 @@ def _output(pipeline: str, view: Relation, relations: Mapping[str, Relation]) ->
 
     def named(origins: frozenset[ColumnOrigin]) -> tuple[FieldOrigin, ...]:
         return tuple(
-            FieldOrigin(_data_set(pipeline, relations[o.relation]), relations[o.relation].columns[o.column].name, o.how.value, o.how.direct)
+            FieldOrigin(
+                _data_set(pipeline, relations[o.relation]),
+                relations[o.relation].columns[o.column].name,
+                o.how.value,
+                o.how.direct,
+            )
             for o in sorted(origins)
-            if o.relation in relations and o.column < len(relations[o.relation].columns)  # not the hidden number of a row without a key
+            if o.relation in relations
+            and o.column < len(relations[o.relation].columns)  # not the hidden number of a row without a key
         )
 
     fields = {column.name: named(origins) for column, origins in zip(view.columns, found.columns, strict=False)}
@@ -174,7 +190,9 @@ class TableCopy(msgspec.Struct, frozen=True):
     version: str  # the table's own number or file
 
 
-def copies_of(meta: MetaStore, pipeline: str, epoch: int, tables: Mapping[str, tuple[str, str]]) -> tuple[TableCopy, ...]:
+def copies_of(
+    meta: MetaStore, pipeline: str, epoch: int, tables: Mapping[str, tuple[str, str]]
+) -> tuple[TableCopy, ...]:
     """The copies that an epoch wrote. `tables`: of each relation, where its copy is, and the copy's version."""
     relations = {r.name: r for r in meta.latest().catalog.at(epoch)}
     return tuple(

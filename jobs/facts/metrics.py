@@ -38,9 +38,13 @@ def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[MetricFacts]:
         yield from (_count("rows_in", epoch.rows_in), _count("rows_out", epoch.rows_out))
         yield from (_count("ssts", epoch.ssts), _count("bytes_flushed", epoch.bytes))
         if epoch.seconds is not None:
-            yield from (_ms(f"epoch.{step}", seconds) for step, seconds in msgspec.structs.asdict(epoch.seconds).items())
+            yield from (
+                _ms(f"epoch.{step}", seconds) for step, seconds in msgspec.structs.asdict(epoch.seconds).items()
+            )
         if epoch.requests is not None:
-            yield from (_count(f"requests.{kind}", number) for kind, number in msgspec.structs.asdict(epoch.requests).items())
+            yield from (
+                _count(f"requests.{kind}", number) for kind, number in msgspec.structs.asdict(epoch.requests).items()
+            )
         for unit in epoch.units:
             yield _ms(f"unit.{unit.unit}.busy", unit.seconds)
             yield _count(f"unit.{unit.unit}.rows_in", unit.rows)
@@ -66,7 +70,10 @@ def source_metrics(found: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
     for source in found:
         name = f"source.{source.source}"
         if not source.trouble:
-            yield from (_gauge(f"{name}.waiting_files", source.waiting_files), _gauge(f"{name}.waiting_bytes", source.waiting_bytes))
+            yield from (
+                _gauge(f"{name}.waiting_files", source.waiting_files),
+                _gauge(f"{name}.waiting_bytes", source.waiting_bytes),
+            )
         yield from () if source.rejects is None else (_gauge(f"{name}.rejects", source.rejects),)
     yield _gauge("sources_held", sum(bool(source.held) for source in found))
 
@@ -76,7 +83,9 @@ def store_metrics(shape: StoreFacts) -> Iterator[MetricFacts]:
     yield _gauge("store.bytes", shape.bytes)
     yield _gauge("store.ssts", sum(level.ssts for level in shape.levels))
     yield _gauge("store.read_amplification", shape.read_amplification)
-    yield from () if shape.space_amplification is None else (_gauge("store.space_amplification", shape.space_amplification),)
+    yield from (
+        () if shape.space_amplification is None else (_gauge("store.space_amplification", shape.space_amplification),)
+    )
 
 
 def vacuum_metrics(removed: VacuumFacts) -> Iterator[MetricFacts]:

@@ -88,9 +88,15 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
     sight, found = published_sight(version), []
     visible = {r.name for r in version.catalog.at(version.published)}
     for node in graph(version):
-        seen = sight.epoch_of(node.name) or None if node.name in visible and node.kind in (RelationKind.VIEW, RelationKind.TABLE) else None
+        seen = (
+            sight.epoch_of(node.name) or None
+            if node.name in visible and node.kind in (RelationKind.VIEW, RelationKind.TABLE)
+            else None
+        )
         at = None if seen is None else _at(seen)
-        found.append(RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0)))
+        found.append(
+            RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0))
+        )
     return tuple(found)
 
 
@@ -100,11 +106,17 @@ def _trouble(relation: Relation, held_back: Mapping[str, int]) -> StalledRelatio
         return StalledRelation(relation.name, NodeState.HELD, min(hold.since for hold in relation.holds), reasons)
     if relation.paused is not None:
         return StalledRelation(
-            relation.name, NodeState.PAUSED, relation.paused, relation.paused_for or "a person paused it, or a view that it reads is"
+            relation.name,
+            NodeState.PAUSED,
+            relation.paused,
+            relation.paused_for or "a person paused it, or a view that it reads is",
         )
     if relation.name in held_back:
         return StalledRelation(
-            relation.name, NodeState.HELD_BACK, held_back[relation.name], "its suite, or that of a view that it reads, failed"
+            relation.name,
+            NodeState.HELD_BACK,
+            held_back[relation.name],
+            "its suite, or that of a view that it reads, failed",
         )
     return None
 

@@ -37,7 +37,9 @@ class SourceFacts(msgspec.Struct, frozen=True):
     taken_bytes: int
     waiting_files: int
     waiting_bytes: int
-    oldest: datetime | None  # when the oldest of what waits was last written; None: nothing waits, or its system does not say when
+    oldest: (
+        datetime | None
+    )  # when the oldest of what waits was last written; None: nothing waits, or its system does not say when
     trouble: str  # why what waits could not be looked up; empty: it could
     held: tuple[HoldFacts, ...] = ()
     rejects: int | None = None  # records that could not be read, in the source's table of them; None where it has none
@@ -55,17 +57,25 @@ def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[Sou
     rejects = _rejects(meta, version)
     found = ((relation, source_of(relation)) for relation in version.catalog.live())
     both = ((relation, statement) for relation, statement in found if statement is not None)
-    return tuple(_source(meta, version, relation, statement, rejects.get(relation.name)) for relation, statement in both)
+    return tuple(
+        _source(meta, version, relation, statement, rejects.get(relation.name)) for relation, statement in both
+    )
 
 
 def _rejects(meta: MetaStore, version: HummockVersion) -> dict[str, int]:
     tables = {r.name: r.id for r in version.catalog.live()}
     named = {r.name: tables.get(rejects_name(r.name)) for r in version.catalog.live() if source_of(r) is not None}
-    known = {source: version.rows[table] for source, table in named.items() if table is not None and table in version.rows}
-    return known if len(known) == sum(table is not None for table in named.values()) else rejected(meta.objects, version)
+    known = {
+        source: version.rows[table] for source, table in named.items() if table is not None and table in version.rows
+    }
+    return (
+        known if len(known) == sum(table is not None for table in named.values()) else rejected(meta.objects, version)
+    )
 
 
-def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource, rejects: int | None) -> SourceFacts:
+def _source(
+    meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource, rejects: int | None
+) -> SourceFacts:
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
     taken, trouble = reader.taken_items(table), ""
     try:

@@ -38,7 +38,9 @@ class Stale(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         at = self.published_at
         seen = "readers see no rows of it yet" if at is None else f"readers see it as of {at:%Y-%m-%d %H:%M:%S} UTC"
-        missed = "what they miss is not known" if self.age_s is None else f"and miss a change of {age_text(self.age_s)} ago"
+        missed = (
+            "what they miss is not known" if self.age_s is None else f"and miss a change of {age_text(self.age_s)} ago"
+        )
         return f"view {self.view} is to be at most {age_text(self.wanted_s)} old: {seen}, {missed}"
 
 
@@ -47,7 +49,9 @@ def staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stal
     version = meta.latest()
     found = views(meta, now, version, sources=sources(meta, version), barrier=meta.barrier_after(version.epoch))
     one: ViewFacts | None = next((f for f in found if f.view == view), None)
-    return None if one is None else Stale(view, one.freshness_s, wanted_ms / 1000, one.published_epoch, one.published_at)
+    return (
+        None if one is None else Stale(view, one.freshness_s, wanted_ms / 1000, one.published_epoch, one.published_at)
+    )
 
 
 def first_to_say(meta: MetaStore, stale: Stale, now: datetime) -> bool:

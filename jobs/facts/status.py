@@ -20,7 +20,9 @@ from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.work import work_under_way
 
-STUCK = timedelta(minutes=15)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
+STUCK = timedelta(
+    minutes=15
+)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
 STUCK_TIMES = 10
 _NAMED = 5  # views in one trouble
 
@@ -186,7 +188,9 @@ def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: s
         yield Trouble(about, f"belong to another store (identity {found.owner})", do)
     elif found.strange:
         what = f"may hold rows of epoch {max(found.strange)}, which this store does not have: it was restored from a copy or made anew"
-        yield Trouble(about, what, f"{publish} replaces them; so does the next epoch that is published.", since=found.at)
+        yield Trouble(
+            about, what, f"{publish} replaces them; so does the next epoch that is published.", since=found.at
+        )
     elif found.unknown:
         what = "were written by an earlier release, which did not record the history that they follow"
         do = f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once; so does the next epoch."
@@ -222,9 +226,13 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None) -> Iterator[T
             yield Trouble(about, f"is held back: {failures}", do, since=view.since)
         elif view.quality.verdict is Quality.FAILED and view.quality.epoch != unpublished:
             do = "Correct the rows with another epoch, or the suite, and run again."
-            yield Trouble(about, f"did not pass its suite: {'; '.join(view.quality.failures)}", do, since=view.quality.at)
+            yield Trouble(
+                about, f"did not pass its suite: {'; '.join(view.quality.failures)}", do, since=view.quality.at
+            )
         if view.quality.verdict is Quality.WARNING:
-            yield Trouble(about, f"has warnings: {'; '.join(view.quality.warnings)}", "Its rows are published.", wrong=False)
+            yield Trouble(
+                about, f"has warnings: {'; '.join(view.quality.warnings)}", "Its rows are published.", wrong=False
+            )
 
 
 def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iterator[Trouble]:
@@ -235,17 +243,29 @@ def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iter
             what = f"is older than it should be: readers miss a change of {missed} ago, and are to miss none of {most}"
             yield Trouble(f"{view.kind} {view.view}", what, do)
     for name in sorted(wanted.keys() - {view.view for view in found}):
-        yield Trouble(f"view {name}", "has a freshness in pipeline.toml, and there is no such view", "Correct the name under [freshness].")
+        yield Trouble(
+            f"view {name}",
+            "has a freshness in pipeline.toml, and there is no such view",
+            "Correct the name under [freshness].",
+        )
 
 
 def _of_epochs(opened: BarrierFacts | None, done: Sequence[EpochFacts], now: datetime) -> Iterator[Trouble]:
     if opened is None:
         return
-    longest = max((e.seconds.plan + e.seconds.run + e.seconds.flush for e in done if e.seconds is not None), default=0.0)
+    longest = max(
+        (e.seconds.plan + e.seconds.run + e.seconds.flush for e in done if e.seconds is not None), default=0.0
+    )
     if now - opened.at > max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
-        what = "is sealed and not committed" if opened.sealed else f"is open since {opened.at:%Y-%m-%d %H:%M:%S} and not sealed"
+        what = (
+            "is sealed and not committed"
+            if opened.sealed
+            else f"is open since {opened.at:%Y-%m-%d %H:%M:%S} and not sealed"
+        )
         do = "Its run has died, or works for long: look at its log. Running again finishes it; `tussock barrier show` says what it takes."
-        yield Trouble("epoch", f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer}, {what}", do, since=opened.at)
+        yield Trouble(
+            "epoch", f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer}, {what}", do, since=opened.at
+        )
 
 
 def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], now: datetime) -> Iterator[Trouble]:
@@ -255,7 +275,9 @@ def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], no
     if refused:
         do = "Readers go on seeing the epoch before. Correct the rows with another epoch, or the suite, and run again."
         failed = "\n".join(f"{view.view}: {'; '.join(view.quality.failures)}" for view in refused)
-        yield Trouble("epoch", f"{committed} is not published, for suites failed:\n{failed}", do, since=moment(committed))
+        yield Trouble(
+            "epoch", f"{committed} is not published, for suites failed:\n{failed}", do, since=moment(committed)
+        )
         return
     late = now - moment(committed) > STUCK
     do = "The run that made it publishes it; where none is at work, the next one does."
@@ -272,10 +294,14 @@ def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
     if found is None:
         return
     if found.different:
-        names = ", ".join(found.different[:_NAMED]) + (f" and {more} more" if (more := len(found.different) - _NAMED) > 0 else "")
+        names = ", ".join(found.different[:_NAMED]) + (
+            f" and {more} more" if (more := len(found.different) - _NAMED) > 0 else ""
+        )
         restate = " and ".join(f"`tussock restate {name} --time-zone`" for name in found.read_in_utc)
         repair = (
-            "The next epoch builds them anew." if found.repair_waits else "`tussock verify --repair` has the next epoch build them anew."
+            "The next epoch builds them anew."
+            if found.repair_waits
+            else "`tussock verify --repair` has the next epoch build them anew."
         )
         do = (
             f"{restate} first, which reads files of an earlier release in the store's time zone; then `tussock verify`."
@@ -286,5 +312,9 @@ def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
         return
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.views.items())
     yield Trouble(
-        "verification", f"compared views with Spark's answers: {counts}", "`tussock verify` compares them again.", False, found.at
+        "verification",
+        f"compared views with Spark's answers: {counts}",
+        "`tussock verify` compares them again.",
+        False,
+        found.at,
     )

@@ -84,8 +84,16 @@ def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) ->
     """What epochs cost. Those that an earlier release sealed are left out: it counted no request. Cost: no request."""
     counted = [epoch for epoch in done if epoch.requests is not None]
     requests = sum((epoch.requests for epoch in counted if epoch.requests is not None), Requests())
-    rows_in, busy = sum(epoch.rows_in for epoch in counted), sum(unit.seconds for epoch in counted for unit in epoch.units)
-    asked = (requests.put * prices.put + requests.get * prices.get + requests.list * prices.list + requests.delete * prices.delete) / _PER
+    rows_in, busy = (
+        sum(epoch.rows_in for epoch in counted),
+        sum(unit.seconds for epoch in counted for unit in epoch.units),
+    )
+    asked = (
+        requests.put * prices.put
+        + requests.get * prices.get
+        + requests.list * prices.list
+        + requests.delete * prices.delete
+    ) / _PER
     worked = busy / 3600 * prices.unit_hour
     per_million = (asked + worked) / rows_in * 1e6 if rows_in else None
     stored = sum(sst.size for level in version.levels for sst in level) / _GB * prices.gb_month

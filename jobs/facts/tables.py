@@ -47,10 +47,20 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
     """The SSTs of a version, level by level, newest first on level 0."""
-    names = {t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}" for r in version.catalog.stored() for t in r.state_tables}
+    names = {
+        t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}"
+        for r in version.catalog.stored()
+        for t in r.state_tables
+    }
     return tuple(
         SstFacts(
-            level, s.name, s.size, s.rows, s.min_epoch, s.max_epoch, tuple(names.get(x.table_id, f"?#{x.table_id}") for x in s.sections)
+            level,
+            s.name,
+            s.size,
+            s.rows,
+            s.min_epoch,
+            s.max_epoch,
+            tuple(names.get(x.table_id, f"?#{x.table_id}") for x in s.sections),
         )
         for level, found in enumerate(version.levels)
         for s in found
@@ -95,7 +105,10 @@ def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None
     if not wanted:
         raise NoSuchTableError(table, (*map(str, known), *(r.name for r in version.catalog.live())))
     relation, schema = wanted[-1]
-    names = [c.name for c in (relation.columns if table == relation.name and relation.kind is not RelationKind.SOURCE else ())]
+    names = [
+        c.name
+        for c in (relation.columns if table == relation.name and relation.kind is not RelationKind.SOURCE else ())
+    ]
     epoch = version.epoch if epoch is None else epoch
     parts: list[pa.Table] = []
     left = limit

@@ -46,8 +46,15 @@ def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore |
     for number in range(version.mapping.unit_count):
         mine = [unit for unit in work if unit.unit == number]
         seconds = sum(unit.seconds for unit in mine)
-        hot = max((unit.hot for unit in mine if unit.hot is not None), key=lambda hot: hot.share * hot.rows, default=None)
-        took = sum(unit.rows for unit in mine), sum(unit.bytes for unit in mine), round(seconds, 3), seconds / busy if busy else 0.0
+        hot = max(
+            (unit.hot for unit in mine if unit.hot is not None), key=lambda hot: hot.share * hot.rows, default=None
+        )
+        took = (
+            sum(unit.rows for unit in mine),
+            sum(unit.bytes for unit in mine),
+            round(seconds, 3),
+            seconds / busy if busy else 0.0,
+        )
         held = (None, None) if stored is None else stored[number]
         found.append(UnitFacts(number, int((owners == number).sum()), *took, hot, *held))
     return tuple(found)
@@ -55,6 +62,8 @@ def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore |
 
 def _stored(meta: MetaStore, version: HummockVersion, owners: np.ndarray) -> list[tuple[int, int]]:
     source = BlockSource(meta.objects, process_cache())
-    sizes = sum_of(vnode_sizes(source, [sst for level in version.levels for sst in level], len(owners)).values(), len(owners))
+    sizes = sum_of(
+        vnode_sizes(source, [sst for level in version.levels for sst in level], len(owners)).values(), len(owners)
+    )
     rows, nbytes = (np.bincount(owners, weights=amounts) for amounts in (sizes.rows, sizes.bytes))
     return [(round(r), round(b)) for r, b in zip(rows.tolist(), nbytes.tolist(), strict=True)]

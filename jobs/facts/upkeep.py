@@ -19,7 +19,9 @@ class UpkeepFacts(msgspec.Struct, frozen=True):
     let_go: int  # epochs between the two
     due: tuple[str, ...]  # why SSTs are to be merged, most urgent first; empty: nothing is due
     levels: tuple[LevelShape, ...]
-    removable_objects: int  # that nobody can read or commit any more, with the floor where it is: more, once it has risen
+    removable_objects: (
+        int  # that nobody can read or commit any more, with the floor where it is: more, once it has risen
+    )
     removable_bytes: int
     kept_objects: int  # of data/
     kept_bytes: int
@@ -28,7 +30,10 @@ class UpkeepFacts(msgspec.Struct, frozen=True):
 def upkeep(meta: MetaStore, retention: Retention) -> UpkeepFacts:
     """Look at all that a run of upkeep looks at. Cost: lists the store; one GET for each of the newest versions."""
     version = meta.latest()
-    after = max(version.min_readable_epoch, retained_floor(version, retention.keep_epochs, retention.keep_ms, meta.moment_now() // 1000))
+    after = max(
+        version.min_readable_epoch,
+        retained_floor(version, retention.keep_epochs, retention.keep_ms, meta.moment_now() // 1000),
+    )
     found = sweep(meta, dry_run=True)
     sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(t.size for t in found.temporary)]
     return UpkeepFacts(

@@ -30,7 +30,9 @@ def verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
     if last is None or not checks:
         return None
     wrong = [c for c in checks if c.verdict is Verdict.DIFFERENT and live[c.view].created <= c.epoch]
-    logged = set(last.repair.views) if last.repair is not None and last.repair.position >= version.log_end else set[str]()
+    logged = (
+        set(last.repair.views) if last.repair is not None and last.repair.position >= version.log_end else set[str]()
+    )
     return VerifiedFacts(
         _at(max(c.finished_ms for c in checks)),
         {str(verdict): n for verdict in Verdict if (n := sum(c.verdict is verdict for c in checks))},

@@ -24,7 +24,9 @@ class ViewState(StrEnum):
 
     READY = "ready"  # each epoch brings it up to date
     PAUSED = "paused"  # it keeps its rows, until it is resumed
-    HELD_BACK = "held back"  # its rows, or those of one that it reads, failed their suite: readers go on seeing earlier ones
+    HELD_BACK = (
+        "held back"  # its rows, or those of one that it reads, failed their suite: readers go on seeing earlier ones
+    )
     BUILDING = "being built"  # the open barrier creates it, or builds it anew, or several epochs do
     NOT_PUBLISHED = "not published"  # it has rows, and readers see none yet
 
@@ -65,10 +67,14 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None  # it is not ready; None: it is
     published_epoch: int | None  # as of which readers see it; None: not at all
     published_at: datetime | None
-    committed_epoch: int | None  # as of which it has rows; behind the store's where it is paused. None: it is being built
+    committed_epoch: (
+        int | None
+    )  # as of which it has rows; behind the store's where it is paused. None: it is being built
     committed_at: datetime | None
     freshness_s: float | None
-    rows: int | None  # at the committed epoch; None where an earlier release's epochs did not count: then at most `rows_stored`
+    rows: (
+        int | None
+    )  # at the committed epoch; None where an earlier release's epochs did not count: then at most `rows_stored`
     rows_stored: int  # that SSTs hold of its own rows: old versions and deletes count until compaction drops them
     changed_rows: int | None  # changes that it put out in the newest epoch; None: unknown
     tables: tuple[TableFacts, ...]  # what its operators keep, its own rows included
@@ -115,7 +121,9 @@ def views(
     look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog), wanted or {})
     live = [r for r in version.catalog.live() if not r.internal]
     shown = [r for r in live if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and fed_by(r) is None]
-    building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW and not r.internal}
+    building = {
+        r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW and not r.internal
+    }
     building |= {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
     known = [look.facts(relation, building.pop(relation.name, None)) for relation in shown]
     return (*known, *(look.facts(relation, relation) for relation in building.values()))
@@ -126,7 +134,9 @@ def sources_by_relation(catalog: Catalog) -> dict[int, frozenset[str]]:
     found: dict[int, frozenset[str]] = {}
     for relation in catalog.relations:  # readers always come after what they read
         above = [found.get(i, frozenset[str]()) for i in relation.depends_on]
-        found[relation.id] = frozenset((relation.name,)) if relation.kind is RelationKind.SOURCE else frozenset[str]().union(*above)
+        found[relation.id] = (
+            frozenset((relation.name,)) if relation.kind is RelationKind.SOURCE else frozenset[str]().union(*above)
+        )
     return found
 
 
@@ -154,7 +164,9 @@ class _Look:
         self.sight = published_sight(version)
         self.progress = {r.id: build.progress for build in version.catalog.builds for r in build.relations}
         self.sources = None if sources is None else {s.source: s for s in sources}
-        self.changed = None if newest is None or newest.epoch != version.epoch else {r.relation: r.rows_out for r in newest.rows}
+        self.changed = (
+            None if newest is None or newest.epoch != version.epoch else {r.relation: r.rows_out for r in newest.rows}
+        )
         self.tables: dict[str, list[TableFacts]] = {}
         for table in tables(version):
             self.tables.setdefault(table.relation, []).append(table)
@@ -202,13 +214,17 @@ class _Look:
         before = [epoch for epoch in self.version.epochs if epoch < relation.paused]
         return before[-1] if before else relation.paused  # the one before it is not on record any more
 
-    def _state(self, relation: Relation, building: Relation | None, seen: int) -> tuple[ViewState, str, datetime | None]:
+    def _state(
+        self, relation: Relation, building: Relation | None, seen: int
+    ) -> tuple[ViewState, str, datetime | None]:
         if building is not None:
             return ViewState.BUILDING, self.progress.get(building.id, ""), moment(building.created)
         if relation.paused is not None:
             return ViewState.PAUSED, relation.paused_for, moment(relation.paused)
         if (epoch := self.sight.held.get(relation.name)) is not None:
-            after = next((e for e in self.version.epochs if e > max(epoch, relation.created - 1)), self.version.published)
+            after = next(
+                (e for e in self.version.epochs if e > max(epoch, relation.created - 1)), self.version.published
+            )
             return ViewState.HELD_BACK, "its suite failed, or that of a view that it reads", moment(after)
         if not seen:
             return ViewState.NOT_PUBLISHED, "", moment(relation.created)
@@ -221,7 +237,9 @@ class _Look:
             unseen = [moment(epoch) for epoch in self.version.epochs if epoch > max(seen, relation.created - 1)][:1]
         waiting: list[datetime] = []
         known = self.sources is not None
-        for source in (self.sources[name] for name in reads if name in self.sources) if self.sources is not None else ():
+        for source in (
+            (self.sources[name] for name in reads if name in self.sources) if self.sources is not None else ()
+        ):
             waiting += [] if source.oldest is None else [source.oldest]
             known = known and not source.trouble and (source.oldest is not None or not source.waiting_files)
         if oldest := [*unseen, *waiting]:
@@ -242,5 +260,7 @@ def _judged(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, Qua
 
 def _quality(view: ViewQuality, epoch: int) -> QualityFacts:
     verdict = Quality.FAILED if view.failures else Quality.WARNING if view.warnings else Quality.PASSED
-    failures, warnings = (tuple(f"{f.expectation}: found {f.observed}" for f in found) for found in (view.failures, view.warnings))
+    failures, warnings = (
+        tuple(f"{f.expectation}: found {f.observed}" for f in found) for found in (view.failures, view.warnings)
+    )
     return QualityFacts(verdict, epoch, moment(epoch), view.expectations, failures, warnings)

@@ -18,7 +18,9 @@ from tussock.statestore.types import arrow_type
 
 WEIGHT = "w"
 MAX_CELL_BYTES = 32 << 20
-COMPRESSED_BYTES = 64 << 10  # larger tables are compressed here: five copies between two processes and a shuffle carry less
+COMPRESSED_BYTES = (
+    64 << 10
+)  # larger tables are compressed here: five copies between two processes and a shuffle carry less
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -116,8 +118,12 @@ class _Stream:
         self.size = 0  # bytes of the tables in it
 
     def write(self, table: pa.Table) -> None:
-        columns = (pa.chunked_array([canonical(part) for part in column.chunks], column.type) for column in table.columns)
-        self._writer.write_table(pa.Table.from_arrays(list(columns), schema=table.schema) if table.num_columns else table)
+        columns = (
+            pa.chunked_array([canonical(part) for part in column.chunks], column.type) for column in table.columns
+        )
+        self._writer.write_table(
+            pa.Table.from_arrays(list(columns), schema=table.schema) if table.num_columns else table
+        )
         self.size += table.nbytes
 
     def close(self) -> pa.Buffer:

@@ -96,7 +96,9 @@ def encode_failure(error: TussockError, relation: str, level: int) -> bytes:
     """The error as bytes. Arguments that JSON can't hold are sent as text."""
     kind = type(error)
     args: list[object] = list(error.args)
-    return msgspec.json.encode(_Envelope(level, relation, kind.__module__, kind.__qualname__, args, str(error)), enc_hook=str)
+    return msgspec.json.encode(
+        _Envelope(level, relation, kind.__module__, kind.__qualname__, args, str(error)), enc_hook=str
+    )
 
 
 class TaskError(Exception):
@@ -112,7 +114,9 @@ def carried_by_spark(relation: str) -> Iterator[None]:
     try:
         yield
     except TussockError as err:
-        raise TaskError(f"{err} tussock-failure:{base64.b64encode(encode_failure(err, relation, 0)).decode()}") from None
+        raise TaskError(
+            f"{err} tussock-failure:{base64.b64encode(encode_failure(err, relation, 0)).decode()}"
+        ) from None
 
 
 def carried_failure(error: Exception) -> TussockError | None:

@@ -55,7 +55,10 @@ from tussock.statestore.meta.version import HummockVersion
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
-    from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
+    from great_expectations.data_context.types.resource_identifiers import (
+        ExpectationSuiteIdentifier,
+        ValidationResultIdentifier,
+    )
     from pyspark.sql import SparkSession
 
     from tussock.statestore.meta.catalog import Relation
@@ -125,9 +128,14 @@ class QualityGate:
         if not self._checked:
             return
         with _quiet():
-            pages: Any = [page for one in self._checked for page in one.pages]  # these, however long the history is; the index is our own
+            pages: Any = [
+                page for one in self._checked for page in one.pages
+            ]  # these, however long the history is; the index is our own
             self._context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
-            add_results(self.docs, [msgspec.structs.replace(one.result, page=self._address(one.pages[0])) for one in self._checked])
+            add_results(
+                self.docs,
+                [msgspec.structs.replace(one.result, page=self._address(one.pages[0])) for one in self._checked],
+            )
 
     def check(self, suite: Suite, part: SuitePart, rows: ViewRows, epoch: int, key: Sequence[str]) -> SuiteFound:
         """Hold `rows`, as they are at `epoch`, against a part of `suite`.
@@ -146,8 +154,12 @@ class QualityGate:
             reported = [r for r in result.results if _only_reports(r)]
             gates = [r for r in result.results if not _only_reports(r)]
             failures, warnings = (tuple(_failures(results, named_by)) for results in (gates, reported))
-            found = SuiteFound(rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results))
-            shown = SuiteResult(epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings))
+            found = SuiteFound(
+                rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results)
+            )
+            shown = SuiteResult(
+                epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings)
+            )
             self._checked.append(_Checked(shown, pages))
             return found
 
@@ -157,15 +169,23 @@ class QualityGate:
         """The result, and what names its page and the suite's."""
         import great_expectations as gx
         from great_expectations.core.run_identifier import RunIdentifier
-        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
+        from great_expectations.data_context.types.resource_identifiers import (
+            ExpectationSuiteIdentifier,
+            ValidationResultIdentifier,
+        )
         from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
         try:
             # One by one: given a list of dicts, GX logs and leaves out an expectation that it does not know.
-            configured = [ExpectationConfiguration(item["type"], item.get("kwargs", {}), _meta(suite, item)) for item in part.items]
+            configured = [
+                ExpectationConfiguration(item["type"], item.get("kwargs", {}), _meta(suite, item))
+                for item in part.items
+            ]
             expectations = gx.ExpectationSuite(part.name, expectations=[each.to_domain_obj() for each in configured])
         except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
-            raise QualitySuiteError(str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments") from err
+            raise QualitySuiteError(
+                str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments"
+            ) from err
         context = self._context
         batches = source.add_dataframe_asset(part.name).add_batch_definition_whole_dataframe("epoch")
         definition = context.validation_definitions.add_or_update(
@@ -183,7 +203,9 @@ class QualityGate:
             result = definition.run(batch_parameters={"dataframe": frame}, run_id=run, result_format=formats[1])
         suite_id = ExpectationSuiteIdentifier(part.name)
         return result, (
-            ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id),
+            ValidationResultIdentifier(
+                expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id
+            ),
             suite_id,
         )
 
@@ -278,7 +300,12 @@ class _Look:
 
 
 def _validate(
-    spark: SparkStarter, meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, sizes: tuple[int, int]
+    spark: SparkStarter,
+    meta: "MetaStore",
+    pipeline: Pipeline,
+    version: HummockVersion,
+    epoch: int,
+    sizes: tuple[int, int],
 ) -> QualityRecord:
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
     suites: list[Suite] = []
@@ -296,7 +323,9 @@ def _validate(
     in_part = {look.plan.suite.view for look in looks if look.since is not None}
     whole = {look.plan.suite.view for look in looks if look.since is None}
     views = {
-        suite.view: ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in in_part - whole)
+        suite.view: ViewQuality(
+            suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in in_part - whole
+        )
         for suite in (plan.suite for plan in plans)
     }
     reasons = [f"{look.plan.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
@@ -309,7 +338,9 @@ def _validate(
                 with _own_trouble(pipeline, suite, broken):
                     found = gate.check(suite, look.part, rows, epoch, look.key)
                     views[suite.view] = _with(views[suite.view], look, found)
-    return QualityRecord(epoch, tuple((views | broken).values()), tuple(suite.view for suite in suites if suite.view in still))
+    return QualityRecord(
+        epoch, tuple((views | broken).values()), tuple(suite.view for suite in suites if suite.view in still)
+    )
 
 
 def _plans(
@@ -319,7 +350,10 @@ def _plans(
     sight = published_sight(version)
     seen = [sight.epoch_of(suite.view) for suite in suites]
     records = {at: read_record(meta.objects, at) if at else None for at in set(seen)}
-    return [GatePlan.of(suite, relations[suite.view], at, records[at], epoch) for suite, at in zip(suites, seen, strict=True)]
+    return [
+        GatePlan.of(suite, relations[suite.view], at, records[at], epoch)
+        for suite, at in zip(suites, seen, strict=True)
+    ]
 
 
 def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: HummockVersion, epoch: int) -> ViewRows:
@@ -353,7 +387,9 @@ def _require_fits(suite: Suite, relations: "Mapping[str, Relation]") -> None:
     if suite.broken is not None:
         raise suite.broken
     if suite.view not in relations:
-        raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
+        raise QualitySuiteError(
+            str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}"
+        )
     require_columns(suite, [column.name for column in relations[suite.view].columns])
 
 
@@ -382,7 +418,9 @@ def _looks(
     is_large = stored > small_view_rows
     key = suite.key or tuple(_key_columns(relation))
     measures = measures_of(suite, relation)
-    if (is_large or suite.maintain) and (kept := measured(objects, version, relations, relation, measures, epoch)) is not None:
+    if (is_large or suite.maintain) and (
+        kept := measured(objects, version, relations, relation, measures, epoch)
+    ) is not None:
         yield _Look(plan, SuitePart(f"{suite.view}.maintained", measures.items), None, key, kept)
         rest = suite.without(measures.items)
     else:
@@ -403,7 +441,10 @@ def _looks(
 
 
 def _with(view: ViewQuality, look: _Look, found: SuiteFound) -> ViewQuality:
-    metrics = (msgspec.structs.replace(metric, earlier=look.plan.earlier.get(metric.expectation, ())) for metric in found.metrics)
+    metrics = (
+        msgspec.structs.replace(metric, earlier=look.plan.earlier.get(metric.expectation, ()))
+        for metric in found.metrics
+    )
     return msgspec.structs.replace(
         view,
         rows=max(view.rows, found.rows),
@@ -487,7 +528,9 @@ def _observed(result: "ExpectationValidationResult") -> str:
 
 def _history_text(history: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
     low, high = bounds["min_value"], bounds["max_value"]
-    return f", where the last {history['runs']} runs and {history['within']:.0%} to either side allow {low:g} to {high:g}"
+    return (
+        f", where the last {history['runs']} runs and {history['within']:.0%} to either side allow {low:g} to {high:g}"
+    )
 
 
 def _exception_text(info: Mapping[str, Any]) -> str:

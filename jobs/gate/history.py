@@ -24,13 +24,17 @@ def earlier_values(suite: Suite, item: dict[str, Any], before: QualityRecord | N
     metric = None if view is None else view.metric(expectation_text(item["type"], item.get("kwargs", {})))
     if history is None or before is None or metric is None:
         return ()
-    own = () if metric.value is None or before.epoch >= epoch else (metric.value,)  # this very epoch may be judged again
+    own = (
+        () if metric.value is None or before.epoch >= epoch else (metric.value,)
+    )  # this very epoch may be judged again
     return (*own, *metric.earlier)[: history.runs]
 
 
 def with_bounds(suite: Suite, before: QualityRecord | None, epoch: int) -> Suite:
     """The suite with the bounds that its expectations with a history have at `epoch`. Else as `earlier_values`."""
-    return replace(suite, items=tuple(_bounded(item, earlier_values(suite, item, before, epoch)) for item in suite.items))
+    return replace(
+        suite, items=tuple(_bounded(item, earlier_values(suite, item, before, epoch)) for item in suite.items)
+    )
 
 
 def _bounded(item: dict[str, Any], earlier: Sequence[float]) -> dict[str, Any]:
@@ -38,7 +42,11 @@ def _bounded(item: dict[str, Any], earlier: Sequence[float]) -> dict[str, Any]:
         return item
     low, high = _bounds(history, earlier)
     arguments = item.get("kwargs", {})
-    return {**item, "kwargs": {**arguments, "min_value": low, "max_value": high}, "text": expectation_text(item["type"], arguments)}
+    return {
+        **item,
+        "kwargs": {**arguments, "min_value": low, "max_value": high},
+        "text": expectation_text(item["type"], arguments),
+    }
 
 
 def _bounds(history: History, earlier: Sequence[float]) -> tuple[float, float]:

@@ -54,7 +54,9 @@ def import_gx(*, spark: bool) -> None:
 def _import(spark: bool) -> None:
     global _spark_was_left_out
     if spark and _spark_was_left_out:
-        raise RuntimeError("Great Expectations was imported without Spark in this process; judge these suites in another one")
+        raise RuntimeError(
+            "Great Expectations was imported without Spark in this process; judge these suites in another one"
+        )
     if _GX not in sys.modules:
         # Where Spark is loaded, all that it goes on to import has to be there, or its own modules end the process.
         without = frozenset() if spark or "pyspark" in sys.modules else _ENGINES - sys.modules.keys()

@@ -78,7 +78,11 @@ def render(results: Sequence[SuiteResult]) -> str:
 def _row(r: SuiteResult) -> str:
     at = datetime.fromtimestamp(epoch_ms(r.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     warned = f", {r.warned} to be reported" if r.warned else ""
-    verdict, word = ("failed", f"{r.failed} of {r.expectations} failed{warned}") if r.failed else ("passed", f"all {r.expectations} passed")
+    verdict, word = (
+        ("failed", f"{r.failed} of {r.expectations} failed{warned}")
+        if r.failed
+        else ("passed", f"all {r.expectations} passed")
+    )
     if r.warned and not r.failed:
         verdict, word = "warned", f"{r.expectations - r.warned} of {r.expectations} passed{warned}"
     cells = f"<td>{at}</td><td>{r.epoch}</td><td>{html.escape(r.view)}</td><td>{html.escape(r.part)}</td>"

@@ -8,7 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.catalog.transaction import query_of
-from tussock.jobs.gate.measures import ROWS, Measures, Number, is_kept, numbers_view, repeated_column, repeated_view, values_view
+from tussock.jobs.gate.measures import (
+    ROWS,
+    Measures,
+    Number,
+    is_kept,
+    numbers_view,
+    repeated_column,
+    repeated_view,
+    values_view,
+)
 from tussock.jobs.gate.record import SAMPLE_KEYS
 from tussock.jobs.reading.reader import scan_relation
 from tussock.statestore.errors import InputError
@@ -57,7 +66,11 @@ class ViewMeasures:
 
     def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
         """A metric by Great Expectations' name. Raises UnknownMetricError."""
-        if name.endswith(_INNER) or name in ("column.value_counts", "column.distinct_values", "column.non_null_count.partial"):
+        if name.endswith(_INNER) or name in (
+            "column.value_counts",
+            "column.distinct_values",
+            "column.non_null_count.partial",
+        ):
             return None
         match name:
             case "table.row_count":
@@ -76,7 +89,9 @@ class ViewMeasures:
         match name:
             case "column.max" | "column.min" | "column.mean" | "column.sum":
                 found = self.numbers[Number(name.removeprefix("column."), (column,))]
-                return float(found) if name == "column.sum" and isinstance(found, int) else found  # Spark's engine adds integers as doubles
+                return (
+                    float(found) if name == "column.sum" and isinstance(found, int) else found
+                )  # Spark's engine adds integers as doubles
             case "column.standard_deviation":
                 return self.numbers[Number("stdev", (column,))]
             case "column.distinct_values.count":
@@ -91,7 +106,11 @@ class ViewMeasures:
             case "column.most_common_value":
                 counts = self.values[column]
                 most = pc.max(counts["rows"]).as_py()
-                return sorted(counts.filter(pc.equal(counts["rows"], most))["value"].to_pylist()) if most is not None else []
+                return (
+                    sorted(counts.filter(pc.equal(counts["rows"], most))["value"].to_pylist())
+                    if most is not None
+                    else []
+                )
         family, _, detail = name.rpartition(".")
         if name.startswith("column.distinct_values."):
             return self._distinct(name.removeprefix("column.distinct_values."), column, arguments)
@@ -148,7 +167,12 @@ class ViewMeasures:
 
 
 def measured(
-    objects: ObjectStore, version: HummockVersion, relations: Mapping[str, Relation], view: Relation, measures: Measures, epoch: int
+    objects: ObjectStore,
+    version: HummockVersion,
+    relations: Mapping[str, Relation],
+    view: Relation,
+    measures: Measures,
+    epoch: int,
 ) -> ViewMeasures | None:
     """What the measures hold at `epoch`; None where they are not there, are others, or stand still.
 
@@ -159,7 +183,12 @@ def measured(
     """
     for name, select in measures.views.items():
         there = relations.get(name)
-        if there is None or not there.internal or there.paused_at(epoch) or not is_kept(there, select, view, query_of(there)[0]):
+        if (
+            there is None
+            or not there.internal
+            or there.paused_at(epoch)
+            or not is_kept(there, select, view, query_of(there)[0])
+        ):
             return None
 
     def parts(name: str) -> Iterator[pa.Table]:
@@ -180,7 +209,10 @@ def measured(
         tuple((c.name, c.type) for c in view.columns),
         numbers,
         {c: whole(values_view(view.name, c)) for c in measures.values},
-        {c: _repeated(parts(name) if (name := repeated_view(view.name, c)) in measures.views else iter(()), c) for c in measures.repeated},
+        {
+            c: _repeated(parts(name) if (name := repeated_view(view.name, c)) in measures.views else iter(()), c)
+            for c in measures.repeated
+        },
     )
 
 
@@ -202,7 +234,9 @@ def _repeated(parts: Iterator[pa.Table], columns: Sequence[str]) -> Repeated:
 
 def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     """Whether a rule's arguments are those of another: Great Expectations adds those that have a default, and makes integers floats."""
-    told = {name: value for name, value in asked.items() if name in _TELLING and value is not None and value is not False}
+    told = {
+        name: value for name, value in asked.items() if name in _TELLING and value is not None and value is not False
+    }
     return told.keys() == kept.keys() and all(_plain(told[name]) == _plain(kept[name]) for name in kept)
 
 

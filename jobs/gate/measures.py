@@ -214,7 +214,9 @@ def _fit(values: object, kind: str) -> bool:
 
 
 def _most_common(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
-    return _in_set(arguments, view) if "ties_okay" not in arguments or isinstance(arguments["ties_okay"], bool) else None
+    return (
+        _in_set(arguments, view) if "ties_okay" not in arguments or isinstance(arguments["ties_okay"], bool) else None
+    )
 
 
 def _unique(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
@@ -247,7 +249,9 @@ def _null(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
     return Needs(_nulls(column)) if isinstance(column, str) and _kind(view, column) and _share(arguments) else None
 
 
-def _by_row(metric: str, told_by: Sequence[str], condition: Callable[[str, str, Mapping[str, Any]], str | None]) -> _Judge:
+def _by_row(
+    metric: str, told_by: Sequence[str], condition: Callable[[str, str, Mapping[str, Any]], str | None]
+) -> _Judge:
     """A rule that judges each row and allows some to miss it.
 
     Args:
@@ -290,7 +294,11 @@ def _bounds(what: str, arguments: Mapping[str, Any], literal: Callable[[Any], st
 
 def _between(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
     # Great Expectations hands its bounds to Spark as doubles.
-    return _bounds(column, arguments, lambda bound: f"CAST({float(bound)!r} AS DOUBLE)") if kind in _INTEGERS | {"double"} else None
+    return (
+        _bounds(column, arguments, lambda bound: f"CAST({float(bound)!r} AS DOUBLE)")
+        if kind in _INTEGERS | {"double"}
+        else None
+    )
 
 
 def _length_between(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
@@ -300,7 +308,11 @@ def _length_between(column: str, kind: str, arguments: Mapping[str, Any]) -> str
 
 
 def _length(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
-    return f"length({column}) = {arguments['value']}" if kind == "string" and _is_number(arguments.get("value"), int) else None
+    return (
+        f"length({column}) = {arguments['value']}"
+        if kind == "string" and _is_number(arguments.get("value"), int)
+        else None
+    )
 
 
 def _member(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
@@ -341,7 +353,10 @@ _KEPT: Mapping[str, tuple[frozenset[str], _Judge]] = {
     "expect_column_sum_to_be_between": (_NUMBER, _aggregate("sum", "try_sum({})", _NUMBERS)),
     "expect_column_stdev_to_be_between": (_NUMBER, _aggregate("stdev", "stddev_samp({})", _NUMBERS)),
     "expect_column_unique_value_count_to_be_between": (_NUMBER, _aggregate("distinct", "count(DISTINCT {})", _HASHED)),
-    "expect_column_proportion_of_unique_values_to_be_between": (_NUMBER, _aggregate("distinct", "count(DISTINCT {})", _HASHED)),
+    "expect_column_proportion_of_unique_values_to_be_between": (
+        _NUMBER,
+        _aggregate("distinct", "count(DISTINCT {})", _HASHED),
+    ),
     "expect_column_proportion_of_non_null_values_to_be_between": (_NUMBER, _null),
     "expect_column_distinct_values_to_be_in_set": (_COLUMN | {"value_set"}, _in_set),
     "expect_column_distinct_values_to_contain_set": (_COLUMN | {"value_set"}, _in_set),
@@ -352,15 +367,30 @@ _KEPT: Mapping[str, tuple[frozenset[str], _Judge]] = {
     "expect_column_values_to_not_be_null": (_MOSTLY, _null),
     "expect_column_values_to_be_null": (_MOSTLY, _null),
     "expect_column_values_to_be_between": (_MOSTLY | _BETWEEN, _by_row("column_values.between", _SPAN, _between)),
-    "expect_column_values_to_be_in_set": (_MOSTLY | {"value_set"}, _by_row("column_values.in_set", ("value_set",), _member)),
-    "expect_column_values_to_not_be_in_set": (_MOSTLY | {"value_set"}, _by_row("column_values.not_in_set", ("value_set",), _no_member)),
+    "expect_column_values_to_be_in_set": (
+        _MOSTLY | {"value_set"},
+        _by_row("column_values.in_set", ("value_set",), _member),
+    ),
+    "expect_column_values_to_not_be_in_set": (
+        _MOSTLY | {"value_set"},
+        _by_row("column_values.not_in_set", ("value_set",), _no_member),
+    ),
     "expect_column_value_lengths_to_be_between": (
         _MOSTLY | _BETWEEN,
         _by_row("column_values.value_length.between", _SPAN, _length_between),
     ),
-    "expect_column_value_lengths_to_equal": (_MOSTLY | {"value"}, _by_row("column_values.value_length.equals", ("value",), _length)),
-    "expect_column_values_to_match_regex": (_MOSTLY | {"regex"}, _by_row("column_values.match_regex", ("regex",), _matches)),
-    "expect_column_values_to_not_match_regex": (_MOSTLY | {"regex"}, _by_row("column_values.not_match_regex", ("regex",), _no_match)),
+    "expect_column_value_lengths_to_equal": (
+        _MOSTLY | {"value"},
+        _by_row("column_values.value_length.equals", ("value",), _length),
+    ),
+    "expect_column_values_to_match_regex": (
+        _MOSTLY | {"regex"},
+        _by_row("column_values.match_regex", ("regex",), _matches),
+    ),
+    "expect_column_values_to_not_match_regex": (
+        _MOSTLY | {"regex"},
+        _by_row("column_values.not_match_regex", ("regex",), _no_match),
+    ),
 }
 """By expectation: the arguments that it may have, and what it then needs."""
 
@@ -388,7 +418,9 @@ def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
     return all(place < len(names) and names[place] in columns for place in key_of(view))
 
 
-def statements_for(suites: Sequence[Suite], catalog: Catalog, stored_rows: Callable[[Relation], int]) -> Iterator[tuple[Path, str]]:
+def statements_for(
+    suites: Sequence[Suite], catalog: Catalog, stored_rows: Callable[[Relation], int]
+) -> Iterator[tuple[Path, str]]:
     """The statements that make the measures of a pipeline's suites, each with the file that it is for.
 
     Of a view that has measures they are kept, however small it has become; else where it is large, or its suite wants them.
@@ -403,7 +435,9 @@ def statements_for(suites: Sequence[Suite], catalog: Catalog, stored_rows: Calla
     for suite in suites:
         if (view := there.get(suite.view)) is None or view.kind is not RelationKind.VIEW:
             views = sorted(r.name for r in there.values() if r.kind is RelationKind.VIEW and not r.internal)
-            raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(views)}")
+            raise QualitySuiteError(
+                str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(views)}"
+            )
         require_columns(suite, [column.name for column in view.columns])
         has_measures = not there.keys().isdisjoint((numbers_view(view.name), _numbers_view_before(view.name)))
         if suite.maintain or has_measures or stored_rows(view) > SMALL_VIEW_ROWS:

@@ -23,9 +23,14 @@ class MeasuresEngine(PandasExecutionEngine):
 
     found: Metrics
 
-    def resolve_metrics(self, metrics_to_resolve: Iterable[Any], metrics: Any = None, runtime_configuration: Any = None) -> dict[Any, Any]:
+    def resolve_metrics(
+        self, metrics_to_resolve: Iterable[Any], metrics: Any = None, runtime_configuration: Any = None
+    ) -> dict[Any, Any]:
         """What the metrics are, by their ids. Raises UnknownMetricError."""
-        return {m.id: self.found.metric(m.metric_name, m.metric_domain_kwargs, m.metric_value_kwargs or {}) for m in metrics_to_resolve}
+        return {
+            m.id: self.found.metric(m.metric_name, m.metric_domain_kwargs, m.metric_value_kwargs or {})
+            for m in metrics_to_resolve
+        }
 
 
 class MeasuresSource(PandasDatasource):

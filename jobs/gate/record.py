@@ -78,7 +78,9 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
     epoch: int
     views: tuple[ViewQuality, ...]
-    paused: tuple[str, ...] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
+    paused: tuple[
+        str, ...
+    ] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
 
     def view(self, name: str) -> ViewQuality | None:
         """What a view's suite found."""
@@ -108,7 +110,12 @@ class QualityGateError(InputError):
     def __str__(self) -> str:
         lines = [
             f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
-            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
+            *(
+                line
+                for view in self.record.views
+                for failure in view.failures
+                for line in _failure_lines(view, failure)
+            ),
             "Correct the rows with another epoch, or the suite, and run again.",
         ]
         return "\n".join(lines)
@@ -125,7 +132,12 @@ class HeldViewsError(InputError):
         lines = [
             f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers go on seeing these views, and those "
             "over them, as they were; everything else is published.",
-            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
+            *(
+                line
+                for view in self.record.views
+                for failure in view.failures
+                for line in _failure_lines(view, failure)
+            ),
             "Correct the rows with another epoch, or the suite, and run again.",
         ]
         return "\n".join(lines)
@@ -139,9 +151,7 @@ class MissingRecordError(InputError):
         self.epoch = epoch
 
     def __str__(self) -> str:
-        return (
-            f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/submitted/quality.py) on it first."
-        )
+        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/submitted/quality.py) on it first."
 
 
 def record_name(epoch: int) -> str:
@@ -203,7 +213,9 @@ def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
         return False
     by_row = {expectation_text(item["type"], item.get("kwargs", {})) for item in suite.by_row.items}
     failed = [failure.expectation for failure in (*view.failures, *view.warnings)]
-    return not failed if not view.metrics else by_row.isdisjoint(failed)  # a release before called expectations otherwise
+    return (
+        not failed if not view.metrics else by_row.isdisjoint(failed)
+    )  # a release before called expectations otherwise
 
 
 def record_lines(record: QualityRecord) -> Iterator[str]:
@@ -224,4 +236,6 @@ def record_lines(record: QualityRecord) -> Iterator[str]:
 def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
     yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
     if failure.keys:
-        yield "    failing rows: " + "; ".join(", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys)
+        yield "    failing rows: " + "; ".join(
+            ", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys
+        )

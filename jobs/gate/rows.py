@@ -89,13 +89,17 @@ class PandasRows:
         if name not in self._named:
             return pa.nulls(len(column)).to_pandas()
         if name in self._joined:
-            return np.array(column.to_pylist(), object)  # GX reports several values as they are: numpy's own read otherwise
+            return np.array(
+                column.to_pylist(), object
+            )  # GX reports several values as they are: numpy's own read otherwise
         if not pa.types.is_integer(column.type):
             return column.to_pandas()
         column = column.cast(pa.int64())  # GX compares these as a whole, and other integers one by one
         if column.null_count == 0:
             return column.to_pandas()
-        return column.to_pandas(types_mapper={pa.int64(): int64}.get)  # an integer beside NULL stays one; numpy would make it a float
+        return column.to_pandas(
+            types_mapper={pa.int64(): int64}.get
+        )  # an integer beside NULL stays one; numpy would make it a float
 
     def count(self) -> int:
         """See ViewRows."""

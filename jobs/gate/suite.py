@@ -133,12 +133,17 @@ class Suite:
     @property
     def by_row(self) -> SuitePart:
         """The expectations that may look at changed rows only."""
-        return SuitePart(f"{self.view}.changed_rows", tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)))
+        return SuitePart(
+            f"{self.view}.changed_rows",
+            tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)),
+        )
 
     @property
     def by_view(self) -> SuitePart:
         """The others, which need all rows."""
-        return SuitePart(f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item)))
+        return SuitePart(
+            f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item))
+        )
 
 
 def read_suite(file: Path) -> Suite:
@@ -151,10 +156,16 @@ def read_suite(file: Path) -> Suite:
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
         raise QualitySuiteError(str(file), f"a {type(document).__name__} without such a list", _FORM)
     for number, item in enumerate(document["expectations"], 1):
-        if not isinstance(item, dict) or not isinstance(item.get("type"), str) or not isinstance(item.get("kwargs", {}), dict):
+        if (
+            not isinstance(item, dict)
+            or not isinstance(item.get("type"), str)
+            or not isinstance(item.get("kwargs", {}), dict)
+        ):
             raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", _FORM)
         if item.get("severity", "error") not in GATES | REPORTS:
-            raise QualitySuiteError(str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY)
+            raise QualitySuiteError(
+                str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY
+            )
         if (found := _wrong_history(item)) is not None:
             raise QualitySuiteError(str(file), f"expectation {number}: {found}", _HISTORY)
     meta = document.get("meta") or {}
@@ -170,7 +181,9 @@ def read_suite(file: Path) -> Suite:
     digest, text = hashlib.sha256(data).hexdigest(), json.dumps(document, indent=1, sort_keys=True)
     items, full_scan = tuple(document["expectations"]), meta.get("scan") == "full"
     key = None if key is None else tuple(key)
-    return Suite(file.stem, file, items, key, full_scan, digest, text, meta.get("severity", "error"), meta.get("maintain"))
+    return Suite(
+        file.stem, file, items, key, full_scan, digest, text, meta.get("severity", "error"), meta.get("maintain")
+    )
 
 
 def read_suites(quality: QualitySettings | None) -> list[Suite]:
@@ -180,7 +193,9 @@ def read_suites(quality: QualitySettings | None) -> list[Suite]:
     """
     if quality is None:
         return []
-    return [read_suite(file) if quality.scope is GateScope.PIPELINE else _whole_or_broken(file) for file in quality.suites()]
+    return [
+        read_suite(file) if quality.scope is GateScope.PIPELINE else _whole_or_broken(file) for file in quality.suites()
+    ]
 
 
 def _whole_or_broken(file: Path) -> Suite:
@@ -199,7 +214,9 @@ def require_columns(suite: Suite, columns: Sequence[str]) -> None:
         named += arguments.get("column_list", [])
     for column in named:
         if column not in columns:
-            raise QualitySuiteError(str(suite.file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}")
+            raise QualitySuiteError(
+                str(suite.file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}"
+            )
 
 
 class History(NamedTuple):

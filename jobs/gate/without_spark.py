@@ -50,7 +50,9 @@ def objection(part: SuitePart, key: Sequence[str], rows: pa.Table) -> Objection:
     for item in part.items:
         if (why := _item_objection(item, rows)) is not None:
             return f"{item['type']}: {why}"
-    return next((f"key {name!r}: {why}" for name in key if (why := _value_objection(rows, name, _SHOWN)) is not None), None)
+    return next(
+        (f"key {name!r}: {why}" for name in key if (why := _value_objection(rows, name, _SHOWN)) is not None), None
+    )
 
 
 def named_columns(part: SuitePart, key: Sequence[str]) -> frozenset[str]:
@@ -65,7 +67,9 @@ def named_columns(part: SuitePart, key: Sequence[str]) -> frozenset[str]:
 
 def joined_columns(part: SuitePart) -> frozenset[str]:
     """Those among them that an expectation looks at two or more of at once."""
-    together = SuitePart(part.name, tuple(i for i in part.items if {"column_A", "column_list"} & i.get("kwargs", {}).keys()))
+    together = SuitePart(
+        part.name, tuple(i for i in part.items if {"column_A", "column_list"} & i.get("kwargs", {}).keys())
+    )
     return named_columns(together, ())
 
 
@@ -140,7 +144,14 @@ def _bounds(given: Mapping[str, Any], kinds: tuple[type, ...]) -> Objection:
             return f"bound {bound!r}"
     if low is not None and high is not None and low > high:
         return "no value is between its bounds"
-    return next((f"{name} {given[name]!r}" for name in ("strict_min", "strict_max") if not isinstance(given.get(name, False), bool)), None)
+    return next(
+        (
+            f"{name} {given[name]!r}"
+            for name in ("strict_min", "strict_max")
+            if not isinstance(given.get(name, False), bool)
+        ),
+        None,
+    )
 
 
 def _is_number(value: object, kinds: tuple[type, ...]) -> bool:

@@ -14,13 +14,19 @@ import pyarrow.compute as pc
 
 from tussock.jobs.kernels.functions import declare
 
-_NONCHARACTERS = "".join(map(chr, [*range(0xFDD0, 0xFDF0), *range(0x1FFFE, 0x110000, 0x10000), *range(0x1FFFF, 0x110000, 0x10000)]))
+_NONCHARACTERS = "".join(
+    map(chr, [*range(0xFDD0, 0xFDF0), *range(0x1FFFE, 0x110000, 0x10000), *range(0x1FFFF, 0x110000, 0x10000)])
+)
 _SEPARATORS = "\x1e\n" + _NONCHARACTERS
 
 
 # Letters that got a case, or another, in a Unicode newer than that of Python 3.11; Spark maps them.
-_NEWER_UPPER = re.compile("[\u019b\u0264\u1c8a\ua7cd\ua7cf\ua7d3\ua7d5\ua7db\U00010d70-\U00010d85\U00016ebb-\U00016ed3]")
-_NEWER_LOWER = re.compile("[\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\U00010d50-\U00010d65\U00016ea0-\U00016eb8]")
+_NEWER_UPPER = re.compile(
+    "[\u019b\u0264\u1c8a\ua7cd\ua7cf\ua7d3\ua7d5\ua7db\U00010d70-\U00010d85\U00016ebb-\U00016ed3]"
+)
+_NEWER_LOWER = re.compile(
+    "[\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\U00010d50-\U00010d65\U00016ea0-\U00016eb8]"
+)
 _SIGMA = "\u03a3"  # its lower case hangs on its neighbours, also on those that Python does not know
 
 
@@ -55,7 +61,9 @@ def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str]
     if separator is None:
         raise ValueError("texts that hold every noncharacter of Unicode are not supported")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(whole)], whole), separator)[0].as_py()
-    return pc.replace_with_mask(column, pc.is_valid(column), pa.array(mapping(whole, joined).split(separator), pa.string()))
+    return pc.replace_with_mask(
+        column, pc.is_valid(column), pa.array(mapping(whole, joined).split(separator), pa.string())
+    )
 
 
 def upper_function() -> str:

@@ -89,7 +89,9 @@ def _decimal_to_decimal(call: Call, sql: str) -> str:
 def _decimal_to_string(call: Call, sql: str) -> str:
     precision, scale = decimal_of(call.args[0].type)
     text = cast(sql, "string")
-    return f"replace({text}, '.', '0.')" if precision == scale else text  # DuckDB leaves out a zero that the type implies
+    return (
+        f"replace({text}, '.', '0.')" if precision == scale else text
+    )  # DuckDB leaves out a zero that the type implies
 
 
 @_casts(("decimal",), FLOATS)
@@ -221,7 +223,11 @@ def _cast(call: Call, args: Sequence[str]) -> str:
 
 
 def _refuse_cast(call: Call) -> str | None:
-    if call.args[0].type in FLOATS and family_of(call.type) == "decimal" and decimal_of(call.type)[1] > _MAX_FLOAT_SCALE:
+    if (
+        call.args[0].type in FLOATS
+        and family_of(call.type) == "decimal"
+        and decimal_of(call.type)[1] > _MAX_FLOAT_SCALE
+    ):
         return f"renders only to at most {_MAX_FLOAT_SCALE} digits after the point"
     return None
 

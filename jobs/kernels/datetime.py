@@ -177,7 +177,12 @@ def _refuse_unix_timestamp(call: Call) -> str | None:
     return refuse_pattern(call) if call.args[0].type == "string" else None  # the pattern counts for text only
 
 
-@renders("UnixTimestamp", [((t, "string"), "bigint") for t in ("timestamp", "date", "string")], refuse=_refuse_unix_timestamp, raises=True)
+@renders(
+    "UnixTimestamp",
+    [((t, "string"), "bigint") for t in ("timestamp", "date", "string")],
+    refuse=_refuse_unix_timestamp,
+    raises=True,
+)
 def unix_timestamp(call: Call, args: Sequence[str]) -> str:
     if call.args[0].type == "string":
         return f"epoch_us({parsed_instant(call, args[0])}) // {_MICROS['second']}"
@@ -228,7 +233,11 @@ def _unit_of(call: Call) -> str:
 
 def _refuse_unit(call: Call) -> str | None:
     unit = _unit_of(call)
-    return None if unit in _LENGTHS or unit in _MONTHS else f"renders only with the units {', '.join([*_LENGTHS, *_MONTHS])}"
+    return (
+        None
+        if unit in _LENGTHS or unit in _MONTHS
+        else f"renders only with the units {', '.join([*_LENGTHS, *_MONTHS])}"
+    )
 
 
 @renders("TimestampDiff", [(("timestamp", "timestamp"), "bigint")], refuse=_refuse_unit, params=("unit",))

@@ -26,7 +26,9 @@ def refuse_decimal(call: Call) -> str | None:
     if family_of(call.type) != "decimal":
         return None
     if len(call.args) == 1:  # Spark negates in 34 digits, and rounds what has more
-        return None if decimal_of(call.type)[0] <= 34 else "is rounded to 34 digits by Spark; cast it to at most 34 digits"
+        return (
+            None if decimal_of(call.type)[0] <= 34 else "is rounded to 34 digits by Spark; cast it to at most 34 digits"
+        )
     (p1, s1), (p2, s2) = (decimal_of(a.type) for a in call.args)
     scale = decimal_of(call.type)[1]
     if call.node == "Remainder" and max(p1 - s1, p2 - s2) + max(s1, s2) > MAX_DIGITS:
@@ -112,7 +114,9 @@ def _wide_function(call: Call) -> str:
         exact = operation(a.cast(wide_left), b.cast(wide_right))
         if call.node == "Multiply":
             exact = _to_39_digits(exact)
-        rounded = pc.round(exact, ndigits=scale, round_mode="half_towards_infinity") if exact.type.scale > scale else exact
+        rounded = (
+            pc.round(exact, ndigits=scale, round_mode="half_towards_infinity") if exact.type.scale > scale else exact
+        )
         fits = pc.less(pc.abs(rounded), bound)
         if nulls:
             rounded = pc.if_else(fits, rounded, pa.scalar(None, rounded.type))

@@ -23,7 +23,9 @@ _DUCK = {
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
-    **dict.fromkeys((*INTERVALS, *MONTH_INTERVALS, *TIMES), "BIGINT"),  # DuckDB's own intervals have months and days, and other comparisons
+    **dict.fromkeys(
+        (*INTERVALS, *MONTH_INTERVALS, *TIMES), "BIGINT"
+    ),  # DuckDB's own intervals have months and days, and other comparisons
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 

@@ -24,7 +24,9 @@ class ArrowFunction:
 _FUNCTIONS: dict[str, ArrowFunction] = {}
 
 
-def declare(name: str, parameters: tuple[str, ...], result: str, call: Callable[..., pa.Array | pa.ChunkedArray]) -> str:
+def declare(
+    name: str, parameters: tuple[str, ...], result: str, call: Callable[..., pa.Array | pa.ChunkedArray]
+) -> str:
     """Make a function known and answer its name; declaring it again changes nothing. Requires: equal names mean equal functions."""
     if name not in _FUNCTIONS:
         _FUNCTIONS[name] = ArrowFunction(name, parameters, result, call)

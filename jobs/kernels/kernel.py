@@ -57,7 +57,9 @@ class Kernel:
     def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
         """`memory_limit` as DuckDB reads it; beyond it, sorts, joins and aggregates spill to `temp_directory` (None: they fail instead)."""
         self._memory_limit, self._temp_directory = memory_limit, temp_directory
-        self._plans: dict[tuple[str, tuple[pa.DataType, ...]], bool] = {}  # whether a query's plan keeps the order of rows
+        self._plans: dict[
+            tuple[str, tuple[pa.DataType, ...]], bool
+        ] = {}  # whether a query's plan keeps the order of rows
         self._connect()
 
     def _connect(self) -> None:
@@ -77,7 +79,9 @@ class Kernel:
             self._connection.execute(setting)
         self._registered = 0  # of the declared functions, oldest first
 
-    def project(self, rows: pa.Table, exprs: Sequence[Expr], types: Sequence[str], keep: Sequence[str] = ()) -> pa.Table:
+    def project(
+        self, rows: pa.Table, exprs: Sequence[Expr], types: Sequence[str], keep: Sequence[str] = ()
+    ) -> pa.Table:
         """Compute one column per expression.
 
         Args:
@@ -110,7 +114,10 @@ class Kernel:
                 if placed(wanted := arrow_type(type_name)) != wanted:
                     column = _named(column, wanted, expr)
             if column.type != arrow_type(type_name):
-                raise KernelError(expression_text(expr), f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound")
+                raise KernelError(
+                    expression_text(expr),
+                    f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound",
+                )
             columns.append(column)
         names = [*(f"c{i}" for i in range(len(columns))), *keep]
         return pa.table([*columns, *(rows[k] for k in keep)], names=names)
@@ -167,7 +174,9 @@ class Kernel:
         except duckdb.Error as err:
             raise KernelError(sql, _reason_of(err)) from err
         found = _put_in_order(found, len(rows), sql)
-        named = [_named(column, arrow_type(t), Literal(None, t)) for column, t in zip(found.columns, types, strict=True)]
+        named = [
+            _named(column, arrow_type(t), Literal(None, t)) for column, t in zip(found.columns, types, strict=True)
+        ]
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
     def close(self) -> None:
@@ -183,7 +192,9 @@ class Kernel:
             raise KernelError(columns, _reason_of(err)) from err
         except TussockError:
             raise
-        except Exception as err:  # DuckDB's, also one of its own making; Arrow's and Python's, for a value that they cannot hold
+        except (
+            Exception
+        ) as err:  # DuckDB's, also one of its own making; Arrow's and Python's, for a value that they cannot hold
             if (fault := taken_fault()) is not None:
                 raise fault from err
             raise self._row_error(rows, exprs, places, err) from err
@@ -332,7 +343,9 @@ def _reason_of(err: Exception) -> str:
         return f"{first.rstrip('.')}. Give the kernel a larger memory limit, or a directory to spill to"
     if "Python exception" in str(err):
         first = re.sub(r"^.*executing the UDF: \w+: ", "", str(err).strip().split("\n")[-1])
-    first = re.sub(r"Could not convert string '' to (\w+)", r"the text cannot be read as \1", first)  # '' is what no pattern matched
+    first = re.sub(
+        r"Could not convert string '' to (\w+)", r"the text cannot be read as \1", first
+    )  # '' is what no pattern matched
     return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
 
 
@@ -346,7 +359,9 @@ def _shown(column: pa.ChunkedArray, row: int) -> str:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         data = column[row].as_buffer()  # of a text, too: it may be what no text can be
         value = None if data is None else data.to_pybytes()
-        text = repr(value.decode(errors="backslashreplace") if value is not None and pa.types.is_string(column.type) else value)
+        text = repr(
+            value.decode(errors="backslashreplace") if value is not None and pa.types.is_string(column.type) else value
+        )
     else:
         text = str(shown_at(column, row))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -112,7 +112,9 @@ def _item(array: str, index: str) -> str:
 def element_at(call: Call, args: Sequence[str]) -> str:
     """Counted from 1, or from the end below 0."""
     array, index = args
-    missing = fail_when(f"abs(CAST({index} AS BIGINT)) > len({array})", "the array has no such index", f"{array}[{index}]", call)
+    missing = fail_when(
+        f"abs(CAST({index} AS BIGINT)) > len({array})", "the array has no such index", f"{array}[{index}]", call
+    )
     return _not_from_zero(array, index, missing, call)
 
 
@@ -141,7 +143,11 @@ def _not_from_zero(array: str, index: str, value: str, call: Call) -> str:
 
 
 def _refuse_legacy_size(call: Call) -> str | None:
-    return None if dict(call.params).get("legacySizeOfNull", "false") == "false" else "is not tested where the size of NULL is -1"
+    return (
+        None
+        if dict(call.params).get("legacySizeOfNull", "false") == "false"
+        else "is not tested where the size of NULL is -1"
+    )
 
 
 @renders("Size", [(("array",), "int")], refuse=_refuse_legacy_size, params=("legacySizeOfNull",))

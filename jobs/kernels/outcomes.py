@@ -120,7 +120,9 @@ class ChunkValues:
             for start in range(0, len(ours), _AT_ONCE):
                 some = ours[start : start + _AT_ONCE]
                 if (found := kernel.attempt(self._chunk, some)) is not None:
-                    self._summaries.update((v, summary_of(column, v.type)) for v, column in zip(some, found.columns, strict=True))
+                    self._summaries.update(
+                        (v, summary_of(column, v.type)) for v, column in zip(some, found.columns, strict=True)
+                    )
 
 
 def _joined(left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: Callable[[Expr], Outcomes]) -> Outcomes:
@@ -167,7 +169,9 @@ def comparison(condition: Expr) -> ComparedValue:
 
 def _alike(value: Expr, constants: Sequence[Expr] = ()) -> bool:
     """Whether Python compares values of this type as Spark does, and all of these are constants of the type."""
-    return family_of(value.type) in _COMPARED and all(isinstance(c, Literal) and c.type == value.type for c in constants)
+    return family_of(value.type) in _COMPARED and all(
+        isinstance(c, Literal) and c.type == value.type for c in constants
+    )
 
 
 def _is_null(summary: Summary) -> Outcomes:

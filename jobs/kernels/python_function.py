@@ -116,14 +116,18 @@ def loaded(function: CreateFunction) -> LoadedFunction:
     except Exception as err:  # whatever the user's module raises
         raise FunctionCodeError(function.name, file, f"it can't be imported: {_said(err)}") from err
     if not callable(found):
-        there = "has no function of this name" if found is None else f"has {function.function!r}, which is not a function"
+        there = (
+            "has no function of this name" if found is None else f"has {function.function!r}, which is not a function"
+        )
         raise FunctionCodeError(function.name, file, f"the file {there} ({function.function!r})")
     try:
         parameters = list(inspect.signature(found).parameters.values())
         inspect.signature(found).bind(*function.fields)
     except (TypeError, ValueError) as err:
         declared = ", ".join(f"{f.name} {f.type}" for f in function.fields)
-        raise FunctionCodeError(function.name, file, f"{function.function!r} does not take the declared ({declared}): {err}") from err
+        raise FunctionCodeError(
+            function.name, file, f"{function.function!r} does not take the declared ({declared}): {err}"
+        ) from err
     return LoadedFunction(function, found, _over(parameters[0].annotation))
 
 
@@ -139,7 +143,9 @@ def called(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
     FunctionResultError, and what the function raises."""
     install([declared])
     function = _loaded(declared.digest)
-    given = [_argument(column, arrow_type(f.type), function.over) for column, f in zip(columns, declared.fields, strict=True)]
+    given = [
+        _argument(column, arrow_type(f.type), function.over) for column, f in zip(columns, declared.fields, strict=True)
+    ]
     result = _result(function, function.call(*given), len(columns[0]))
     return relabelled(pa.chunked_array([result]), arrow_type(declared.returns)).combine_chunks()
 
@@ -167,7 +173,9 @@ class _Modules:
             raise
         return module
 
-    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0) -> ModuleType:
+    def _import(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0
+    ) -> ModuleType:
         if level == 0 and name in self._sources:
             return self.module(name)
         return builtins.__import__(name, globals, locals, fromlist, level)
@@ -253,11 +261,15 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     if not isinstance(result, pa.Array):
         if function.over is FunctionInput.ARROW or not hasattr(result, "to_numpy"):
             expected = "a pyarrow Array" if function.over is FunctionInput.ARROW else "a pandas Series"
-            raise wrong(f"a {type(result).__module__}.{type(result).__name__}", f"{expected} with one value for each row")
+            raise wrong(
+                f"a {type(result).__module__}.{type(result).__name__}", f"{expected} with one value for each row"
+            )
         try:
             result = pa.Array.from_pandas(result, type=kind)
         except (pa.ArrowException, TypeError, ValueError) as err:
-            raise wrong(f"a Series that is no {declared.returns} ({_said(err)})", "values of the type that it is declared with") from err
+            raise wrong(
+                f"a Series that is no {declared.returns} ({_said(err)})", "values of the type that it is declared with"
+            ) from err
     if len(result) != rows:
         raise wrong(f"{len(result)} values for {rows} rows", "one value for each row")
     if result.type != kind:
@@ -266,12 +278,18 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
         try:
             result = result.cast(kind)
         except pa.ArrowException as err:
-            raise wrong(f"{result.type} that does not fit ({_said(err)})", f"values of type {declared.returns}") from err
+            raise wrong(
+                f"{result.type} that does not fit ({_said(err)})", f"values of type {declared.returns}"
+            ) from err
     try:
         result = kept_array(result, kept)
     except pa.ArrowInvalid as err:
         raise wrong(str(err), f"values of type {declared.returns}") from err
-    return relabelled(pa.chunked_array([result]), placed(kept)).combine_chunks() if is_nested(kept) or placed(kept) != kept else result
+    return (
+        relabelled(pa.chunked_array([result]), placed(kept)).combine_chunks()
+        if is_nested(kept) or placed(kept) != kept
+        else result
+    )
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -142,7 +142,9 @@ def rule_of(call: Call) -> Rule:
         reason = f"is not on the list of expressions that are tested to equal Spark{known}"
         raise UnsupportedExpressionError(name, expression_text(call), reason, call.place)
     if unknown := [f"{name}={value}" for name, value in call.params if name not in rule.params]:
-        raise UnsupportedExpressionError(name, expression_text(call), f"is not tested with {', '.join(unknown)}", call.place)
+        raise UnsupportedExpressionError(
+            name, expression_text(call), f"is not tested with {', '.join(unknown)}", call.place
+        )
     if (reason_or_none := rule.refuse(call)) is not None:
         raise UnsupportedExpressionError(name, expression_text(call), reason_or_none, call.place)
     return rule
@@ -168,7 +170,13 @@ def widens(source: str, target: str) -> bool:
     if source in INTEGERS and target in INTEGERS:
         return INTEGER_BITS[source] <= INTEGER_BITS[target]
     before, after = _digits_of(source), _digits_of(target)
-    return family_of(target) == "decimal" and before is not None and after is not None and before[0] <= after[0] and before[1] <= after[1]
+    return (
+        family_of(target) == "decimal"
+        and before is not None
+        and after is not None
+        and before[0] <= after[0]
+        and before[1] <= after[1]
+    )
 
 
 def _digits_of(type_name: str) -> tuple[int, int] | None:

@@ -73,7 +73,10 @@ def _render_call(call: Call, rule: Rule) -> str:
     Other nodes guard what they do not always evaluate themselves; only what they do evaluate is named here.
     """
     texts = [render(a) for a in call.args]
-    names = [text if len(text) <= _SHORT or isinstance(a, Literal) else _name_of(text) for a, text in zip(call.args, texts, strict=True)]
+    names = [
+        text if len(text) <= _SHORT or isinstance(a, Literal) else _name_of(text)
+        for a, text in zip(call.args, texts, strict=True)
+    ]
     order = [*range(len(texts))]
     if call.node in _DIVISOR_FIRST:
         order.reverse()

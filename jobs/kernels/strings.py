@@ -50,7 +50,9 @@ def substring(call: Call, args: Sequence[str]) -> str:
     end = f"({first} + {count})"
     taken = f"substring({text}, greatest({first}, 0) + 1, {end} - greatest({first}, 0))"
     empty = f"{end} <= greatest({first}, 0)"
-    return f"CASE WHEN {position} IS NULL OR {count} IS NULL THEN NULL WHEN {empty} THEN left({text}, 0) ELSE {taken} END"
+    return (
+        f"CASE WHEN {position} IS NULL OR {count} IS NULL THEN NULL WHEN {empty} THEN left({text}, 0) ELSE {taken} END"
+    )
 
 
 @renders("Concat", _TEXT)
@@ -127,7 +129,9 @@ def instr(call: Call, args: Sequence[str]) -> str:
 def locate(call: Call, args: Sequence[str]) -> str:
     start = constant(call.args[2])
     if not isinstance(start, int) or start < 1:
-        return f"CASE WHEN {args[0]} IS NOT NULL AND {args[1]} IS NOT NULL THEN 0 END" if isinstance(start, int) else "0"
+        return (
+            f"CASE WHEN {args[0]} IS NOT NULL AND {args[1]} IS NOT NULL THEN 0 END" if isinstance(start, int) else "0"
+        )
     if start == 1:
         return cast(f"strpos({args[1]}, {args[0]})", "int")
     found = f"strpos(substring({args[1]}, {start}), {args[0]})"

@@ -16,7 +16,9 @@ SPACE = r"[\x00-\x20\x7f]*"  # what Spark strips around dates and times
 _DAY = r"\+?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"
 _BEFORE_YEAR_1 = "^" + SPACE + r"(?:-[0-9]|\+?0000)"
 _CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9](?::[0-5]?[0-9])?)?"
-_TIME = r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"  # beyond microseconds: cut off
+_TIME = (
+    r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"
+)  # beyond microseconds: cut off
 _USUAL_DAY = "^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _USUAL_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
 _OFFSET = r"(Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
@@ -56,7 +58,9 @@ def string_to_time(call: Call, sql: str) -> str:
     convert = try_cast if call.mode == "TRY" else cast
     zoned = _TIME + _OFFSET
     offset = _extract(sql, zoned, 4)
-    plain = f"CASE WHEN {_extract(sql, _TIME, 1)} <> '' THEN {_time_text(sql, _TIME)} ELSE {_day_text(sql, '[ T]?')} END"
+    plain = (
+        f"CASE WHEN {_extract(sql, _TIME, 1)} <> '' THEN {_time_text(sql, _TIME)} ELSE {_day_text(sql, '[ T]?')} END"
+    )
     local, usual = convert(plain, "timestamp_ntz"), convert(sql, "timestamp_ntz")
     zoned_local = convert(_time_text(sql, zoned), "timestamp_ntz")
     unknown = f"regexp_matches({sql}, {quote(_OTHER_ZONE)}) AND {plain} = ''"
@@ -121,11 +125,19 @@ def _parsed(call: Call, sql: str) -> str:
     clock = ":".join(places[name] or "00" for name in "HMS")
     text = f"{places['y']}-{places['m']}-{places['d']} {clock}"
     year_0 = f"WHEN regexp_extract({sql}, {quote(pattern)}, {places['y'][1:]}) = '0000' THEN error('years before 1 are not supported')"
-    matched = f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN regexp_replace({sql}, {quote(pattern)}, {quote(text)})"
+    matched = (
+        f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN regexp_replace({sql}, {quote(pattern)}, {quote(text)})"
+    )
     return cast(f"CASE {year_0} {matched} WHEN {sql} IS NOT NULL THEN '' END", "timestamp_ntz")
 
 
-@renders("GetTimestamp", [(("string", "string"), "timestamp")], refuse=refuse_pattern, raises=True, params=("suggestedFuncOnFail",))
+@renders(
+    "GetTimestamp",
+    [(("string", "string"), "timestamp")],
+    refuse=refuse_pattern,
+    raises=True,
+    params=("suggestedFuncOnFail",),
+)
 def get_timestamp(call: Call, args: Sequence[str]) -> str:
     """to_timestamp, and to_date before its Cast, with a pattern."""
     return instant_of(_parsed(call, args[0]), zone_of(call))

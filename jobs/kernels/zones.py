@@ -32,7 +32,9 @@ def instant_of(local: str, zone: str) -> str:
     if is_utc(zone):
         return f"make_timestamptz(epoch_us({local}))"
     name = quote(zone)
-    instant = f"timezone({name}, {local})"  # of a repeated hour, the later; of a skipped one, moved forward as Java does
+    instant = (
+        f"timezone({name}, {local})"  # of a repeated hour, the later; of a skipped one, moved forward as Java does
+    )
     # The offset a day earlier is the one before the change, so this is the earlier reading of a repeated hour.
     day = "INTERVAL 24 HOURS"
     earlier = f"({instant} - (timezone({name}, {instant} - {day}) - (timezone({name}, {instant}) - {day})))"

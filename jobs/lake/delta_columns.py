@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tussock.statestore.types import VARIANT, UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
+from tussock.statestore.types import (
+    VARIANT,
+    UnsupportedTypeError,
+    array_name,
+    arrow_type,
+    map_name,
+    struct_name,
+    type_name,
+)
 
 VOID = "void"
 NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
@@ -78,7 +86,9 @@ def _type_of(kind: Any, *, stored: bool) -> str:
         return _NAMES.get(kind, kind).replace(" ", "" if kind.startswith("decimal") else " ")
     if kind["type"] == "struct":
         fields = [field for field in kind["fields"] if field["type"] != VOID]
-        return struct_name([(_stored_name(f) if stored else f["name"], _type_of(f["type"], stored=stored)) for f in fields])
+        return struct_name(
+            [(_stored_name(f) if stored else f["name"], _type_of(f["type"], stored=stored)) for f in fields]
+        )
     if kind["type"] == "array":
         return array_name(_type_of(kind["elementType"], stored=stored))
     return map_name(_type_of(kind["keyType"], stored=stored), _type_of(kind["valueType"], stored=stored))
@@ -92,7 +102,12 @@ def _renamed(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> 
     if kinds.is_struct(declared) and kinds.is_struct(table):
         places = {field.name.lower(): i for i, field in enumerate(table)}
         found = [(field, places.get(field.name.lower())) for field in declared]
-        return pa.struct([f if i is None else pa.field(stored[i].name, _renamed(f.type, table[i].type, stored[i].type)) for f, i in found])
+        return pa.struct(
+            [
+                f if i is None else pa.field(stored[i].name, _renamed(f.type, table[i].type, stored[i].type))
+                for f, i in found
+            ]
+        )
     if kinds.is_map(declared) and kinds.is_map(table):
         key = _renamed(declared.key_type, table.key_type, stored.key_type)
         return pa.map_(key, _renamed(declared.item_type, table.item_type, stored.item_type))

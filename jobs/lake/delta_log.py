@@ -47,7 +47,14 @@ LOG = "_delta_log"
 #: Features of tables that this reader knows, or that concern writers alone.
 KNOWN_FEATURES = frozenset(
     {
-        *("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening", "typeWidening-preview"),
+        *(
+            "deletionVectors",
+            "timestampNtz",
+            "v2Checkpoint",
+            "vacuumProtocolCheck",
+            "typeWidening",
+            "typeWidening-preview",
+        ),
         *("columnMapping", "variantType", "variantType-preview", "variantShredding", "variantShredding-preview"),
     }
 )
@@ -62,7 +69,9 @@ class Piece(msgspec.Struct, frozen=True):
 
     path: str  # within the table, as a name; or absolute
     size: int  # bytes
-    partition: dict[str, str | None] | None  # as the log has it; None: the log of an old writer does not say it of a file that goes
+    partition: (
+        dict[str, str | None] | None
+    )  # as the log has it; None: the log of an old writer does not say it of a file that goes
     weights: tuple[tuple[int, int | None], ...]
 
 
@@ -103,7 +112,9 @@ class DeltaPlace:
         from tussock.jobs.lake.location import delta_url, unfit_for_delta
 
         mirror = mirrored(self.bucket, self.name, self.options, rows=rows) if unfit_for_delta(self.name) else None
-        url, options = (delta_url(self.bucket, self.name), self._storage_options()) if mirror is None else (mirror.name, None)
+        url, options = (
+            (delta_url(self.bucket, self.name), self._storage_options()) if mirror is None else (mirror.name, None)
+        )
         with translated(self.root, "read the log of the table"):
             try:
                 return Snapshot(self, DeltaTable(url, version=version, storage_options=options), mirror)
@@ -176,7 +187,11 @@ class Snapshot:
         masked = self._masks
         if unknown := set(masked) - {self._key(path) for path in adds["path"].to_pylist()}:
             raise LookupError(f"the table has deletion vectors of files that are not in it: {sorted(unknown)[0]}")
-        partitions = [_as_logged(p) for p in adds["partition"].to_pylist()] if "partition" in adds.column_names else [{}] * adds.num_rows
+        partitions = (
+            [_as_logged(p) for p in adds["partition"].to_pylist()]
+            if "partition" in adds.column_names
+            else [{}] * adds.num_rows
+        )
         found = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
         return [
             Piece(unquote(path), size, partition, ((1, self.version if self._key(path) in masked else None),))

@@ -33,7 +33,9 @@ def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) 
                 Path(folder.name, entry.name).symlink_to(entry)
         return folder
     store = open_s3(bucket, name, options)
-    wanted = [found.name for found in store.list("") if rows or "_delta_log/" in found.name or not found.name.endswith(_ROWS)]
+    wanted = [
+        found.name for found in store.list("") if rows or "_delta_log/" in found.name or not found.name.endswith(_ROWS)
+    ]
     with ThreadPoolExecutor(_PARALLEL) as pool:
         list(pool.map(lambda object_name: _copy(store, object_name, Path(folder.name)), wanted))
     return folder

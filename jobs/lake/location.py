@@ -36,8 +36,12 @@ class Location:
     def delta_url(self, table: str) -> str:
         """The address of a table's folder for the deltalake package. Raises BadStoreError for a folder that the package cannot open."""
         name = f"{self.root}/{table}"
-        if (reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)) is not None:
-            raise BadStoreError(self.uri(table), f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one")
+        if (
+            reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)
+        ) is not None:
+            raise BadStoreError(
+                self.uri(table), f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one"
+            )
         return delta_url("" if self.address is None else self.address.bucket, name.partition("/")[2])
 
     @contextmanager
@@ -61,7 +65,10 @@ class Location:
         """How the deltalake package reaches it: endpoint and credentials of boto3's chain as they are now; commits by conditional PUT."""
         if self.address is None:
             return {}
-        options = {"conditional_put": "etag", "aws_virtual_hosted_style_request": str(not self.address.path_style).lower()}
+        options = {
+            "conditional_put": "etag",
+            "aws_virtual_hosted_style_request": str(not self.address.path_style).lower(),
+        }
         if self.address.endpoint is not None:
             options |= {"aws_endpoint": self.address.endpoint, "aws_allow_http": "true"}
         access, secret, token, region = _credentials(self.address)

@@ -19,18 +19,27 @@ class SqlError(InputError):
 class NoRelationError(SqlError):
     """A name that means no relation here."""
 
-    def __init__(self, name: str, existing: tuple[str, ...], place: Place | None = None, excerpt: str | None = None) -> None:
+    def __init__(
+        self, name: str, existing: tuple[str, ...], place: Place | None = None, excerpt: str | None = None
+    ) -> None:
         InputError.__init__(self, name, existing, place, excerpt)
         self.name, self.place, self.excerpt = name, place, excerpt
         near = did_you_mean(name.strip("`"), existing)
-        self.reason = f"there is no relation {name}; those that exist: {', '.join(existing) or 'none yet'}{near and '.'}{near}"
+        self.reason = (
+            f"there is no relation {name}; those that exist: {', '.join(existing) or 'none yet'}{near and '.'}{near}"
+        )
 
 
 class UnsupportedQueryError(SqlError):
     """SQL that Spark understands but that cannot be kept incrementally (yet): the construct, where it stood, and why not."""
 
     def __init__(
-        self, construct: str, reason: str, place: Place | None = None, excerpt: str | None = None, within: str = "a materialized view"
+        self,
+        construct: str,
+        reason: str,
+        place: Place | None = None,
+        excerpt: str | None = None,
+        within: str = "a materialized view",
     ) -> None:
         InputError.__init__(self, construct, reason, place, excerpt, within)
         self.construct, self.reason, self.place, self.excerpt, self.within = construct, reason, place, excerpt, within

@@ -32,7 +32,9 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 def expression_text(expr: Expr) -> str:
     """One expression; equal expressions print equally."""
     text = _text(expr)
-    return text[1:-1] if isinstance(expr, Call) and text.startswith("(") else text  # only the outermost pair can come first
+    return (
+        text[1:-1] if isinstance(expr, Call) and text.startswith("(") else text
+    )  # only the outermost pair can come first
 
 
 def _text(expr: Expr) -> str:
@@ -65,7 +67,9 @@ def _text(expr: Expr) -> str:
 
 
 def _case(args: Sequence[Expr]) -> str:
-    pairs = " ".join(f"WHEN {expression_text(c)} THEN {expression_text(v)}" for c, v in zip(args[0::2], args[1::2], strict=False))
+    pairs = " ".join(
+        f"WHEN {expression_text(c)} THEN {expression_text(v)}" for c, v in zip(args[0::2], args[1::2], strict=False)
+    )
     last = f" ELSE {expression_text(args[-1])}" if len(args) % 2 else ""
     return f"CASE {pairs}{last} END"
 

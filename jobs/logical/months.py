@@ -19,7 +19,11 @@ def carried_name(kind: str) -> str:
 
 def as_carried(text: str, kind: str) -> str:
     """The SQL text of a value of the type as it is handed to Python; `text` itself where it holds no such interval."""
-    return text if carried_name(kind) == kind else f"CAST(CAST({text} AS {_with(kind, 'interval month')}) AS {carried_name(kind)})"
+    return (
+        text
+        if carried_name(kind) == kind
+        else f"CAST(CAST({text} AS {_with(kind, 'interval month')}) AS {carried_name(kind)})"
+    )
 
 
 def of_carried(text: str, kind: str) -> str:

@@ -170,7 +170,9 @@ class WindowFunction(StrEnum):
     @property
     def sql(self) -> str:
         """Its name in SQL."""
-        return _OVER_NAMES.get(self) or (AggFunction(self.value).sql if self.value in _AGGREGATES else self.value.lower())
+        return _OVER_NAMES.get(self) or (
+            AggFunction(self.value).sql if self.value in _AGGREGATES else self.value.lower()
+        )
 
     @property
     def numbers(self) -> bool:
@@ -596,7 +598,11 @@ class Window(_OverOne, frozen=True):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        return (*self.partition, *(key.expr for key in self.order), *(e for call in self.calls for e in call.expressions))
+        return (
+            *self.partition,
+            *(key.expr for key in self.order),
+            *(e for call in self.calls for e in call.expressions),
+        )
 
 
 class TopN(_OverOne, frozen=True):

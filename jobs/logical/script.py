@@ -27,6 +27,8 @@ def split_script(script: str) -> list[ScriptStatement]:
         if token.text != ";":
             pending.append(token)
         elif pending:
-            statements.append(ScriptStatement(script[pending[0].start : pending[-1].end], source.place(pending[0].start)))
+            statements.append(
+                ScriptStatement(script[pending[0].start : pending[-1].end], source.place(pending[0].start))
+            )
             pending = []
     return statements

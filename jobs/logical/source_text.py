@@ -75,7 +75,9 @@ class EditedText(SourceText):
     """A text in which some parts were replaced; places, lines and fragments are those of the original."""
 
     original: SourceText = SourceText("")
-    edits: tuple[tuple[int, int, int], ...] = ()  # ascending: where a part began and ended in the original, and the new part's length
+    edits: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # ascending: where a part began and ended in the original, and the new part's length
 
     def place(self, offset: int) -> Place:
         return self.original.place(self._before(offset))

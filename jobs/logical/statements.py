@@ -81,7 +81,9 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
     defaults: tuple[Default, ...] = ()
     comment: str | None = None
     comments: tuple[tuple[int, str], ...] = ()  # (column, what it says)
-    lengths: tuple[tuple[int, str], ...] = ()  # (column, `char(5)` or `varchar(5)`) of string columns whose texts have a length
+    lengths: tuple[
+        tuple[int, str], ...
+    ] = ()  # (column, `char(5)` or `varchar(5)`) of string columns whose texts have a length
     append_only: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -152,7 +154,9 @@ class CreateFunction(msgspec.Struct, frozen=True, tag=True):
     returns: str
     module: str  # where it is, among `code`
     function: str  # its name there
-    code: tuple[FunctionModule, ...] = ()  # the module and what it imports of the folder, by name; empty until the files are read
+    code: tuple[
+        FunctionModule, ...
+    ] = ()  # the module and what it imports of the folder, by name; empty until the files are read
     comment: str | None = None
     if_not_exists: bool = False
     or_replace: bool = False
@@ -161,7 +165,9 @@ class CreateFunction(msgspec.Struct, frozen=True, tag=True):
     def digest(self) -> str:
         """Names what it computes: equal digests are equal functions."""
         types = tuple(f.type for f in self.fields)
-        return hashlib.sha256(msgspec.json.encode((self.module, self.function, types, self.returns, self.code))).hexdigest()
+        return hashlib.sha256(
+            msgspec.json.encode((self.module, self.function, types, self.returns, self.code))
+        ).hexdigest()
 
 
 class Drop(msgspec.Struct, frozen=True, tag=True):
@@ -264,7 +270,9 @@ class BoundInsert(msgspec.Struct, frozen=True):
     """An INSERT of constants, evaluated: what becomes an `Insert` once its rows are stored. Never serialised itself."""
 
     table: str
-    rows: pa.Table  # the table's columns, in order, of exactly their types; no NULL in the key; keys may repeat (the last wins)
+    rows: (
+        pa.Table
+    )  # the table's columns, in order, of exactly their types; no NULL in the key; keys may repeat (the last wins)
 
 
 class RelationAt(msgspec.Struct, frozen=True):
@@ -281,7 +289,9 @@ class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """An INSERT whose rows a SELECT over relations gives: to be run over the last committed epoch, then `dml.rows_to_insert`."""
 
     table: CreateTable  # as it is now
-    targets: tuple[int, ...]  # the SELECT's column i goes to the table's column targets[i]; the other columns get their defaults
+    targets: tuple[
+        int, ...
+    ]  # the SELECT's column i goes to the table's column targets[i]; the other columns get their defaults
     select: str
     relations: tuple[str, ...]  # what the SELECT may read: names that occur in its text
     reads: tuple[str, ...]  # what it does read

@@ -59,7 +59,9 @@ def tokens_of(source: SourceText) -> list[Token]:
             at = _comment_end(source, match.start())
         elif kind == "open":
             raise sql_error(
-                source, match.start(), f"a {'name' if match[0] == '`' else 'string'} begins here with {match[0]} and does not end"
+                source,
+                match.start(),
+                f"a {'name' if match[0] == '`' else 'string'} begins here with {match[0]} and does not end",
             )
         elif kind not in ("space", "line_comment"):
             found.append(Token(kind, match[0], match.start(), match.end()))

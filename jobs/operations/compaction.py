@@ -13,7 +13,9 @@ def due(at: PipelineStore) -> tuple[Pick, ...]:
     return tuple(compaction.due(at.meta))
 
 
-def compact(at: PipelineStore, *, full: bool = False, on_spark: bool = False, progress: Progress = no_progress) -> tuple[TaskDone, ...]:
+def compact(
+    at: PipelineStore, *, full: bool = False, on_spark: bool = False, progress: Progress = no_progress
+) -> tuple[TaskDone, ...]:
     """Merge until nothing is due: one task after another in this process, or the pieces of a round as Spark tasks.
 
     Args:

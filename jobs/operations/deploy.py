@@ -44,7 +44,12 @@ class PlanOutdatedError(InputError):
 
     def __init__(self, pipeline: str, edits: Sequence[str], approved: str, now: str) -> None:
         super().__init__(pipeline, edits, approved, now)
-        self.pipeline, self.edits, self.approved, self.now = pipeline, tuple(edits), approved, now  # digests; no edits: of a digest alone
+        self.pipeline, self.edits, self.approved, self.now = (
+            pipeline,
+            tuple(edits),
+            approved,
+            now,
+        )  # digests; no edits: of a digest alone
 
     def __str__(self) -> str:
         alone = f"\n  digest {self.approved} approved, {self.now} now. A plan saved by `--save FILE` has its edits named here."
@@ -55,7 +60,9 @@ class PlanOutdatedError(InputError):
         )
 
 
-def plan(pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), progress: Progress = no_progress) -> Deployment:
+def plan(
+    pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), progress: Progress = no_progress
+) -> Deployment:
     """What `apply` would do now. Nothing is written; of a store that is not there yet, everything is new.
 
     Args:
@@ -69,7 +76,9 @@ def plan(pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), pr
         store = pipeline.store
         if read.makes_store:
             progress(f"{store} does not exist yet; `tussock apply {pipeline.name}` makes it")
-            store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # so that there is an empty one to compare with
+            store = stack.enter_context(
+                TemporaryDirectory(prefix="tussock-plan-")
+            )  # so that there is an empty one to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_session(pipeline, store, progress))
         return read.whole(session.plan(read.scripts, prune=prune, resume=resume, derived=read.derived))
@@ -98,7 +107,9 @@ def apply(
     if approved is not None:
         read.require_inputs(approved)
         if read.makes_store:
-            read.require_whole(approved, plan(pipeline, prune, resume, progress))  # else an empty store would be left behind
+            read.require_whole(
+                approved, plan(pipeline, prune, resume, progress)
+            )  # else an empty store would be left behind
     try:
         units = pipeline.epoch.units or NEW_STORE_UNITS
         create_store(pipeline.store, vnode_count=pipeline.epoch.vnodes, units=units, time_zone=pipeline.time_zone)
@@ -107,7 +118,9 @@ def apply(
         pass
     require = None if approved is None else partial(read.require, approved)
     with _session(pipeline, pipeline.store, progress) as session:
-        return read.whole(session.apply(read.scripts, prune=prune, resume=resume, derived=read.derived, require=require))
+        return read.whole(
+            session.apply(read.scripts, prune=prune, resume=resume, derived=read.derived, require=require)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +159,9 @@ class _Read:
         now = deployment.approval
         digest = approved if isinstance(approved, str) else approved.digest
         if deployment.pending and now.digest != digest:
-            raise PlanOutdatedError(self.name, () if isinstance(approved, str) else edits(approved, now), digest, now.digest)
+            raise PlanOutdatedError(
+                self.name, () if isinstance(approved, str) else edits(approved, now), digest, now.digest
+            )
 
 
 def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
@@ -157,7 +172,9 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         "store": pipeline.store,
         "data": pipeline.data or "",
         "time_zone": pipeline.time_zone,
-        "sql": ", ".join(str(file.relative_to(folder) if file.is_relative_to(folder) else file) for file in pipeline.sql),
+        "sql": ", ".join(
+            str(file.relative_to(folder) if file.is_relative_to(folder) else file) for file in pipeline.sql
+        ),
         **{f"spark.{key}": value for key, value in sorted(pipeline.spark.items()) if key.startswith("spark.sql.")},
         "--prune": "yes" if prune else "no",
         "--resume": ", ".join(resume),

@@ -95,7 +95,9 @@ def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no
 
 def spark_must_ask(at: PipelineStore) -> bool:
     """Whether a source is held because a process without Spark could not ask what it has. Cost: reads the newest version."""
-    return any(hold.kind == HoldKind.NEEDS_SPARK for relation in at.meta.latest().catalog.live() for hold in relation.holds)
+    return any(
+        hold.kind == HoldKind.NEEDS_SPARK for relation in at.meta.latest().catalog.live() for hold in relation.holds
+    )
 
 
 def require_interval_not_held(at: PipelineStore, interval: Interval | None) -> None:

@@ -8,7 +8,9 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 _CREATED = {
-    RelationKind.VIEW: re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?MATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE),
+    RelationKind.VIEW: re.compile(
+        r"CREATE\s+(?:OR\s+REPLACE\s+)?MATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE
+    ),
     RelationKind.SOURCE: re.compile(r"CREATE\s+SOURCE\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE),
 }
 

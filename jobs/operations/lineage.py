@@ -11,10 +11,14 @@ from tussock.jobs.sinks.manifest import TableState
 def lineage(at: PipelineStore, published: Publication) -> LineageFacts:
     """What the views of a publish were made of since readers saw them before. Cost: as tussock.jobs.facts.lineage.lineage_of."""
     before, _ = around_publish(at.meta, published.epoch)
-    return lineage_of(at.meta, at.pipeline.name, [view.name for view in published.views], before.published, published.epoch)
+    return lineage_of(
+        at.meta, at.pipeline.name, [view.name for view in published.views], before.published, published.epoch
+    )
 
 
 def table_lineage(at: PipelineStore, epoch: int, tables: Mapping[str, TableState]) -> tuple[TableCopy, ...]:
     """The tables outside the store that an epoch wrote, with what they copy."""
-    places = {relation: (state.table, state.version) for relation, state in tables.items() if state.written == str(epoch)}
+    places = {
+        relation: (state.table, state.version) for relation, state in tables.items() if state.written == str(epoch)
+    }
     return copies_of(at.meta, at.pipeline.name, epoch, places)

@@ -67,14 +67,20 @@ def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple
     since = max((one.epoch for _, one in sources), default=version.epoch)
     known = since == version.epoch or meta.has_epoch(since)  # else the store was restored from a copy
     read = frozenset(id for r in live for id in r.depends_on)
-    found = _SourceIntakes(version, since if known else 0, intakes(meta, version.catalog, since, version.epoch), run, read)
+    found = _SourceIntakes(
+        version, since if known else 0, intakes(meta, version.catalog, since, version.epoch), run, read
+    )
     of_run = _of_run(meta, version, run) if any(one.again for _, one in sources) else frozenset[int]()
     return tuple(found.news(r) for r, one in sources if found.may_have(r) or (one.again and r.id in of_run))
 
 
 def _of_run(meta: MetaStore, version: HummockVersion, run: Mapping[str, str]) -> frozenset[int]:
     """The sources of which the run took something in, even if another run has reported it."""
-    return frozenset(taken.source for taken in intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).found if taken.run == run)
+    return frozenset(
+        taken.source
+        for taken in intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).found
+        if taken.run == run
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,9 @@ class _SourceIntakes:
         items = [item for taken in mine for item in taken.items if not item.goes]
         counted = [taken.rows for taken in mine if taken.rows is not None]
         rows = sum(counted) if source.id in self.read and len(counted) == len(mine) else None
-        return SourceNews(source.name, version.epoch, version.id, since, len(items), sum(item.nbytes for item in items), rows, own)
+        return SourceNews(
+            source.name, version.epoch, version.id, since, len(items), sum(item.nbytes for item in items), rows, own
+        )
 
     def _of(self, source: Relation) -> tuple[SourceIntake, ...]:
         return tuple(taken for taken in self.intakes.found if taken.source == source.id)
@@ -123,7 +131,9 @@ def view_news(at: PipelineStore, told: Asked) -> Publication:
     """
     meta, version = at.meta, at.meta.latest()
     epoch, held = version.published, published_sight(version).held
-    views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and r.name not in held] if epoch else []
+    views = (
+        [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and r.name not in held] if epoch else []
+    )
     since = {r.name: at_ for r in views if (at_ := _news_since(meta, version, r, told(r.name))) is not None}
     if not since:
         return Publication(epoch, version.id, (), dict(held))

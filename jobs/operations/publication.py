@@ -62,7 +62,9 @@ def publication_of(meta: MetaStore, epoch: int, record: QualityRecord | None) ->
     return Publication(epoch, version.id, tuple(published_views(record, shown, changed)), dict(seen.held))
 
 
-def published_views(record: QualityRecord | None, since: Mapping[str, int], changed: Mapping[str, int]) -> Iterator[PublishedView]:
+def published_views(
+    record: QualityRecord | None, since: Mapping[str, int], changed: Mapping[str, int]
+) -> Iterator[PublishedView]:
     """The entry of each view of `since`, which has the epochs as of which readers saw the views before."""
     judged = {} if record is None else {view.view: view for view in record.views}
     for view, epoch in since.items():

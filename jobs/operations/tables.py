@@ -12,7 +12,9 @@ from tussock.jobs.sinks.manifest import TableState, read_manifest
 from tussock.statestore.progress import Progress, no_progress
 
 
-def publish_tables(at: PipelineStore, epoch: int | None, progress: Progress = no_progress) -> tuple[publication.PublishedTable, ...]:
+def publish_tables(
+    at: PipelineStore, epoch: int | None, progress: Progress = no_progress
+) -> tuple[publication.PublishedTable, ...]:
     """Bring the tables of `[publish]` to a published epoch; tables that hold a later one stay.
 
     Args:
@@ -33,7 +35,9 @@ def tidy_tables(at: PipelineStore, progress: Progress = no_progress) -> None:
 @contextmanager
 def _sinks(at: PipelineStore) -> Iterator[tuple[PublishSettings, publication.SinkOf]]:
     if (settings := at.pipeline.publish) is None:
-        raise PipelineError(str(at.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`")
+        raise PipelineError(
+            str(at.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`"
+        )
     with opened_sinks(settings, f"tussock publish {at.pipeline.name}", at.pipeline.spark) as sink_of:
         yield settings, sink_of
 
@@ -57,6 +61,8 @@ def tables_published(at: PipelineStore, told: Callable[[str], int]) -> tuple[int
     tables: dict[str, TableState] = {}
     for relation, state in tables_at(at, epoch).items():
         known = told(relation)
-        if int(state.written) > known or not (known == 0 or at.meta.has_epoch(known)):  # a restored store lacks those after the copy
+        if int(state.written) > known or not (
+            known == 0 or at.meta.has_epoch(known)
+        ):  # a restored store lacks those after the copy
             tables[relation] = state
     return epoch, tables

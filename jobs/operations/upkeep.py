@@ -34,7 +34,9 @@ def vacuum(at: PipelineStore) -> Cleaning:
     return vacuums.sweep(at.meta)
 
 
-def clean(at: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress) -> Cleaning:
+def clean(
+    at: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
+) -> Cleaning:
     """Apply a retention, then vacuum. `dry_run`: change nothing. Raises SettingError for a retention that keeps nothing."""
     return vacuums.clean(at.meta, retention, dry_run=dry_run, progress=progress)
 

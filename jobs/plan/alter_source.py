@@ -38,7 +38,9 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
     assert isinstance(definition, SourceDefinition)
     before = definition.statement
     if before.fields != statement.known:
-        raise CannotAlterSourceError(relation.name, "it has been altered since this statement was checked; give it again")
+        raise CannotAlterSourceError(
+            relation.name, "it has been altered since this statement was checked; give it again"
+        )
     narrower = (*before.widths, Narrower(len(before.fields), _NOT_SETTLED))
     to = msgspec.structs.replace(before, fields=(*before.fields, *statement.fields), narrower=narrower)
     if not isinstance(READERS.get(to.format), FileSource):
@@ -56,9 +58,13 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
     """
     for relation in catalog.live():
         definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
-        if isinstance(definition, SourceDefinition) and any(n.below == _NOT_SETTLED for n in definition.statement.widths):
+        if isinstance(definition, SourceDefinition) and any(
+            n.below == _NOT_SETTLED for n in definition.statement.widths
+        ):
             below = next_number(relation)
-            statement = msgspec.structs.replace(definition.statement, narrower=_put_in(definition.statement.widths, below))
+            statement = msgspec.structs.replace(
+                definition.statement, narrower=_put_in(definition.statement.widths, below)
+            )
             catalog = _with(catalog, relation, msgspec.structs.replace(definition, statement=statement))
     return catalog
 
@@ -76,7 +82,9 @@ def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | ms
 def _with(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:
     columns = columns_of(definition.statement.fields)
     changed = msgspec.structs.replace(relation, definition=encoded(definition), columns=columns)
-    return msgspec.structs.replace(catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations))
+    return msgspec.structs.replace(
+        catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations)
+    )
 
 
 def created_source(definition: SourceDefinition) -> CreateSource:

@@ -30,14 +30,18 @@ def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
         raise CannotAlterError(table.name, f"{to.name!r} exists already; choose another name")
     readers = [r.name for r in catalog.live() if relation.id in r.depends_on]
     if readers and (to.name, to.fields) != (table.name, table.fields):
-        raise CannotAlterError(table.name, f"{', '.join(readers)} reads it by the names that it has; drop what reads it first")
+        raise CannotAlterError(
+            table.name, f"{', '.join(readers)} reads it by the names that it has; drop what reads it first"
+        )
     altered = msgspec.structs.replace(
         relation,
         name=to.name,
         columns=tuple(ColumnSpec(f.name, f.type) for f in to.fields),
         definition=encoded(definition.altered(to)),
     )
-    return msgspec.structs.replace(catalog, relations=tuple(altered if r.id == relation.id else r for r in catalog.relations))
+    return msgspec.structs.replace(
+        catalog, relations=tuple(altered if r.id == relation.id else r for r in catalog.relations)
+    )
 
 
 def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDefinition]:
@@ -79,18 +83,26 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
     key = tuple(shifted(c) for c in definition.output.key)
     replay = msgspec.structs.replace(operator.node, key=key, types=types)
     output = msgspec.structs.replace(definition.output, types=types, key=key, distribution=rows.distribution)
-    fragment = msgspec.structs.replace(fragment, types=types, operators=(msgspec.structs.replace(operator, node=replay),))
+    fragment = msgspec.structs.replace(
+        fragment, types=types, operators=(msgspec.structs.replace(operator, node=replay),)
+    )
     grown = msgspec.structs.replace(
         relation,
         columns=tuple(ColumnSpec(f.name, f.type) for f in statement.to.fields),
         state_tables=(rows,),
-        definition=encoded(msgspec.structs.replace(definition.altered(statement.to), fragments=(fragment,), output=output)),
+        definition=encoded(
+            msgspec.structs.replace(definition.altered(statement.to), fragments=(fragment,), output=output)
+        ),
     )
 
     def after(other: Relation) -> Relation:
         if other.id == relation.id:
             return grown
-        return _reading(other, relation.id, shifted) if relation.id in other.depends_on and other.kind is RelationKind.VIEW else other
+        return (
+            _reading(other, relation.id, shifted)
+            if relation.id in other.depends_on and other.kind is RelationKind.VIEW
+            else other
+        )
 
     return msgspec.structs.replace(catalog, relations=tuple(after(r) for r in catalog.relations))
 
@@ -104,7 +116,9 @@ def _reading(view: Relation, relation_id: int, place: Callable[[int], int]) -> R
         columns = tuple(place(c) for c in given.columns) if given.relation_id == relation_id else given.columns
         return msgspec.structs.replace(given, columns=columns)
 
-    fragments = tuple(msgspec.structs.replace(f, inputs=tuple(moved(i) for i in f.inputs)) for f in definition.fragments)
+    fragments = tuple(
+        msgspec.structs.replace(f, inputs=tuple(moved(i) for i in f.inputs)) for f in definition.fragments
+    )
     if fragments == definition.fragments:
         return view
     return msgspec.structs.replace(view, definition=encoded(msgspec.structs.replace(definition, fragments=fragments)))

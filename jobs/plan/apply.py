@@ -60,7 +60,9 @@ class RelationExistsError(InputError):
     `readers` are the relations that read it, directly or not; a drop takes them along. `in_place`: CREATE OR REPLACE can change it.
     """
 
-    def __init__(self, name: str, kind: str, differences: Sequence[str] = (), readers: Sequence[str] = (), in_place: bool = False) -> None:
+    def __init__(
+        self, name: str, kind: str, differences: Sequence[str] = (), readers: Sequence[str] = (), in_place: bool = False
+    ) -> None:
         super().__init__(name, kind, tuple(differences), tuple(readers), in_place)
         self.name, self.kind, self.differences, self.readers = name, kind, tuple(differences), tuple(readers)
         self.in_place = in_place
@@ -126,8 +128,12 @@ class Replayed:
     """A slice of the log, replayed."""
 
     catalog: Catalog
-    changes: Mapping[int, Sequence[Entry]]  # live table's id -> its row changes, in order; positions are indices in the slice
-    rejected: tuple[tuple[int, str], ...]  # (index, reason) of statements that no longer apply: another session was first
+    changes: Mapping[
+        int, Sequence[Entry]
+    ]  # live table's id -> its row changes, in order; positions are indices in the slice
+    rejected: tuple[
+        tuple[int, str], ...
+    ]  # (index, reason) of statements that no longer apply: another session was first
 
 
 def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> Replayed:
@@ -172,8 +178,12 @@ class Applying:
     epoch: int
     rows: dict[int, list[tuple[int, RowChange]]] = field(default_factory=dict)
     _given: dict[int, int] = field(default_factory=dict)  # by table's id: rows that the entry gave it so far
-    _ran: dict[int, set[str]] = field(default_factory=dict)  # by table's or source's id: the names of all statements that ran once
-    _new: dict[int, list[str]] = field(default_factory=dict)  # of these, those of this entry, in order; its definition lacks them yet
+    _ran: dict[int, set[str]] = field(
+        default_factory=dict
+    )  # by table's or source's id: the names of all statements that ran once
+    _new: dict[int, list[str]] = field(
+        default_factory=dict
+    )  # of these, those of this entry, in order; its definition lacks them yet
     _replacing: Replacing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -290,19 +300,28 @@ class Applying:
             catalog = added(self.catalog, new)
             for fed in fed_tables(statement) if isinstance(statement, CreateSource) else ():
                 if taken := next((r for r in catalog.live() if r.name == fed.name), None):
-                    raise RelationExistsError(fed.name, taken.kind, [f"it would hold the {fed.port} of source {new.name}"])
+                    raise RelationExistsError(
+                        fed.name, taken.kind, [f"it would hold the {fed.port} of source {new.name}"]
+                    )
                 catalog = added(catalog, fed_relation(catalog, new, fed, self.epoch))
             return catalog
         in_place = False
-        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and type(created_by(there)) is type(statement):
+        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and type(created_by(there)) is type(
+            statement
+        ):
             if statement.or_replace:
                 return self._replacing.replaced(self.catalog, there, statement)
             in_place = True
         found = _differences(there, statement)
         if not found and statement.if_not_exists:
             return self.catalog
-        readers = with_readers(self.catalog, there) - {there.id, *(r.id for r in self.catalog.live() if is_fed_by(r, there.id))}
-        raise RelationExistsError(there.name, there.kind, found, [r.name for r in self.catalog.live() if r.id in readers], in_place)
+        readers = with_readers(self.catalog, there) - {
+            there.id,
+            *(r.id for r in self.catalog.live() if is_fed_by(r, there.id)),
+        }
+        raise RelationExistsError(
+            there.name, there.kind, found, [r.name for r in self.catalog.live() if r.id in readers], in_place
+        )
 
 
 def changed_table(statement: Statement) -> str | None:
@@ -321,7 +340,11 @@ def changed_table(statement: Statement) -> str | None:
 def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
     """What a CREATE says that is not so of the relation of its name. What was altered is still what its own CREATE says."""
     definition = definition_of(relation)
-    if isinstance(definition, TableDefinition) and definition.created is not None and not differences(definition.created, wanted):
+    if (
+        isinstance(definition, TableDefinition)
+        and definition.created is not None
+        and not differences(definition.created, wanted)
+    ):
         return ()
     if isinstance(definition, SourceDefinition) and not differences(created_source(definition), wanted):
         return ()
@@ -361,8 +384,13 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
     for relation in catalog.live():
         if relation.id in stopped and relation.created == epoch:
             new = "it" if relation.id == view.id else f"{relation.name!r}, which reads it,"
-            raise CannotPauseError(view.name, f"{new} is new in this epoch and has no rows yet; drop it instead (--drop {relation.name})")
-    relations = tuple(msgspec.structs.replace(r, paused=epoch) if r.id in stopped and r.paused is None else r for r in catalog.relations)
+            raise CannotPauseError(
+                view.name, f"{new} is new in this epoch and has no rows yet; drop it instead (--drop {relation.name})"
+            )
+    relations = tuple(
+        msgspec.structs.replace(r, paused=epoch) if r.id in stopped and r.paused is None else r
+        for r in catalog.relations
+    )
     return unpaused(msgspec.structs.replace(catalog, relations=relations))
 
 

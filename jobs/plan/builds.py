@@ -62,7 +62,11 @@ def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int
     """
     was = {r.id: r for r in before.live()}
     new = {r.id: r for r in after.live() if r.id not in was and r.kind not in _NEVER_BUILT}
-    changed = {r.id: r for r in after.live() if r.id in was and r.kind is RelationKind.VIEW and r.definition != was[r.id].definition}
+    changed = {
+        r.id: r
+        for r in after.live()
+        if r.id in was and r.kind is RelationKind.VIEW and r.definition != was[r.id].definition
+    }
     aside, follow = set(large), set[int]()
     grown = -1
     while grown < len(aside) + len(follow):
@@ -121,7 +125,9 @@ def _put_in_place(catalog: Catalog, build: Build, epoch: int) -> Catalog:
 
 def planned(catalog: Catalog, name: str) -> Relation | None:
     """What is being built under a name, or goes on over what is; None: nothing."""
-    return next((r for build in catalog.builds for r in (*build.relations, *build.changed) if r.name == name.lower()), None)
+    return next(
+        (r for build in catalog.builds for r in (*build.relations, *build.changed) if r.name == name.lower()), None
+    )
 
 
 def is_being_built(catalog: Catalog, name: str) -> bool:
@@ -184,7 +190,11 @@ def _disturbance(build: Build, was: Mapping[int, Relation], after: Catalog) -> s
             return f"{relation.kind} {relation.name!r} can't be created over what is being replaced"
         if not new and relation.id in follow and relation.definition != was[relation.id].definition:
             return f"{relation.kind} {relation.name!r} can't be changed"
-        if not new and relation.id in _stands_on(build) and _shape(relation)[: len(_shape(was[relation.id]))] != _shape(was[relation.id]):
+        if (
+            not new
+            and relation.id in _stands_on(build)
+            and _shape(relation)[: len(_shape(was[relation.id]))] != _shape(was[relation.id])
+        ):
             return f"names of {relation.kind} {was[relation.id].name!r} can't be changed"
     return None
 

@@ -91,7 +91,9 @@ def traced(plan: Plan) -> Traced:
             return Traced(tuple(_union(of) for of in zip(*made, strict=True)), rows)
         case Generate(_, _, argument):
             new = _value(argument, inputs[0].columns)
-            return Traced((*(inputs[0].columns[i] for i in plan.passed), *(_as(new, How.TRANSFORMATION) for _ in plan.made)), rows)
+            return Traced(
+                (*(inputs[0].columns[i] for i in plan.passed), *(_as(new, How.TRANSFORMATION) for _ in plan.made)), rows
+            )
         case Filter() | TemporalFilter():
             return Traced(inputs[0].columns, rows | _deciding(plan.expressions, inputs[0].columns, How.FILTER))
         case TopN():
@@ -102,7 +104,10 @@ def traced(plan: Plan) -> Traced:
             return _joined(plan, *inputs)
         case Aggregate(_, keys, calls):
             below = inputs[0].columns
-            return Traced((*_made(keys, below), *(_called(call, below) for call in calls)), rows | _deciding(keys, below, How.GROUP_BY))
+            return Traced(
+                (*_made(keys, below), *(_called(call, below) for call in calls)),
+                rows | _deciding(keys, below, How.GROUP_BY),
+            )
         case Window(_, partition, order, calls):
             below = inputs[0].columns
             over = _deciding((*partition, *(key.expr for key in order)), below, How.WINDOW)
@@ -114,7 +119,11 @@ def traced(plan: Plan) -> Traced:
 
 def _joined(join: Join, left: Traced, right: Traced) -> Traced:
     both = (*left.columns, *right.columns)
-    sides = [(join.left_keys, left.columns), (join.right_keys, right.columns), ((join.condition,) if join.condition else (), both)]
+    sides = [
+        (join.left_keys, left.columns),
+        (join.right_keys, right.columns),
+        ((join.condition,) if join.condition else (), both),
+    ]
     by = _union(_deciding(exprs, columns, How.JOIN) for exprs, columns in sides)
     rows = left.rows | right.rows
     if join.kind is JoinKind.EXISTENCE:  # every left row comes out; whether it has a partner is a column
@@ -142,7 +151,9 @@ def _value(expr: Expr, below: Sequence[Origins]) -> Origins:
 def _as(origins: Origins, how: How) -> Origins:
     """What is made of these: an aggregate stays one, whatever is computed of it."""
     return frozenset(
-        ColumnOrigin(o.relation, o.column, how) if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION) else o
+        ColumnOrigin(o.relation, o.column, how)
+        if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION)
+        else o
         for o in origins
     )
 

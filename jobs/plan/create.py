@@ -8,7 +8,14 @@ import msgspec
 from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.expression_tree import python_calls
 from tussock.jobs.logical.nodes import Field, Plan
-from tussock.jobs.logical.statements import ROW_ID_TYPE, CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
+from tussock.jobs.logical.statements import (
+    ROW_ID_TYPE,
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateView,
+)
 from tussock.jobs.plan.definition import (
     Definition,
     FunctionDefinition,
@@ -85,10 +92,21 @@ def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
                 if read.id in depends_on and read.paused is not None:
                     raise PausedViewError(name, read.name, read.paused)
             view = ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
-            return _relation(relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on)
+            return _relation(
+                relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on
+            )
         case CreatePlainView():
             kept = PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))
-            return _relation(relation_id, name, RelationKind.PLAIN_VIEW, statement.fields, kept, epoch, (), used_by(catalog, statement))
+            return _relation(
+                relation_id,
+                name,
+                RelationKind.PLAIN_VIEW,
+                statement.fields,
+                kept,
+                epoch,
+                (),
+                used_by(catalog, statement),
+            )
         case CreateFunction():
             function = FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
             return _relation(relation_id, name, RelationKind.FUNCTION, statement.fields, function, epoch)
@@ -160,8 +178,16 @@ def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
         definition = definition_of(relation)
         if isinstance(definition, SourceDefinition):
             statement, reader = definition.statement, reader_of(definition.statement)
-            return Upstream(relation.id, relation.kind, None, _key_of(statement, reader.identity(statement)), reader.append_only(statement))
-        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), "Spark has expanded it when the query was bound"
+            return Upstream(
+                relation.id,
+                relation.kind,
+                None,
+                _key_of(statement, reader.identity(statement)),
+                reader.append_only(statement),
+            )
+        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), (
+            "Spark has expanded it when the query was bound"
+        )
         return Upstream(relation.id, relation.kind, definition.output)
 
     return known

@@ -19,8 +19,12 @@ class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
 
     statement: CreateSource  # what would create it as it is
     taken_table_id: int
-    created: CreateSource | msgspec.UnsetType = msgspec.UNSET  # what did, where it was altered since; unset is not stored
-    ran: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # what names the statements that run once and did; likewise
+    created: CreateSource | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # what did, where it was altered since; unset is not stored
+    ran: tuple[str, ...] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # what names the statements that run once and did; likewise
 
 
 class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -31,7 +35,9 @@ class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
     output: Output
     created: CreateTable | None = None  # what did, where it was altered since
     ran: tuple[str, ...] = ()  # what names the statements that run once and did
-    rejects_of: int | None = None  # the source that feeds it, if one does (tussock.jobs.plan.fed_tables); named when rejects were all
+    rejects_of: int | None = (
+        None  # the source that feeds it, if one does (tussock.jobs.plan.fed_tables); named when rejects were all
+    )
 
     def altered(self, to: CreateTable) -> "TableDefinition":
         """The definition of the table that an ALTER makes of this one."""
@@ -153,7 +159,12 @@ def follows_moment(relation: Relation) -> bool:
 def created_by(relation: Relation) -> Create:
     """The statement that would create the relation as it is."""
     match definition_of(relation):
-        case SourceDefinition(statement) | TableDefinition(statement) | PlainViewDefinition(statement) | FunctionDefinition(statement):
+        case (
+            SourceDefinition(statement)
+            | TableDefinition(statement)
+            | PlainViewDefinition(statement)
+            | FunctionDefinition(statement)
+        ):
             return statement
         case ViewDefinition(sql, plan, columns=columns):
             return CreateView(relation.name, sql, plan, columns=columns)

@@ -126,7 +126,11 @@ def _or_none(value: str | None) -> str:
 
 
 def _kind(statement: Create) -> str:
-    return RelationKind.PLAIN_VIEW if isinstance(statement, CreatePlainView) else type(statement).__name__.removeprefix("Create").lower()
+    return (
+        RelationKind.PLAIN_VIEW
+        if isinstance(statement, CreatePlainView)
+        else type(statement).__name__.removeprefix("Create").lower()
+    )
 
 
 def words_of(sql: str) -> list[str]:

@@ -30,7 +30,9 @@ def explain_relation(catalog: Catalog, relation: Relation, whole: Schedule | Non
     lineage = Lineage(planned, by_relation.values())
     lines = [f"{relation.kind} {relation.name}({', '.join(f'{c.name} {c.type}' for c in relation.columns)})"]
     if relation.paused is not None:
-        lines.append(f"paused since epoch {relation.paused}: nothing below runs, readers see the rows of the epoch before")
+        lines.append(
+            f"paused since epoch {relation.paused}: nothing below runs, readers see the rows of the epoch before"
+        )
     for level in sorted({s.level for s in planned}):
         lines.append(f"level {level}")
         for scheduled in (s for s in planned if s.level == level):
@@ -52,13 +54,25 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
     if fragment is None:
         assert scheduled.source is not None
         return [*lines, f"    SourceScan {scheduled.source.statement.format} [{_named(lineage.output(scheduled.id))}]"]
-    for number, (i, feed, columns) in enumerate(zip(fragment.inputs, scheduled.feeds, lineage.inputs(scheduled), strict=True)):
-        of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}{'' if i.port is Port.ROWS else f', its {i.port}'}"
+    for number, (i, feed, columns) in enumerate(
+        zip(fragment.inputs, scheduled.feeds, lineage.inputs(scheduled), strict=True)
+    ):
+        of = (
+            ""
+            if i.relation_id is None
+            else f" of {by_relation[i.relation_id].name}{'' if i.port is Port.ROWS else f', its {i.port}'}"
+        )
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(columns)}]")
-        by_spark = [f"c{place} = {columns[place].name}" for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
+        by_spark = [
+            f"c{place} = {columns[place].name}"
+            for place, e in enumerate(feed.want.project)
+            if not isinstance(e, Column)
+        ]
         if by_spark:
             lines.append(f"      Spark computes {', '.join(by_spark)}")
-            lines.append("      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on Spark")
+            lines.append(
+                "      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on Spark"
+            )
     tables = {t.table_id: t for t in scheduled.tables}
     results = lineage.results(scheduled)
     for number, operator in enumerate(fragment.operators):

@@ -47,7 +47,9 @@ def fed_relation(catalog: Catalog, source: Relation, fed: FedTable, epoch: int) 
     output = Output(types, fed.key, rows.distribution, False, rows.table_id)
     definition = TableDefinition(table, (fragment,), output, rejects_of=source.id)
     columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
-    return Relation(relation_id, fed.name, RelationKind.TABLE, columns, encoded(definition), (rows,), (source.id,), created=epoch)
+    return Relation(
+        relation_id, fed.name, RelationKind.TABLE, columns, encoded(definition), (rows,), (source.id,), created=epoch
+    )
 
 
 def fed_by(table: Relation) -> FedBy | None:

@@ -59,7 +59,9 @@ class Input(msgspec.Struct, frozen=True):
     types: tuple[str, ...]
     dispatch: Dispatch
     keys: tuple[int, ...] = ()
-    project: tuple[Expr, ...] | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: definitions from before stay as they are
+    project: tuple[Expr, ...] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # unset is not stored: definitions from before stay as they are
     rejects: bool | msgspec.UnsetType = msgspec.UNSET  # likewise
 
     @property

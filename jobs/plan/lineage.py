@@ -64,7 +64,9 @@ class Lineage:
         if not feed.want.project:
             return handed
         return tuple(
-            handed[e.index] if isinstance(e, Column) else NamedColumn(in_names(expression_text(e), handed), computed=True)
+            handed[e.index]
+            if isinstance(e, Column)
+            else NamedColumn(in_names(expression_text(e), handed), computed=True)
             for e in feed.want.project
         )
 
@@ -79,7 +81,9 @@ class Lineage:
         """The columns that an operator reads; of a join the left ones, then the right ones."""
         return self._given(scheduled, _operators(scheduled)[operator], self.results(scheduled))
 
-    def _given(self, scheduled: Scheduled, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]) -> tuple[NamedColumn, ...]:
+    def _given(
+        self, scheduled: Scheduled, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]
+    ) -> tuple[NamedColumn, ...]:
         inputs = self.inputs(scheduled)
         return tuple(c for r in operator.inputs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
 

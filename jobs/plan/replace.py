@@ -63,7 +63,9 @@ class Replacing:
     """The replacements of one entry of the log."""
 
     epoch: int
-    unsettled: dict[int, str] = field(default_factory=dict)  # relations still to be bound anew -> what they read that is replaced
+    unsettled: dict[int, str] = field(
+        default_factory=dict
+    )  # relations still to be bound anew -> what they read that is replaced
     _instead: dict[int, Relation] = field(default_factory=dict)  # id of a new relation -> the one whose place it takes
     _disturbed: set[int] = field(default_factory=set)  # relations of which rows go in this epoch, whatever they promise
 
@@ -113,14 +115,18 @@ class Replacing:
         first = view.state_tables[0].table_id
         known = upstream(catalog)
         planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
-        renamed = columns_of(statement.plan.fields) != view.columns  # earlier epochs are read by the names that they had
+        renamed = (
+            columns_of(statement.plan.fields) != view.columns
+        )  # earlier epochs are read by the names that they had
         if renamed or view.paused is not None or not self._same_state(view, before, planned):
             return None
         append_only = plan_view(statement.plan, view.id, known, first).output.append_only
         output = msgspec.structs.replace(planned.output, append_only=append_only)
         return msgspec.structs.replace(
             view,
-            definition=encoded(ViewDefinition(statement.sql, statement.plan, planned.fragments, output, statement.columns)),
+            definition=encoded(
+                ViewDefinition(statement.sql, statement.plan, planned.fragments, output, statement.columns)
+            ),
             depends_on=read_by(catalog, statement, planned),
         )
 
@@ -138,12 +144,17 @@ class Replacing:
     def _same_state(self, view: Relation, before: ViewDefinition, planned: ViewPlan) -> bool:
         """Whether a plan keeps the very state that the view has, of the relations that it reads or of those in their place."""
         promise = before.output.append_only
-        if planned.tables != view.state_tables or msgspec.structs.replace(planned.output, append_only=promise) != before.output:
+        if (
+            planned.tables != view.state_tables
+            or msgspec.structs.replace(planned.output, append_only=promise) != before.output
+        ):
             return False
         if [len(f.inputs) for f in planned.fragments] != [len(f.inputs) for f in before.fragments]:
             return False
         as_before = [
-            msgspec.structs.replace(f, inputs=tuple(self._as_before(new, old) for new, old in zip(f.inputs, g.inputs, strict=True)))
+            msgspec.structs.replace(
+                f, inputs=tuple(self._as_before(new, old) for new, old in zip(f.inputs, g.inputs, strict=True))
+            )
             for f, g in zip(planned.fragments, before.fragments, strict=True)
         ]
         return without_places(msgspec.to_builtins(as_before)) == without_places(msgspec.to_builtins(before.fragments))
@@ -167,7 +178,9 @@ def added(catalog: Catalog, relation: Relation) -> Catalog:
 
 
 def _with(catalog: Catalog, changed: Relation) -> Catalog:
-    return msgspec.structs.replace(catalog, relations=tuple(changed if r.id == changed.id else r for r in catalog.relations))
+    return msgspec.structs.replace(
+        catalog, relations=tuple(changed if r.id == changed.id else r for r in catalog.relations)
+    )
 
 
 def _read_by(catalog: Catalog, relation: Relation) -> set[int]:

@@ -53,8 +53,12 @@ class Want:
     columns: tuple[int, ...]
     dispatch: Dispatch
     keys: tuple[int, ...] = ()  # into columns
-    part: SnapshotPart | None = None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
-    project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
+    part: SnapshotPart | None = (
+        None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
+    )
+    project: tuple[
+        Expr, ...
+    ] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
     replaced: Replaced | None = None  # the difference to these rows is what goes out
     port: Port = Port.ROWS  # the output of the producer
 
@@ -110,7 +114,9 @@ class Scheduled:
     exchanges: tuple[Exchange, ...]
     parts: tuple[SnapshotPart, ...]  # what readers want beside the changes
     snapshot_table: TableSchema | None  # the stored rows, where a reader wants some
-    must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
+    must_run: (
+        bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
+    )
 
     @property
     def shown(self) -> str:
@@ -175,7 +181,9 @@ def _standing(of: _Standing) -> Schedule:
 
 def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
     relations = tuple(
-        r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
+        r
+        for r in catalog.live()
+        if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
     )
     built = tuple(r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW)
     relations, building = (*relations, *built), {r.id for r in built}
@@ -194,7 +202,11 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
         first, earlier = len(entries), _inputs_before(relation, known)
         for number, fragment in enumerate(fragments_of(relation)):
             producers = tuple(
-                (first + i.fragment if i.fragment is not None else output[i.relation_id], i, earlier.get((number, place)))  # type: ignore[index]
+                (
+                    first + i.fragment if i.fragment is not None else output[i.relation_id],  # type: ignore[index]
+                    i,
+                    earlier.get((number, place)),
+                )
                 for place, i in enumerate(fragment.inputs)
             )
             entries.append(_Entry(relation, build, None, fragment, producers))
@@ -271,7 +283,9 @@ def _set_levels(entries: list[_Entry]) -> None:
         if entry.inputs:
             continue
         chained = _chained(index, readers)
-        reading = [entries[r].level - 1 for c in chained for r, i in readers.get(c, ()) if i.dispatch != Dispatch.FORWARD]
+        reading = [
+            entries[r].level - 1 for c in chained for r, i in readers.get(c, ()) if i.dispatch != Dispatch.FORWARD
+        ]
         for c in chained:
             entries[c].level = max(0, min(reading, default=0))
 

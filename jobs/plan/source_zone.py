@@ -30,13 +30,19 @@ def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], in
         return catalog
     for relation in catalog.live():
         definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
-        if not isinstance(definition, SourceDefinition) or not isinstance(definition.statement.zoned_from, msgspec.UnsetType):
+        if not isinstance(definition, SourceDefinition) or not isinstance(
+            definition.statement.zoned_from, msgspec.UnsetType
+        ):
             continue
         statement = definition.statement
         if _follows_the_stores_zone(statement):
             marked = msgspec.structs.replace(statement, zoned_from=next_number(relation))
-            changed = msgspec.structs.replace(relation, definition=encoded(msgspec.structs.replace(definition, statement=marked)))
-            catalog = msgspec.structs.replace(catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations))
+            changed = msgspec.structs.replace(
+                relation, definition=encoded(msgspec.structs.replace(definition, statement=marked))
+            )
+            catalog = msgspec.structs.replace(
+                catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations)
+            )
     return catalog
 
 
@@ -51,4 +57,6 @@ def holds_files_in_utc(source: CreateSource, time_zone: str, taken: StorageTable
 
 
 def _follows_the_stores_zone(source: CreateSource) -> bool:
-    return isinstance(READERS.get(source.format), SparkTexts) and TIME_ZONE.lower() not in {option.lower() for option in source.options}
+    return isinstance(READERS.get(source.format), SparkTexts) and TIME_ZONE.lower() not in {
+        option.lower() for option in source.options
+    }

@@ -52,18 +52,27 @@ class WaitingStatementsError(InputError):
         )
 
 
-def replay(meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int) -> Replayed:
+def replay(
+    meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int
+) -> Replayed:
     """The log's entries from `start` to before `end` applied to the version's catalog, but for the skipped positions."""
     kept = [e for e in meta.read_log(start, end) if e.position not in skipped]
     replayed = apply_log(version.catalog, [_statement.decode(e.statement) for e in kept], epoch)
-    changes = {r: [msgspec.structs.replace(e, position=kept[e.position].position) for e in rows] for r, rows in replayed.changes.items()}
+    changes = {
+        r: [msgspec.structs.replace(e, position=kept[e.position].position) for e in rows]
+        for r, rows in replayed.changes.items()
+    }
     return Replayed(replayed.catalog, changes, tuple((kept[i].position, why) for i, why in replayed.rejected))
 
 
 def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]]:
     """The log entries that a barrier takes: position and, in few words, what each does."""
     entries = meta.read_log(barrier.log_start, barrier.log_end)
-    return [(e.position, statement_text(_statement.decode(e.statement))) for e in entries if e.position not in barrier.skipped_entries]
+    return [
+        (e.position, statement_text(_statement.decode(e.statement)))
+        for e in entries
+        if e.position not in barrier.skipped_entries
+    ]
 
 
 def statement_text(statement: Statement) -> str:
@@ -86,7 +95,9 @@ def statement_text(statement: Statement) -> str:
     }.get(kind, kind.lower())
     if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
         words = words.replace("create", "replace")
-    return f"{words} {_subject(statement)}" + (f", {statement.rows} rows" if isinstance(statement, Insert | Change | CreateTableAs) else "")
+    return f"{words} {_subject(statement)}" + (
+        f", {statement.rows} rows" if isinstance(statement, Insert | Change | CreateTableAs) else ""
+    )
 
 
 def require_taken(meta: MetaStore, version: HummockVersion, catalog: Catalog, reads: Collection[str]) -> int:
@@ -153,7 +164,9 @@ class PendingCatalog:
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
-        self._base: tuple[int, int] | None = None  # (epoch committed, epoch of the open barrier) that `_catalog` builds on
+        self._base: tuple[int, int] | None = (
+            None  # (epoch committed, epoch of the open barrier) that `_catalog` builds on
+        )
         self._catalog = Catalog()
         self._end = 0  # entries of the log that are in `_catalog`
 

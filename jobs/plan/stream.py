@@ -43,7 +43,9 @@ class ViewPlan:
     output: Output
 
 
-def plan_view(plan: logical.Plan, relation_id: int, upstream: Callable[[str], Upstream], first_table_id: int) -> ViewPlan:
+def plan_view(
+    plan: logical.Plan, relation_id: int, upstream: Callable[[str], Upstream], first_table_id: int
+) -> ViewPlan:
     """Plan a view.
 
     Args:
@@ -59,11 +61,15 @@ def plan_view(plan: logical.Plan, relation_id: int, upstream: Callable[[str], Up
     stream = builder.visible_first(builder.stream(plan), len(plan.fields))
     if stream.distribution is ANYWHERE:
         stream = builder.exchange(stream, stream.key)
-    stream = builder.add(stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order or msgspec.UNSET))
+    stream = builder.add(
+        stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order or msgspec.UNSET)
+    )
     builder.close(stream)
     (table_id,) = stream.draft.operators[-1].tables
     _require_computable(builder.closed)
-    output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order) or msgspec.UNSET)
+    output = Output(
+        stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order) or msgspec.UNSET
+    )
     return ViewPlan(tuple(builder.closed), tuple(builder.tables), output)
 
 

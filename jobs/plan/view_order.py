@@ -21,7 +21,9 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
             return _with_columns(input, order)
         case TopN(input, order, limit, offset):
             below, places = _with_columns(input, order)
-            keys = tuple(SortKey(Column(o.column, below.fields[o.column].type), o.descending, o.nulls_last) for o in places)
+            keys = tuple(
+                SortKey(Column(o.column, below.fields[o.column].type), o.descending, o.nulls_last) for o in places
+            )
             return TopN(below, keys, limit, offset), places
         case Filter() | TemporalFilter():
             below, places = with_order(plan.input)
@@ -30,7 +32,9 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
             below, places = with_order(input)
             columns = [Column(o.column, below.fields[o.column].type) for o in places]
             wide, at = _joined(exprs, columns)
-            return _projected(below, fields, wide), tuple(msgspec.structs.replace(o, column=at[i]) for i, o in enumerate(places))
+            return _projected(below, fields, wide), tuple(
+                msgspec.structs.replace(o, column=at[i]) for i, o in enumerate(places)
+            )
         case _:
             return plan, ()
 

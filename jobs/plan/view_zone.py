@@ -15,7 +15,9 @@ from tussock.jobs.plan.apply import CannotPauseError, paused
 from tussock.jobs.plan.definition import fragments_of
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
-_IN_A_ZONE = re.compile("time|date|zone|unix|hour|minute|second|day|week|month|quarter|year|trunc|json|csv|xml|variant", re.IGNORECASE)
+_IN_A_ZONE = re.compile(
+    "time|date|zone|unix|hour|minute|second|day|week|month|quarter|year|trunc|json|csv|xml|variant", re.IGNORECASE
+)
 
 
 def in_one_zone(before: Catalog, after: Catalog, time_zone: str, epoch: int) -> Catalog:
@@ -28,7 +30,11 @@ def in_one_zone(before: Catalog, after: Catalog, time_zone: str, epoch: int) -> 
     """
     if time_zone == "UTC" or after.one_zone is True:
         return after
-    mixed = [r for r in after.live() if r.kind is RelationKind.VIEW and r.paused is None and r.created < epoch and _is_of_a_zone(r)]
+    mixed = [
+        r
+        for r in after.live()
+        if r.kind is RelationKind.VIEW and r.paused is None and r.created < epoch and _is_of_a_zone(r)
+    ]
     if not mixed and after == before:
         return after  # an idle store needs no epoch for this
     reason = f"an earlier release computed some of its expressions in UTC and not in {time_zone}"

@@ -123,7 +123,9 @@ class Frames:
         if relation.kind is RelationKind.SOURCE:
             rows = _no_rows(self.session, relation)
         else:
-            rows = with_lengths(relation_frame(self.session, self._meta.objects.uri, version, relation, epoch), relation)
+            rows = with_lengths(
+                relation_frame(self.session, self._meta.objects.uri, version, relation, epoch), relation
+            )
         required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()
         jvm = self.session._jvm
         assert jvm is not None, "a classic Spark session always has its JVM"
@@ -134,7 +136,9 @@ class Frames:
         self._leaves[frame.queryExecution().analyzed().rdd().id()] = _Leaf(relation, epoch, fixed)
         return DataFrame(frame, self.session)
 
-    def view(self, binder: Binder, catalog: Catalog, name: str, dataframe: DataFrame, if_not_exists: bool) -> CreateView:
+    def view(
+        self, binder: Binder, catalog: Catalog, name: str, dataframe: DataFrame, if_not_exists: bool
+    ) -> CreateView:
         """The view that keeps a DataFrame's query. Raises as Session.create_view."""
         analyzed = dataframe._jdf.queryExecution().analyzed()
         read = self._read_by(analyzed)
@@ -145,12 +149,16 @@ class Frames:
                 raise FrameOfAnEpochError(leaf.relation.name, leaf.epoch)
             if relation is None or (relation.id, relation.columns) != (leaf.relation.id, leaf.relation.columns):
                 raise OutdatedFrameError(leaf.relation.name, leaf.epoch)
-        return binder.bind_frame(name, analyzed, {number: leaf.relation.name for number, leaf in read.items()}, if_not_exists)
+        return binder.bind_frame(
+            name, analyzed, {number: leaf.relation.name for number, leaf in read.items()}, if_not_exists
+        )
 
     def _read_by(self, analyzed: JavaObject) -> dict[int, _Leaf]:
         """The frames of this session that a plan reads, subqueries included."""
         plans = [analyzed, *items(analyzed.subqueriesAll())]
-        leaves = [leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"]
+        leaves = [
+            leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"
+        ]
         numbers = {leaf.rdd().id() for leaf in leaves}
         return {number: self._leaves[number] for number in numbers if number in self._leaves}
 

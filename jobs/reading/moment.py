@@ -26,7 +26,9 @@ def moment_of(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError as err:
-        raise BadMomentError(text, str(err), "an ISO 8601 date or date and time, e.g. 2026-01-01 12:00 or 2026-01-01T12:00:00Z") from err
+        raise BadMomentError(
+            text, str(err), "an ISO 8601 date or date and time, e.g. 2026-01-01 12:00 or 2026-01-01T12:00:00Z"
+        ) from err
 
 
 def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: int) -> int:
@@ -46,7 +48,9 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
         return min(epoch_as_of(version, at_ms), version.published)
     except EpochExpiredError as err:
         oldest = utc(epoch_ms(version.epochs[0]))
-        raise BadMomentError(str(moment), "no epoch as old as that is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)") from err
+        raise BadMomentError(
+            str(moment), "no epoch as old as that is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)"
+        ) from err
 
 
 def utc(unix_ms: int) -> str:

@@ -37,7 +37,9 @@ def is_ordered(relation: Relation) -> bool:
     return output is not None and output.is_ordered
 
 
-def ordered_parts(sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int) -> dict[str, ViewPart]:
+def ordered_parts(
+    sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int
+) -> dict[str, ViewPart]:
     """The rows to read of each ordered view that a query reads in part or in its order.
 
     Args:
@@ -170,15 +172,16 @@ class _Rows:
                 return self._equal(at[index], value)
             case Call(node=node, args=(Literal() as value, Column() as column)) if node in _TURNED:
                 return self._take(Call(_TURNED[node], "boolean", (column, value)), at)
-            case Call(node="GreaterThan" | "GreaterThanOrEqual" as node, args=(Column(index, kind), Literal(_, type=of) as value)) if (
-                index in at and of == kind
-            ):
+            case Call(
+                node="GreaterThan" | "GreaterThanOrEqual" as node,
+                args=(Column(index, kind), Literal(_, type=of) as value),
+            ) if index in at and of == kind:
                 low = self._range(at[index])
                 new, low.low = low.low is None, low.low or (value, node.endswith("Equal"))
                 return new
-            case Call(node="LessThan" | "LessThanOrEqual" as node, args=(Column(index, kind), Literal(_, type=of) as value)) if (
-                index in at and of == kind
-            ):
+            case Call(
+                node="LessThan" | "LessThanOrEqual" as node, args=(Column(index, kind), Literal(_, type=of) as value)
+            ) if index in at and of == kind:
                 high = self._range(at[index])
                 new, high.high = high.high is None, high.high or (value, node.endswith("Equal"))
                 return new
@@ -200,7 +203,9 @@ class _Rows:
         bounds, covered = self._bounds(fixed)
         if not covered or order is None or most is None:
             return None if bounds is None else ViewPart(bounds)
-        wanted = [(at.get(k.expr.index), k.descending, k.nulls_last) if isinstance(k.expr, Column) else None for k in order]
+        wanted = [
+            (at.get(k.expr.index), k.descending, k.nulls_last) if isinstance(k.expr, Column) else None for k in order
+        ]
         reverse = _reverse(wanted, [k for k in key if k.column not in fixed], fixed)
         if reverse is None:
             return None if bounds is None else ViewPart(bounds)
@@ -219,16 +224,21 @@ class _Rows:
         ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
         covered = self.exact and set(self.ranges) <= {*fixed, *(k.column for k in following)}
         covered = covered and not any(self.ranges[c].low or self.ranges[c].high for c in fixed)
-        if not fixed and (ranged is None or not (ranged.low or ranged.high or covered)):  # that alone one is not NULL confines little
+        if not fixed and (
+            ranged is None or not (ranged.low or ranged.high or covered)
+        ):  # that alone one is not NULL confines little
             return None, covered
         values = [_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
         low, high = (
-            None if edge is None else Edge(_array(edge[0]), edge[1]) for edge in ((ranged.low, ranged.high) if ranged else (None, None))
+            None if edge is None else Edge(_array(edge[0]), edge[1])
+            for edge in ((ranged.low, ranged.high) if ranged else (None, None))
         )
         return key_bounds(self.layout, values, low, high, known=ranged is not None), covered
 
 
-def _reverse(wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequence[KeyColumn], fixed: Sequence[int]) -> bool | None:
+def _reverse(
+    wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequence[KeyColumn], fixed: Sequence[int]
+) -> bool | None:
     """Whether an order (column, descending, nulls last) goes along the key, False, or against it, True; None: neither."""
     if any(one is None or one[0] is None for one in wanted):
         return None
@@ -239,7 +249,9 @@ def _reverse(wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequen
     pairs = list(zip(left.items(), key, strict=False))  # behind a whole key no order means anything
     if any(column != part.column for (column, _), part in pairs):
         return None
-    turns = {(descending ^ part.descending, nulls_last ^ part.nulls_last) for (_, (descending, nulls_last)), part in pairs}
+    turns = {
+        (descending ^ part.descending, nulls_last ^ part.nulls_last) for (_, (descending, nulls_last)), part in pairs
+    }
     return False if turns <= {(False, False)} else True if turns == {(True, True)} else None
 
 

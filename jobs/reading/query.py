@@ -78,10 +78,14 @@ def query_frame(
         return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of, parts).sql(sql)
     except AnalysisException as err:
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
-        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(sight.epoch)}:
+        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {
+            r.name for r in version.catalog.at(sight.epoch)
+        }:
             raise NoStoredRowsError(missing) from err
         routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
-        if err.getCondition() == "UNRESOLVED_ROUTINE" and any(f.name == routine for f in functions_of(version.catalog.live())):
+        if err.getCondition() == "UNRESOLVED_ROUTINE" and any(
+            f.name == routine for f in functions_of(version.catalog.live())
+        ):
             raise FunctionInQueryError(routine) from err
         raise
 
@@ -102,7 +106,9 @@ def query_session(
     session = sql_session(spark, time_zone)
     for other in at:
         own = {other.relation.name: parts[other.name]} if other.name in parts else _WHOLE
-        _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(quoted(other.name))
+        _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(
+            quoted(other.name)
+        )
     _make_known(session, store_uri, version, sight, relations, parts)
     return session
 
@@ -124,7 +130,12 @@ def _frame_at(
 
 
 def _make_known(
-    session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str], parts: Mapping[str, ViewPart]
+    session: SparkSession,
+    store_uri: str,
+    version: HummockVersion,
+    sight: Sight,
+    relations: Collection[str],
+    parts: Mapping[str, ViewPart],
 ) -> list[str]:
     """Views of the relations that are seen, and of what plain views among them use. Returns their names."""
     known = []

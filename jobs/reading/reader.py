@@ -47,7 +47,9 @@ class NoStoredRowsError(InputError):
         if self.kind == RelationKind.FUNCTION:
             return f"{self.name!r} is a function: it has no rows. Call it in the SELECT of a materialized view."
         if self.kind != RelationKind.SOURCE:
-            return f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
+            return (
+                f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
+            )
         return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
 
 
@@ -134,7 +136,12 @@ def scan_stored(
 
 
 def scan_changed(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, epoch: int, vnodes: Sequence[int] | None = None
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    since: int,
+    epoch: int,
+    vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
     """The relation's rows at `epoch` that were written after `since`: as `scan_relation`, at the cost of what changed."""
     table = open_table(objects, version, stored_table(relation), epoch)
@@ -218,7 +225,9 @@ def ordered_frame(
 ) -> "DataFrame":
     """Rows of an ordered view, in the order of its key, in one partition or one per unit; else as `relation_frame`."""
     vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
-    return _frame(spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), vnodes)
+    return _frame(
+        spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), vnodes
+    )
 
 
 def changes_frame(
@@ -283,7 +292,9 @@ def _frame(
 
 
 def typed_frame(
-    frame: "DataFrame", rows_of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], columns: Sequence[ColumnSpec]
+    frame: "DataFrame",
+    rows_of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    columns: Sequence[ColumnSpec],
 ) -> "DataFrame":
     """What workers make of a frame's batches, with these columns. `rows_of` gives intervals of months as they are carried."""
     made = frame.mapInArrow(rows_of, ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns))

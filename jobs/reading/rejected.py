@@ -11,6 +11,8 @@ def rejected(objects: ObjectStore, version: HummockVersion) -> dict[str, int]:
     """By source the records that its table of rejects holds at the version's epoch; sources without such a table are not among them. Cost:
     a scan of one narrow column of each."""
     known = {r.id for r in version.catalog.at(version.epoch)}
-    found = {source: table for source, table in fed_by_source(version.catalog, Port.REJECTS).items() if table.id in known}
+    found = {
+        source: table for source, table in fed_by_source(version.catalog, Port.REJECTS).items() if table.id in known
+    }
     stored = {source: open_table(objects, version, stored_table(table)) for source, table in found.items()}
     return {source: sum(part.num_rows for part in table.scan(columns=(1,))) for source, table in stored.items()}

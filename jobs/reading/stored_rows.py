@@ -47,7 +47,9 @@ class StoredRows:
         """
         with self.reader(relation, columns, epoch) as batches:
             rows = unsliced(batches.read_all())
-        return rows if rows.num_rows else rows.schema.empty_table()  # columns of one chunk: Spark's createDataFrame fails on none
+        return (
+            rows if rows.num_rows else rows.schema.empty_table()
+        )  # columns of one chunk: Spark's createDataFrame fails on none
 
     @contextmanager
     def reader(
@@ -69,10 +71,15 @@ class StoredRows:
             with self._meta.reading(at) as version:
                 if epoch is None and version.published != at:
                     continue  # published since: what is held back is known of the newest alone
-                yield version, published_sight(version) if epoch is None else epoch if isinstance(epoch, Sight) else Sight(epoch)
+                yield (
+                    version,
+                    published_sight(version) if epoch is None else epoch if isinstance(epoch, Sight) else Sight(epoch),
+                )
                 return
 
-    def changes(self, relation: str, since: int, until: int | Sight | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def changes(
+        self, relation: str, since: int, until: int | Sight | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """What changed in a view or table between two epochs, net: rows to delete and rows to insert.
 
         Args:
@@ -85,7 +92,9 @@ class StoredRows:
         Cost: that of what was written in between, not of the relation.
         """
         with self._meta.reading(since) as version:
-            if since < (floor := self._meta.latest().min_readable_epoch):  # a pin keeps its rows, and not what changed since then
+            if since < (
+                floor := self._meta.latest().min_readable_epoch
+            ):  # a pin keeps its rows, and not what changed since then
                 raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
             found, last = self.changed(version, relation, since, sight)
@@ -124,7 +133,9 @@ class StoredRows:
         """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
         known = {r.name: r for r in self._pending.at(version).live()}
         if (later := known.get(name.lower())) is not None:
-            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
+            raise NotThereYetError(
+                later.name, epoch, later.created if later.created <= version.epoch else None
+            ) from unknown
 
     def found(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
         """The relation of this name as it is seen. Warns PausedViewWarning, HeldViewWarning; raises UnknownRelationError, NotThereYetError,
@@ -155,13 +166,20 @@ def rows_at(
 
 
 def changes_between(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, until: int, columns: Sequence[str] | None = None
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    since: int,
+    until: int,
+    columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """The relation's net changes, as `StoredRows.changes` gives them. Requires: it was there at `since`; the version's SSTs stay meanwhile.
     Raises NoStoredRowsError, UnknownColumnError, EpochExpiredError."""
     places, schema = _selected(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
-    return unsliced(given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])))
+    return unsliced(
+        given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)]))
+    )
 
 
 def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:

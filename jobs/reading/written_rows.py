@@ -46,7 +46,9 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
 
     for batch in rows:
         fields = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in batch.schema.names)
-        lines = thread_kernel().compute(f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch]))["line"]
+        lines = thread_kernel().compute(
+            f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch])
+        )["line"]
         out.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
 
 

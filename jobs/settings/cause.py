@@ -8,7 +8,12 @@ _FRAME = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^\s*Driver stacktrace:")
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w$]*\.)+([A-Z][\w$]*)(?::\s*(.*)|\s*)$", re.DOTALL)
 _LOST_TASK = re.compile(r"most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ")
 _NOISE = re.compile(r"\s*SQLSTATE: \w+|^An error occurred while calling [^:]*\.?$")
-_SAY_NOTHING = ("Exception thrown in awaitResult", "Job aborted", "Python worker exited unexpectedly", "Task failed while writing rows")
+_SAY_NOTHING = (
+    "Exception thrown in awaitResult",
+    "Job aborted",
+    "Python worker exited unexpectedly",
+    "Task failed while writing rows",
+)
 # Classes that add nothing to their message.
 _PLAIN = frozenset(
     {

@@ -101,7 +101,16 @@ MAX_KEPT_EPOCHS = 1024  # a version lists no more, however many retention asks f
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_KEPT_TABLES = 30 * 86_400_000  # ms
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_KINDS = {str: "text", bool: "boolean", int: "integer", float: "float", list: "array", dict: "table", date: "date", datetime: "moment"}
+_KINDS = {
+    str: "text",
+    bool: "boolean",
+    int: "integer",
+    float: "float",
+    list: "array",
+    dict: "table",
+    date: "date",
+    datetime: "moment",
+}
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # closes a message of msgspec
 
@@ -168,7 +177,9 @@ _CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
 _CRON_OR_NONE = Meta(description=f'{_CRON}, or "none"')
 _TABLE = Meta(description="a table")
 _Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
-_Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")]
+_Texts = Annotated[
+    tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")
+]
 _YES = Meta(description="true or false")
 
 
@@ -190,7 +201,9 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, how many are under way at once; where
     they run, and what becomes of them where a view cannot take their rows."""
 
-    units: Annotated[int, _whole(1, 32768)] | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
+    units: Annotated[int, _whole(1, 32768)] | None = (
+        None  # None: as many as the store has, NEW_STORE_UNITS where it is made
+    )
     vnodes: Annotated[int, _whole(1, 32768)] = 256
     max_bytes: Annotated[int, _whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None, which no file can have: no bound
     in_flight: Annotated[int, _whole(1, 64)] = 3
@@ -314,7 +327,9 @@ class Pipeline:
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
-    of_environment: Mapping[str, str] = field(default_factory=dict)  # variables that pipeline.toml uses, but for [spark]
+    of_environment: Mapping[str, str] = field(
+        default_factory=dict
+    )  # variables that pipeline.toml uses, but for [spark]
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
         """The SQL files with their text, in order, `${data}` and environment variables put in.
@@ -325,21 +340,27 @@ class Pipeline:
         scripts = []
         for path in self.sql:
             text = _text_of(path, self.folder)
-            scripts.append((path, _substitute_in_sql(text, os.environ | ({"data": self.data} if self.data else {}), str(path))))
+            scripts.append(
+                (path, _substitute_in_sql(text, os.environ | ({"data": self.data} if self.data else {}), str(path)))
+            )
         return tuple(scripts)
 
     def variables(self) -> dict[str, str]:
         """The environment variables that pipeline.toml and the SQL files use, with their values or defaults; not those of [spark], which
         may be secrets. Raises: as `scripts`."""
         texts = [_text_of(path, self.folder) for path in self.sql]
-        return dict(self.of_environment) | {k: v for text in texts for k, v in _variables_in(text).items() if k != "data"}
+        return dict(self.of_environment) | {
+            k: v for text in texts for k, v in _variables_in(text).items() if k != "data"
+        }
 
 
 def _text_of(path: Path, folder: Path) -> str:
     try:
         return path.read_text()
     except OSError as err:
-        raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a file that can be read") from err
+        raise PipelineError(
+            str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a file that can be read"
+        ) from err
 
 
 def load_pipeline(folder: Path) -> Pipeline:
@@ -401,7 +422,9 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sql: _Texts
     description: _Text = ""
     data: _Text | None = None
-    time_zone: Annotated[ZoneInfo, Meta(description="the name of a time zone, e.g. UTC or Europe/Berlin")] = ZoneInfo("UTC")
+    time_zone: Annotated[ZoneInfo, Meta(description="the name of a time zone, e.g. UTC or Europe/Berlin")] = ZoneInfo(
+        "UTC"
+    )
     schedule: Annotated[_Schedule, _TABLE] | None = None
     epoch: Annotated[EpochSettings, _TABLE] = EpochSettings()
     spark: Annotated[dict[str, Any], _TABLE] = {}
@@ -482,7 +505,9 @@ def _described(kind: inspect.Type) -> tuple[Any, str]:
     """What a key's type is where the key is given, and its description."""
     if isinstance(kind, inspect.UnionType):
         kind = next(t for t in kind.types if not isinstance(t, inspect.NoneType))
-    return (kind.type, (kind.extra_json_schema or {})["description"]) if isinstance(kind, inspect.Metadata) else (kind, "")
+    return (
+        (kind.type, (kind.extra_json_schema or {})["description"]) if isinstance(kind, inspect.Metadata) else (kind, "")
+    )
 
 
 def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
@@ -506,7 +531,10 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
     if data is not None and re.search(r"['\\]", data):  # it is put between quotes in SQL
         raise error("data", repr(data), "a path without quotes and backslashes")
     epoch, quality = document.epoch, document.quality or _Quality()
-    suites, docs = text("quality.folder", quality.folder), text("quality.docs", quality.docs or f".airflow/data_docs/{name}")
+    suites, docs = (
+        text("quality.folder", quality.folder),
+        text("quality.docs", quality.docs or f".airflow/data_docs/{name}"),
+    )
     if epoch.vnodes & (epoch.vnodes - 1):
         raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
     if epoch.units is not None and epoch.units > epoch.vnodes:
@@ -524,7 +552,10 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         deploy=document.deploy,
         rebalance=document.rebalance,
-        freshness={view: int(_converted(v, Annotated[_Span, _SPAN], file, f"freshness.{view}")) for view, v in document.freshness.items()},
+        freshness={
+            view: int(_converted(v, Annotated[_Span, _SPAN], file, f"freshness.{view}"))
+            for view, v in document.freshness.items()
+        },
         alerts=document.alerts,
         prices=document.prices,
         upkeep=document.upkeep,
@@ -542,7 +573,9 @@ def _publish_settings(
 ) -> PublishSettings:
     to = text("publish.to", table.to)
     if table.engine is TableEngine.SPARK and "://" in to:  # its commits to a bucket are safe for one driver at a time
-        raise error("publish.engine", "'spark' with a bucket", "'deltalake', whose commits to a bucket two runs may try at once")
+        raise error(
+            "publish.engine", "'spark' with a bucket", "'deltalake', whose commits to a bucket two runs may try at once"
+        )
     if table.engine is TableEngine.SPARK and table.kind is not TableKind.DELTA:
         raise error("publish.engine", f"'spark' with kind {table.kind.value!r}", "no engine: Parquet files need none")
     if table.keep > _MAX_KEPT_TABLES:  # Delta forgets its own log after so long
@@ -570,7 +603,9 @@ def _shown(value: Any) -> str:
     return f"{kind} {value.isoformat() if isinstance(value, date) else repr(value)}"
 
 
-def _substitute(text: str, variables: Mapping[str, str], file: str, key: str, written: Callable[[str], str] = str) -> str:
+def _substitute(
+    text: str, variables: Mapping[str, str], file: str, key: str, written: Callable[[str], str] = str
+) -> str:
     def value_of(match: re.Match[str]) -> str:
         if value := variables.get(match[1]):
             return written(value)

@@ -68,9 +68,7 @@ class NoDagFolderError(InputError):
         self.folder = folder
 
     def __str__(self) -> str:
-        return (
-            f"there is no folder {self.folder}; `airflow config get-value core dags_folder` says where Airflow looks. Nothing was written."
-        )
+        return f"there is no folder {self.folder}; `airflow config get-value core dags_folder` says where Airflow looks. Nothing was written."
 
 
 def write_airflow_files(folder: Path) -> tuple[Path, ...]:

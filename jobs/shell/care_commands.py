@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.retention import duration_ms
-from tussock.jobs.shell.command import Command, chosen_meta, compact, compact_arguments, opened, vacuum, vacuum_arguments
+from tussock.jobs.shell.command import (
+    Command,
+    chosen_meta,
+    compact,
+    compact_arguments,
+    opened,
+    vacuum,
+    vacuum_arguments,
+)
 from tussock.statestore.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -39,7 +47,10 @@ def _scrub(chosen: argparse.Namespace) -> None:
 
 def show_scrub(report: "ScrubReport") -> str:
     """What a scrub found: each damaged object, whose rows that costs, and what can still be read."""
-    lines = [f"{'missing' if found.missing else 'damaged'}: {found.name}: {found.detail}\n  {found.cost}" for found in report.meta]
+    lines = [
+        f"{'missing' if found.missing else 'damaged'}: {found.name}: {found.detail}\n  {found.cost}"
+        for found in report.meta
+    ]
     for sst in report.ssts:
         lines.append(f"{'missing' if sst.missing else 'damaged'}: {sst.name} (level {sst.level})")
         lines += [f"  {lost}" for lost in sst.lost[:_SHOWN]]
@@ -48,10 +59,16 @@ def show_scrub(report: "ScrubReport") -> str:
         names = {t.table_id: f"{r.name} ({t.name})" for r in report.version.catalog.stored() for t in r.state_tables}
         hurt = report.hurt_tables()
         for table_id, ranges in hurt.items():
-            lines.append(f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys of it can be read")
+            lines.append(
+                f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys of it can be read"
+            )
         held = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
-        lines.append(f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} tables are whole")
-    lines.append(f"read {report.objects:,} objects, {report.bytes:,} bytes: {'no damage' if report.whole else 'damage as listed'}")
+        lines.append(
+            f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} tables are whole"
+        )
+    lines.append(
+        f"read {report.objects:,} objects, {report.bytes:,} bytes: {'no damage' if report.whole else 'damage as listed'}"
+    )
     return "\n".join(lines)
 
 
@@ -100,7 +117,9 @@ def _store_moved(chosen: argparse.Namespace) -> None:
     from tussock.jobs.settings.home import moved_here
 
     home = moved_here(chosen_meta(chosen).objects)
-    print(f"this store belongs at {home.address}, identity {home.id}; it takes over the tables that it published before")
+    print(
+        f"this store belongs at {home.address}, identity {home.id}; it takes over the tables that it published before"
+    )
 
 
 def _store_clone(chosen: argparse.Namespace) -> None:
@@ -128,12 +147,16 @@ def _vacuum(chosen: argparse.Namespace) -> None:
 
 
 def _scrub_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="SSTs read at once, each held in memory (default 2)")
+    parser.add_argument(
+        "--threads", type=int, default=2, metavar="N", help="SSTs read at once, each held in memory (default 2)"
+    )
 
 
 def _pin_add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epoch", type=int, metavar="E", help="this epoch instead of the published one")
-    parser.add_argument("--for", dest="span", default="7d", metavar="SPAN", help="how long, such as 36h or 7d (default 7d)")
+    parser.add_argument(
+        "--for", dest="span", default="7d", metavar="SPAN", help="how long, such as 36h or 7d (default 7d)"
+    )
 
 
 def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,8 +185,12 @@ def _rebalance_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--units", type=int, metavar="N", help="spread the vnodes evenly over N parallel units")
     target = "without --units: how many times the mean a unit may carry before vnodes move away (default: [rebalance] target, 1.25)"
     parser.add_argument("--target", type=float, metavar="X", help=target)
-    parser.add_argument("--plan", action="store_true", help="only say which vnodes would move, and what each unit has before and after")
-    parser.add_argument("--approved", metavar="DIGEST", help="make the moves with this digest, as --plan prints it, and no others")
+    parser.add_argument(
+        "--plan", action="store_true", help="only say which vnodes would move, and what each unit has before and after"
+    )
+    parser.add_argument(
+        "--approved", metavar="DIGEST", help="make the moves with this digest, as --plan prints it, and no others"
+    )
 
 
 COMMANDS = (
@@ -172,7 +199,11 @@ COMMANDS = (
         "the identity of a store: show it, or say that the store was moved or copied",
         "A store records the place that it belongs to. If it is opened at another place, it was moved or copied, and Tussock writes "
         "nothing outside of it (published tables, events of Airflow's assets) until you say which.",
-        ("tussock store show --pipeline shop", "tussock store moved --pipeline shop", "tussock store clone --store ./copy"),
+        (
+            "tussock store show --pipeline shop",
+            "tussock store moved --pipeline shop",
+            "tussock store clone --store ./copy",
+        ),
     ),
     Command(
         "store show",

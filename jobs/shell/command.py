@@ -124,7 +124,10 @@ def pipelines_folder() -> Path:
     if (named := named_folder()) is not None:
         return named
     here = Path.cwd()
-    found = next((above / "pipelines" for above in here.parents if next((above / "pipelines").glob("*/pipeline.toml"), None)), None)
+    found = next(
+        (above / "pipelines" for above in here.parents if next((above / "pipelines").glob("*/pipeline.toml"), None)),
+        None,
+    )
     beside = Path("pipelines")
     return beside if found is None or beside.is_dir() else found
 
@@ -162,7 +165,9 @@ def publish_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that `tussock publish` and the job share."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--epoch", type=int, metavar="N", help="a published epoch (default: the one that readers see)")
-    what.add_argument("--tidy", action="store_true", help="instead merge small files and remove what is older than [publish] keep")
+    what.add_argument(
+        "--tidy", action="store_true", help="instead merge small files and remove what is older than [publish] keep"
+    )
 
 
 def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
@@ -185,7 +190,9 @@ def vacuum_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that `tussock vacuum` and the job share."""
     keep = "every moment of so long ago stays readable, such as 36h or 7d (default: the pipeline's, or 1d)"
     parser.add_argument("--keep", metavar="SPAN", help=keep)
-    parser.add_argument("--keep-epochs", type=int, metavar="N", help="and the last N published epochs (default: the pipeline's, or 1)")
+    parser.add_argument(
+        "--keep-epochs", type=int, metavar="N", help="and the last N published epochs (default: the pipeline's, or 1)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only list what could go, with reasons and sizes")
 
 
@@ -206,7 +213,12 @@ def vacuum(at: "PipelineStore", chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.upkeep import clean
     from tussock.jobs.texts.upkeep import cleaning_text
 
-    done = clean(at, _retention(at, chosen), dry_run=chosen.dry_run, progress=lambda line: print(line, file=sys.stderr, flush=True))
+    done = clean(
+        at,
+        _retention(at, chosen),
+        dry_run=chosen.dry_run,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
     print(cleaning_text(done, names=chosen.dry_run))
 
 

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 Cell = str | int
 
 
-_COUNTS = ("rows", "rows in", "rows out", "bytes", "taken bytes", "waiting bytes")  # printed with separators of thousands
+_COUNTS = (
+    "rows",
+    "rows in",
+    "rows out",
+    "bytes",
+    "taken bytes",
+    "waiting bytes",
+)  # printed with separators of thousands
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -23,7 +30,9 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
     """Rows as aligned text, columns of whole numbers to the right."""
     right = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(names))]
-    shown = [[f"{cell:,}" if name in _COUNTS else str(cell) for cell, name in zip(row, names, strict=True)] for row in rows]
+    shown = [
+        [f"{cell:,}" if name in _COUNTS else str(cell) for cell, name in zip(row, names, strict=True)] for row in rows
+    ]
     return aligned([names, *shown], right)
 
 
@@ -46,7 +55,16 @@ def _epoch(epoch: "EpochFacts") -> tuple[Cell, ...]:
     seconds = epoch.seconds
     steps = ("", "", "") if seconds is None else tuple(f"{s:.2f}" for s in (seconds.plan, seconds.run, seconds.flush))
     notes = [*([] if epoch.published else ["not published"]), *_changes(epoch.mutation), *epoch.skipped]
-    return (epoch.epoch, _moment(epoch.at), epoch.rows_in, epoch.rows_out, *steps, epoch.ssts, epoch.bytes, "; ".join(notes))
+    return (
+        epoch.epoch,
+        _moment(epoch.at),
+        epoch.rows_in,
+        epoch.rows_out,
+        *steps,
+        epoch.ssts,
+        epoch.bytes,
+        "; ".join(notes),
+    )
 
 
 def _changes(mutation: "Mutation | None") -> Iterator[str]:
@@ -80,7 +98,9 @@ def _ssts(chosen: argparse.Namespace) -> None:
 
     names = ("level", "bytes", "rows", "object", "tables")
     found = ssts(chosen_meta(chosen).latest())
-    print(_table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found]) if found else "no SSTs")
+    print(
+        _table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found]) if found else "no SSTs"
+    )
 
 
 def _levels(chosen: argparse.Namespace) -> None:
@@ -160,10 +180,14 @@ def _barrier_abandon(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.epochs import go_around
     from tussock.jobs.sources.listing import absolute_path
 
-    skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
+    skip, repin = (
+        tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file)
+    )
     change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
     barrier = go_around(opened(chosen), change)
-    print(f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again.")
+    print(
+        f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again."
+    )
 
 
 def _abandon_arguments(parser: argparse.ArgumentParser) -> None:
@@ -172,9 +196,15 @@ def _abandon_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repin-file", action="append", default=[], metavar="PATH", help="take this file as it is now")
     add("--skip-entry", action="append", default=[], type=int, metavar="N", help="do not replay this entry of the log")
     add("--drop", action="append", default=[], metavar="VIEW", help="drop this view and the views that read it")
-    pause = "keep this view, and those that read it, at the rows they have; `tussock apply --resume VIEW` has them go on"
+    pause = (
+        "keep this view, and those that read it, at the rows they have; `tussock apply --resume VIEW` has them go on"
+    )
     add("--pause", action="append", default=[], metavar="VIEW", help=pause)
-    add("--take-log", action="store_true", help="also take the statements since, so that an UPDATE or DELETE corrects a row")
+    add(
+        "--take-log",
+        action="store_true",
+        help="also take the statements since, so that an UPDATE or DELETE corrects a row",
+    )
 
 
 def _moment(at: datetime | None) -> str:

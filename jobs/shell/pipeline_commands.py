@@ -65,7 +65,11 @@ def _airflow_files(chosen: argparse.Namespace) -> None:
 
 
 def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="Airflow's folder of DAG files: [core] dags_folder, $AIRFLOW_HOME/dags by default")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        help="Airflow's folder of DAG files: [core] dags_folder, $AIRFLOW_HOME/dags by default",
+    )
 
 
 def _init(chosen: argparse.Namespace) -> None:
@@ -82,10 +86,14 @@ def _init(chosen: argparse.Namespace) -> None:
 
 
 def _init_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, for good (default 256)")
+    parser.add_argument(
+        "--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, for good (default 256)"
+    )
     units = f"parallel units to start with (default {NEW_STORE_UNITS})"
     parser.add_argument("--units", type=int, default=NEW_STORE_UNITS, metavar="N", help=units)
-    parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)")
+    parser.add_argument(
+        "--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)"
+    )
 
 
 def _plan(chosen: argparse.Namespace) -> int:
@@ -102,7 +110,11 @@ def _plan(chosen: argparse.Namespace) -> int:
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     _deployment_arguments(parser)
-    parser.add_argument("--full", action="store_true", help="show all of each statement that is new or runs, and the code of new functions")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="show all of each statement that is new or runs, and the code of new functions",
+    )
     parser.add_argument("--save", metavar="FILE", help="write the plan to FILE, for `tussock apply --approved FILE`")
 
 
@@ -125,7 +137,9 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
-    parser.add_argument("--prune", action="store_true", help="drop the views that the files do not name (tables and sources stay)")
+    parser.add_argument(
+        "--prune", action="store_true", help="drop the views that the files do not name (tables and sources stay)"
+    )
     resume = "a paused view that is to go on: it is built anew, and the views that were paused with it"
     parser.add_argument("--resume", action="append", default=[], metavar="VIEW", help=resume)
 
@@ -166,7 +180,9 @@ def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _hold_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before")
+    parser.add_argument(
+        "--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before"
+    )
 
 
 def _restate(chosen: argparse.Namespace) -> None:
@@ -182,9 +198,16 @@ def _restate(chosen: argparse.Namespace) -> None:
     if not chosen.file and (chosen.with_ or chosen.gone):
         raise CannotRestateError(chosen.source, "--with and --gone say what becomes of one --file, and of nothing else")
     item, by = ("" if path is None else absolute_path(path, Path.cwd()) for path in (chosen.file, chosen.with_))
-    asked = ["tussock", "restate", chosen.source, *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value)]
+    asked = [
+        "tussock",
+        "restate",
+        chosen.source,
+        *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value),
+    ]
     asked += ["--time-zone"] if chosen.time_zone else []
-    restating = restate.look(at, chosen.source, Restated(item, by, chosen.gone, interval, chosen.time_zone), {"command": " ".join(asked)})
+    restating = restate.look(
+        at, chosen.source, Restated(item, by, chosen.gone, interval, chosen.time_zone), {"command": " ".join(asked)}
+    )
     for line in restatement_lines(restating.found):
         print(line)
     if not restating.found:
@@ -201,7 +224,9 @@ def _restate(chosen: argparse.Namespace) -> None:
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="the source")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--file", metavar="OLD", help="a file that was taken: its rows go, and those that it has now come")
+    what.add_argument(
+        "--file", metavar="OLD", help="a file that was taken: its rows go, and those that it has now come"
+    )
     interval = "all files of this data interval (ISO 8601): those that have changed, are gone, or came late"
     what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
     zone = "files of csv, json and xml that an earlier release read in UTC: read the bytes that were taken again, in the store's time zone"
@@ -209,7 +234,9 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: the rows of this file come instead")
     instead.add_argument("--gone", action="store_true", help="with --file: no rows come instead")
-    parser.add_argument("--plan", action="store_true", help="only say which rows would go and come, and which views would follow")
+    parser.add_argument(
+        "--plan", action="store_true", help="only say which rows would go and come, and which views would follow"
+    )
     _hold_argument(parser)
 
 
@@ -229,7 +256,12 @@ COMMANDS = (
         "begin a pipeline: a folder with a commented example to change",
         "Makes NAME in the folder of the pipelines, with a pipeline.toml, a source and its files, a table, "
         "three views and a suite of expectations. It works as it is.",
-        ("tussock new shop", "tussock apply shop", "tussock epoch --pipeline shop", "tussock read --pipeline shop daily_sales"),
+        (
+            "tussock new shop",
+            "tussock apply shop",
+            "tussock epoch --pipeline shop",
+            "tussock read --pipeline shop daily_sales",
+        ),
         _new,
         _new_arguments,
         names_store=False,

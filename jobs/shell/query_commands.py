@@ -40,7 +40,9 @@ def _query_arguments(parser: argparse.ArgumentParser) -> None:
 def _when_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one")
-    when.add_argument("--at", metavar="TIME", help="read as of this moment: ISO 8601, local time of the store unless it has an offset")
+    when.add_argument(
+        "--at", metavar="TIME", help="read as of this moment: ISO 8601, local time of the store unless it has an offset"
+    )
 
 
 def _read(chosen: argparse.Namespace) -> None:
@@ -107,7 +109,12 @@ def _notes() -> Iterator[None]:
     said: set[str] = set()  # binding and running a query both look at what it reads
 
     def note(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
     ) -> None:
         shown = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
         text = f"note: {message}" if isinstance(message, ours) else shown
@@ -138,12 +145,16 @@ def _explain(chosen: argparse.Namespace) -> None:
 
     meta = chosen_meta(chosen)
     catalog = pending_catalog(meta, meta.latest())
-    wanted = [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW and not r.internal]
+    wanted = (
+        [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW and not r.internal]
+    )
     print("\n\n".join(explain_relation(catalog, relation) for relation in wanted) if wanted else "no views")
 
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="*", metavar="VIEW|SELECT", help="a view's name or a SELECT; all views when left out")
+    parser.add_argument(
+        "what", nargs="*", metavar="VIEW|SELECT", help="a view's name or a SELECT; all views when left out"
+    )
 
 
 def _show(chosen: argparse.Namespace) -> None:
@@ -156,13 +167,20 @@ def _show(chosen: argparse.Namespace) -> None:
 
     meta = chosen_meta(chosen)
     version = meta.latest()
-    shown = show(pending_catalog(meta, version), Show(Shown(chosen.what)), rejected(meta.objects, version), published_sight(version).held)
+    shown = show(
+        pending_catalog(meta, version),
+        Show(Shown(chosen.what)),
+        rejected(meta.objects, version),
+        published_sight(version).held,
+    )
     print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = ["sources", "tables", "views", "relations", "functions"]
-    parser.add_argument("what", nargs="?", default="relations", choices=kinds, help="one kind; sources, tables and views when left out")
+    parser.add_argument(
+        "what", nargs="?", default="relations", choices=kinds, help="one kind; sources, tables and views when left out"
+    )
 
 
 COMMANDS = (

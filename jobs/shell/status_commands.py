@@ -36,8 +36,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("name", nargs="?", metavar="PIPELINE", help="the pipeline, as with --pipeline")
     add("--json", action="store_true", help="the facts as JSON instead of text")
     add("--last", type=int, default=5, metavar="N", help="epochs to list, and to count units and cost over (default 5)")
-    add("--most", type=int, default=20, metavar="N", help="rows of each other table, those in trouble first (default 20)")
-    add("--everything", action="store_true", help="also what is stored of each unit, and what vacuum would free: lists the store")
+    add(
+        "--most",
+        type=int,
+        default=20,
+        metavar="N",
+        help="rows of each other table, those in trouble first (default 20)",
+    )
+    add(
+        "--everything",
+        action="store_true",
+        help="also what is stored of each unit, and what vacuum would free: lists the store",
+    )
 
 
 COMMANDS = (

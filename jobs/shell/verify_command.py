@@ -35,12 +35,18 @@ def _verify(chosen: argparse.Namespace) -> int:
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("views", nargs="*", metavar="VIEW", help="these views, and the views that they read (default: all views)")
-    sample = "share of the keys of each view to compare, in percent; each epoch has other keys in its share (default 100)"
+    parser.add_argument(
+        "views", nargs="*", metavar="VIEW", help="these views, and the views that they read (default: all views)"
+    )
+    sample = (
+        "share of the keys of each view to compare, in percent; each epoch has other keys in its share (default 100)"
+    )
     parser.add_argument("--sample", type=int, default=100, metavar="PERCENT", help=sample)
     parser.add_argument("--epoch", type=int, metavar="E", help="as of this epoch instead of the published one")
     parser.add_argument(
-        "--repair", action="store_true", help="have the next epoch build the views that differ anew, and the views over them"
+        "--repair",
+        action="store_true",
+        help="have the next epoch build the views that differ anew, and the views over them",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

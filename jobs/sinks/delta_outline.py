@@ -13,8 +13,12 @@ from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_ty
 _APP = "tussock"
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
 
-_NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")  # Delta's protocol keeps these out of names of columns that are not mapped
-_SPAN = re.compile("|".join(re.escape(name) for name in sorted((*INTERVALS, *MONTH_INTERVALS, *TIMES), key=len, reverse=True)))
+_NOT_IN_NAMES = re.compile(
+    r"[ ,;{}()\n\t=]"
+)  # Delta's protocol keeps these out of names of columns that are not mapped
+_SPAN = re.compile(
+    "|".join(re.escape(name) for name in sorted((*INTERVALS, *MONTH_INTERVALS, *TIMES), key=len, reverse=True))
+)
 
 
 def app_of(replaced: int) -> str:
@@ -46,7 +50,11 @@ def merge_key(outline: Outline) -> tuple[str, ...]:
     0.0 and -0.0 are one key in a store, and not everywhere; nested keys are not compared everywhere.
     """
     types = {column.name: column.type for column in outline.columns}
-    return () if any("float" in types[name] or "double" in types[name] or "<" in types[name] for name in outline.key) else outline.key
+    return (
+        ()
+        if any("float" in types[name] or "double" in types[name] or "<" in types[name] for name in outline.key)
+        else outline.key
+    )
 
 
 def kept_hours(keep_ms: int) -> int:
@@ -69,7 +77,9 @@ def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:
         elif _SPAN.search(column.type):
             reason = f"is of type {column.type}, and Delta has neither intervals nor times of day"
         elif holds_variant(arrow_type(column.type)):
-            reason = f"is of type {column.type}, and few readers of Delta know variants; publish a view with to_json of it"
+            reason = (
+                f"is of type {column.type}, and few readers of Delta know variants; publish a view with to_json of it"
+            )
         else:
             continue
         raise UnpublishableColumnError(outline.name, column.name, reason)

@@ -72,7 +72,9 @@ class DeltaRsSink:
                 )
                 self._table = DeltaTable(self._url, storage_options=self._options or None)
             else:
-                write_deltalake(self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=commit)
+                write_deltalake(
+                    self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=commit
+                )
             return self._described(self._table)
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
@@ -91,21 +93,29 @@ class DeltaRsSink:
     def _merge(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
         same = " AND ".join(f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in self.key)
         values = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
-        merge = table.merge(merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=commit)
-        merge.when_matched_delete(REMOVED).when_matched_update(values, WRITTEN).when_not_matched_insert(values, WRITTEN).execute()
+        merge = table.merge(
+            merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=commit
+        )
+        merge.when_matched_delete(REMOVED).when_matched_update(values, WRITTEN).when_not_matched_insert(
+            values, WRITTEN
+        ).execute()
 
     def _described(self, table: DeltaTable) -> str:
         """The version of the state just written; then the table's properties say whose it is and what its key is, where they do not yet."""
         version = str(table.version())
         wanted = properties_of(self._outline, self.engine)
         if table.metadata().configuration.items() & wanted.items() != wanted.items():
-            table.alter.set_table_properties(wanted, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0))
+            table.alter.set_table_properties(
+                wanted, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0)
+            )
         return version
 
 
 def _commit(app: str, epoch: int) -> CommitProperties:
     """What each write commits with its rows, on the state that it was computed from or not at all."""
-    return CommitProperties(app_transactions=[Transaction(app, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)})
+    return CommitProperties(
+        app_transactions=[Transaction(app, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)}
+    )
 
 
 def _quoted(name: str) -> str:

@@ -82,12 +82,18 @@ class DeltaSparkSink:
     def _merge(self, difference: Difference) -> None:
         source = self._spark.createDataFrame(merge_source(difference)).alias("s")
         same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in self.key)
-        values: dict[str, str | Column] = {quoted(column.name): f"s.{quoted(column.name)}" for column in self._outline.columns}
+        values: dict[str, str | Column] = {
+            quoted(column.name): f"s.{quoted(column.name)}" for column in self._outline.columns
+        }
         merge = SparkTable.forPath(self._spark, self.place).alias("t").merge(source, same)
-        merge.whenMatchedDelete(REMOVED).whenMatchedUpdate(WRITTEN, values).whenNotMatchedInsert(WRITTEN, values).execute()
+        merge.whenMatchedDelete(REMOVED).whenMatchedUpdate(WRITTEN, values).whenNotMatchedInsert(
+            WRITTEN, values
+        ).execute()
 
     def _with_comments(self, frame: DataFrame) -> DataFrame:
-        return frame.select([frame[quoted(f.name)].alias(f.name, metadata=_metadata(f)) for f in delta_schema(self._outline)])
+        return frame.select(
+            [frame[quoted(f.name)].alias(f.name, metadata=_metadata(f)) for f in delta_schema(self._outline)]
+        )
 
     def _set_properties(self) -> None:
         """What the table says of itself, where it does not yet: a commit of its own."""

@@ -38,9 +38,14 @@ def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str
         (ENGINE, "that another engine writes, and a table has one for its life", {engine.value}),
     ):
         if properties.get(name, wanted[name]) not in allowed:
-            raise ForeignTableError(place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})")
+            raise ForeignTableError(
+                place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})"
+            )
     columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
-    fits = columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)] and properties.get(KEY) == wanted[KEY]
+    fits = (
+        columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)]
+        and properties.get(KEY) == wanted[KEY]
+    )
     return SinkState(epoch, str(table.version()), fits)
 
 

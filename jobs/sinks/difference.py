@@ -37,5 +37,7 @@ def _without(gone: pa.Table, written: pa.Table) -> np.ndarray:
     with duckdb.connect() as connection:
         connection.register("gone", gone)
         connection.register("written", written.rename_columns(names))
-        places = connection.sql(f"SELECT place FROM gone ANTI JOIN written ON {same} ORDER BY place").fetchnumpy()["place"]
+        places = connection.sql(f"SELECT place FROM gone ANTI JOIN written ON {same} ORDER BY place").fetchnumpy()[
+            "place"
+        ]
     return np.asarray(places)

@@ -39,7 +39,9 @@ class ParquetSink:
         found = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
         owner = (found.metadata or {}).get(_STORE, b"").decode()
         if owner and owner not in self._outline.stores:
-            raise ForeignTableError(self.place, f"holds snapshots of another store (identity {owner}, expected {self._outline.store})")
+            raise ForeignTableError(
+                self.place, f"holds snapshots of another store (identity {owner}, expected {self._outline.store})"
+            )
         fits = [(f.name, type_name(f.type)) for f in found] == [(f.name, type_name(f.type)) for f in self._schema]
         return SinkState(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
 

@@ -104,7 +104,11 @@ class NotPublishedError(InputError):
 
 
 def publish_tables(
-    meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, epoch: int | None = None, progress: Progress = no_progress
+    meta: MetaStore,
+    settings: PublishSettings,
+    sink_of: SinkOf,
+    epoch: int | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[PublishedTable, ...]:
     """Bring the tables of all relations that the settings name to a published epoch.
 
@@ -133,7 +137,9 @@ def publish_tables(
         lineage = StoreHistory(meta, home, location.objects)
         lineage.require_owned()
         strangers = lineage.strangers()
-        unclean = bool(strangers) or not lineage.records  # states of other histories may be there, also of before there were records
+        unclean = (
+            bool(strangers) or not lineage.records
+        )  # states of other histories may be there, also of before there were records
         there = read_manifest(location.objects, epoch)
         is_done = there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers
         if there is not None and is_done and all(_is_there(location, name) for name in there.tables):
@@ -160,7 +166,9 @@ def publish_tables(
         write_manifest(location.objects, manifest, there)
         if unclean:
             drop_manifests(location.objects, lineage.has)
-        forget_records(location.objects, lineage.settled(epoch, frozenset(int(state.written) for state in states.values())))
+        forget_records(
+            location.objects, lineage.settled(epoch, frozenset(int(state.written) for state in states.values()))
+        )
     return tables
 
 
@@ -173,7 +181,11 @@ def require_none(failures: Mapping[str, Exception], published: int) -> None:
 
 
 def _reason(name: str, error: Exception) -> str:
-    text = str(error) if isinstance(error, TussockError) else f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
+    text = (
+        str(error)
+        if isinstance(error, TussockError)
+        else f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
+    )
     return f"{name}: {text}"
 
 
@@ -200,7 +212,9 @@ def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
     return sight_until(version, epoch)
 
 
-def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress) -> None:
+def tidy_tables(
+    meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress
+) -> None:
     """Merge the small files that publishing leaves, and remove what no state of `settings.keep_ms` needs, manifests included.
 
     Safe while others publish and read, and to stop anywhere. Raises as `publish_tables`; a table that somebody writes is left
@@ -235,7 +249,9 @@ def chosen(
         return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.internal), ()
     wanted = {name.lower() for name in settings.relations}
     unknown = sorted(wanted - there.keys() - sight.held.keys())  # one that has never passed is not there yet
-    return tuple(r for r in there.values() if r.name in wanted), tuple(UnknownPublishedError(name, tuple(there)) for name in unknown)
+    return tuple(r for r in there.values() if r.name in wanted), tuple(
+        UnknownPublishedError(name, tuple(there)) for name in unknown
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +284,11 @@ class _Copying:
         """The sink at the epoch; None: it holds a later one. Raises SinkBusyError, and what the sink raises."""
         for _ in range(TRIES):
             held = self.sink.held()
-            objection = None if held is None else self.lineage.objection(held.epoch, confirmed=self._confirmed(held) is not None)
+            objection = (
+                None
+                if held is None
+                else self.lineage.objection(held.epoch, confirmed=self._confirmed(held) is not None)
+            )
             if held is not None and objection is None and held.epoch > self.rows.epoch:
                 self._say(f"{self.sink.place} holds a later epoch already")
                 return None

@@ -25,6 +25,8 @@ class AvroFiles(SparkTypedFiles):
         require_module(source, spark(), _PACKAGE)
         return super().describe(source, spark)
 
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
         require_module(source, spark, _PACKAGE)
         return super().frame(spark, source, document, columns)

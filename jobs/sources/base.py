@@ -138,7 +138,9 @@ class SourcePinner(Protocol):
         """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new. Raises
         CannotRestateError for what is `asked` and a source of this kind can't do."""
 
-    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
         """What is there and not taken yet, of a run's interval or at all. Raises as `pin` does. Cost: less than `pin`'s, which reads what
         it pins."""
 
@@ -146,7 +148,13 @@ class SourcePinner(Protocol):
         """Whether a run takes in the item of this name, if it is there. Looks nowhere."""
 
     def revise(
-        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+        self,
+        source: CreateSource,
+        held: Pins,
+        taken: StorageTable | None,
+        skip: Sequence[str],
+        repin: Sequence[str],
+        keeper: Keeper,
     ) -> Pins:
         """The pins of a barrier that supersedes another: without what is to be skipped, with what is re-pinned as it is now."""
 
@@ -226,7 +234,9 @@ class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
 
     needs_spark: ClassVar[Literal[True]]
 
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
         """Pinned input as rows `(part int, chunk binary, failure binary)`: chunks as IPC streams, in which rejects are not yet apart
         (`parted` of rejects.py), and failures as tussock.jobs.flow.failure encodes them. `spark`: a session in the store's time zone."""
 

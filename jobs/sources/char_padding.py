@@ -51,7 +51,11 @@ def _chosen(kind: pa.DataType, table: pa.DataType, widths: Iterator[int]) -> lis
     if pa.types.is_map(table):
         inner = [table.key_field, table.item_field]
     if not pa.types.is_struct(table) or table == VARIANT:
-        wanted = [kind.key_field, kind.item_field] if pa.types.is_map(kind) else [kind.field(i) for i in range(kind.num_fields)]
+        wanted = (
+            [kind.key_field, kind.item_field]
+            if pa.types.is_map(kind)
+            else [kind.field(i) for i in range(kind.num_fields)]
+        )
         return [width for k, t in zip(wanted, inner, strict=True) for width in _chosen(k.type, t.type, widths)]
     wanted_types = {field.name.lower(): field.type for field in kind}
     found = {t.name.lower(): _chosen(wanted_types.get(t.name.lower(), t.type), t.type, widths) for t in inner}

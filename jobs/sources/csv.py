@@ -27,7 +27,9 @@ class CsvFiles(SparkTexts):
 
     format: ClassVar[str] = "csv"
     missing_columns: ClassVar[tuple[str, ...]] = ("error",)
-    why_missing: ClassVar[str] = "expected 'error': columns of a csv file go by their place, and a record that is too short does not parse"
+    why_missing: ClassVar[str] = (
+        "expected 'error': columns of a csv file go by their place, and a record that is too short does not parse"
+    )
     options_class: ClassVar[str] = "catalyst.csv.CSVOptions"
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +47,9 @@ class CsvFiles(SparkTexts):
         separator = option(source.options, "sep") or option(source.options, "delimiter") or ","
         return separator.join([value] * len(source.fields))
 
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
         """As SparkFiles; raises CsvHeaderError too. Rows that are taken back were taken by their place, so they are read so again."""
         if has_header(source.options) and (option(source.options, ENFORCE) or "false").lower() != "true":
             case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
@@ -54,7 +58,9 @@ class CsvFiles(SparkTexts):
                 verify_pin(file, source.options)
                 fields = source.fields[: source.width_of(file.number)]
                 try:
-                    require_header(file, fields, source.options, case_sensitive, lambda: self._header(spark, source, file))
+                    require_header(
+                        file, fields, source.options, case_sensitive, lambda: self._header(spark, source, file)
+                    )
                 except spark_errors() as err:
                     if is_of_machine(err):
                         raise
@@ -66,7 +72,9 @@ class CsvFiles(SparkTexts):
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """The header has been compared by then."""
-        return {k: v for k, v in super().reader_options(source).items() if k.lower() != ENFORCE} | {"enforceSchema": "true"}
+        return {k: v for k, v in super().reader_options(source).items() if k.lower() != ENFORCE} | {
+            "enforceSchema": "true"
+        }
 
     def _header(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
         """The header as Spark reads it; None for a file without rows. Cost: a job over the file's beginning, and two without a file.
@@ -74,7 +82,11 @@ class CsvFiles(SparkTexts):
         A header of several columns does not fit a schema of one, so Spark keeps its text. Without a schema, Spark takes the path of a
         file whose records go over lines for a pattern, and finds no file where a folder is called `[x]`.
         """
-        own = {k: v for k, v in self.reader_options(source).items() if k.lower() not in ("header", "inferschema", "mode", _KEEP.lower())}
+        own = {
+            k: v
+            for k, v in self.reader_options(source).items()
+            if k.lower() not in ("header", "inferschema", "mode", _KEEP.lower())
+        }
         options = own | {"mode": "PERMISSIVE", _KEEP: "text", "header": "false"}
         first = self.load(spark, options, [file], "name string, text string").select("name", "text").head()
         if first is None:

@@ -24,7 +24,19 @@ _FIRST_BYTES = 1 << 16
 #: Options under which the first line of a file is its header, taken apart at `sep`.
 _PLAIN = {
     *(name.lower() for name in OWN_OPTIONS),
-    *("header", "enforceschema", "sep", "delimiter", "quote", "escape", "mode", "multiline", "nullvalue", "emptyvalue", "nanvalue"),
+    *(
+        "header",
+        "enforceschema",
+        "sep",
+        "delimiter",
+        "quote",
+        "escape",
+        "mode",
+        "multiline",
+        "nullvalue",
+        "emptyvalue",
+        "nanvalue",
+    ),
     *("positiveinf", "negativeinf", "dateformat", "timestampformat", "timestampntzformat", "locale", "timezone"),
     *("ignoreleadingwhitespace", "ignoretrailingwhitespace", "maxcolumns", "maxcharspercolumn"),
 }

@@ -134,12 +134,16 @@ class DeltaTables:
             raise BadPathError(path, "a Delta table is one folder, so its path has no placeholders")
         for option, value in source.options.items():
             if option not in OPTIONS:
-                raise BadOptionError(source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}")
+                raise BadOptionError(
+                    source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}"
+                )
         if _KEY in source.options and not _key_columns(source):
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        if (found := _place(source).snapshot()) is None and any(c in without_query(source.options["path"]) for c in "*["):
+        if (found := _place(source).snapshot()) is None and any(
+            c in without_query(source.options["path"]) for c in "*["
+        ):
             raise BadPathError(source.options["path"], "a Delta table is one folder, and none has exactly this name")
         snapshot = self._readable(source, found)
         _require_schema(source, snapshot.columns, snapshot.version)
@@ -161,7 +165,9 @@ class DeltaTables:
         """Raises the errors of delta_errors.py; CannotRestateError. Cost: the table's log since its last checkpoint, and a HEAD for each
         file of what is there to take: one that VACUUM has removed is met here, before an epoch runs in vain."""
         if asked.restated is not None:
-            raise CannotRestateError(source.name, "a Delta table's own log says what has changed: write the correction into the table")
+            raise CannotRestateError(
+                source.name, "a Delta table's own log says what has changed: write the correction into the table"
+            )
         if asked.only_skipped or asked.skip:
             self._refuse_skip(source, asked.skip)
         if asked.only_skipped:
@@ -179,13 +185,19 @@ class DeltaTables:
             commits = _fitting(commits, asked.max_bytes)
             pieces = summed(commits)
             pinned = PinnedVersions(
-                place.root, _id_after(before.table, commits), commits[-1].version, sum(p.size for p in pieces), before.version
+                place.root,
+                _id_after(before.table, commits),
+                commits[-1].version,
+                sum(p.size for p in pieces),
+                before.version,
             )
         if (gone := _first_gone(place, pieces)) is not None:
             raise DeltaHistoryGoneError(source.name, place.root, -1 if before is None else before.version, gone)
         return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)))
 
-    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
         before = newest_taken(taken)
         snapshot = self._readable(source, _place(source).snapshot())
         if before is None:
@@ -193,7 +205,11 @@ class DeltaTables:
             return (_item(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
         commits = self._new_commits(source, before, snapshot)
         nbytes = sum(c.nbytes for c in commits)
-        return (_item(PinnedVersions(snapshot.place.root, before.table, snapshot.version, nbytes, before.version)),) if commits else ()
+        return (
+            (_item(PinnedVersions(snapshot.place.root, before.table, snapshot.version, nbytes, before.version)),)
+            if commits
+            else ()
+        )
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return True
@@ -202,7 +218,13 @@ class DeltaTables:
         return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
 
     def revise(
-        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+        self,
+        source: CreateSource,
+        held: Pins,
+        taken: StorageTable | None,
+        skip: Sequence[str],
+        repin: Sequence[str],
+        keeper: Keeper,
     ) -> Pins:
         """A version never changes, so re-pinning it pins the same."""
         self._refuse_skip(source, skip)
@@ -239,12 +261,15 @@ class DeltaTables:
         found.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
         return [msgspec.Raw(msgspec.json.encode(p)) for p in found]
 
-    def _pinned_pieces(self, source: CreateSource, place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapped, ...], list[Piece]]:
+    def _pinned_pieces(
+        self, source: CreateSource, place: DeltaPlace, pinned: PinnedVersions
+    ) -> tuple[tuple[Mapped, ...], list[Piece]]:
         """How the pinned versions name their columns, and what they read. Raises DeltaReadError."""
         item = _item(pinned).name
         if (snapshot := place.snapshot(pinned.last)) is None or snapshot.id != pinned.table:
             raise DeltaReadError(
-                item, f"version {pinned.last} of the Delta table {place.root} is gone: its log was cleaned up, or it was dropped."
+                item,
+                f"version {pinned.last} of the Delta table {place.root} is gone: its log was cleaned up, or it was dropped.",
             )
         if pinned.after is None:
             return snapshot.columns, snapshot.pieces()
@@ -267,7 +292,11 @@ class DeltaTables:
         pinned, place = _versions.decode(document), _place(source)
         item = _item(pinned).name
         with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda piece: _file_of(place, source, item, piece), self._pinned_pieces(source, place, pinned)[1]))
+            list(
+                pool.map(
+                    lambda piece: _file_of(place, source, item, piece), self._pinned_pieces(source, place, pinned)[1]
+                )
+            )
         if (snapshot := place.snapshot(pinned.last)) is None:
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot)
@@ -312,23 +341,34 @@ class DeltaTables:
 
         Raises DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError."""
         place = snapshot.place
-        recorded, found = f"version {before.version} of table {before.table}", f"version {snapshot.version} of table {snapshot.id}"
+        recorded, found = (
+            f"version {before.version} of table {before.table}",
+            f"version {snapshot.version} of table {snapshot.id}",
+        )
         if snapshot.version < before.version:
             raise DeltaTableReplacedError(source.name, place.root, recorded, found)
         commits: list[Commit] = []
-        for version, commit in enumerate(commits_after(place, before.version, snapshot.version), start=before.version + 1):
+        for version, commit in enumerate(
+            commits_after(place, before.version, snapshot.version), start=before.version + 1
+        ):
             if commit is None:
-                raise DeltaHistoryGoneError(source.name, place.root, before.version, f"{place.root}/{LOG}/{version:020}.json")
+                raise DeltaHistoryGoneError(
+                    source.name, place.root, before.version, f"{place.root}/{LOG}/{version:020}.json"
+                )
             commits.append(commit)
         then = place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
-        if snapshot.id != before.table and (then is None or then.id != before.table):  # CREATE OR REPLACE goes on with the log
+        if snapshot.id != before.table and (
+            then is None or then.id != before.table
+        ):  # CREATE OR REPLACE goes on with the log
             raise DeltaTableReplacedError(source.name, place.root, recorded, found)
         for commit in commits:
             for metadata in commit.of("metaData"):
                 columns = columns_of(msgspec.json.decode(metadata["schemaString"]), metadata["partitionColumns"])
                 _require_schema(source, columns, commit.version)
                 _require_same_columns(source, place, commit.version, columns, snapshot)
-        if then is not None:  # None: no version sets columns, or a checkpoint has replaced the log before the first new version
+        if (
+            then is not None
+        ):  # None: no version sets columns, or a checkpoint has replaced the log before the first new version
             _require_same_columns(source, place, snapshot.version, then.columns, snapshot)
         _require_schema(source, snapshot.columns, snapshot.version)
         return commits
@@ -394,7 +434,9 @@ def _there(place: DeltaPlace, table: str, path: str, version: int | None, positi
     return kept
 
 
-def _stored_fields(source: CreateSource, columns: Sequence[Mapped], wanted: Sequence[int], piece: Piece) -> tuple[Field, ...]:
+def _stored_fields(
+    source: CreateSource, columns: Sequence[Mapped], wanted: Sequence[int], piece: Piece
+) -> tuple[Field, ...]:
     """The columns to read of a file, as it names them; those of partitions are not in it. Rows of a feed say what happened to them."""
     stored = {c.name.lower(): c for c in columns}
     fields = [(source.fields[c], stored[source.fields[c].name.lower()]) for c in wanted]
@@ -431,7 +473,10 @@ def _reading(source: CreateSource) -> Mapping[str, str]:
 
 def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
     """The columns of a table, then the fields of structs that no source can have: both have the type void, or another that is not kept."""
-    return (*(Field(c.name, c.type) for c in snapshot.columns), *(Field(path, VOID) for path in void_fields(snapshot.schema)))
+    return (
+        *(Field(c.name, c.type) for c in snapshot.columns),
+        *(Field(path, VOID) for path in void_fields(snapshot.schema)),
+    )
 
 
 def _read_by(column: Mapped, field: Field) -> tuple[object, ...]:
@@ -440,7 +485,9 @@ def _read_by(column: Mapped, field: Field) -> tuple[object, ...]:
     return column.stored, column.is_partition, column.stored_as(field.type), any(padding) and padding
 
 
-def _require_same_columns(source: CreateSource, place: DeltaPlace, version: int, columns: Sequence[Mapped], newest: Snapshot) -> None:
+def _require_same_columns(
+    source: CreateSource, place: DeltaPlace, version: int, columns: Sequence[Mapped], newest: Snapshot
+) -> None:
     """No version may change how a declared column is read of files, since rows that go are read as those of the newest version.
 
     Requires: `columns` have the declared ones. `version`: the one that sets them. Raises DeltaSchemaChangedError."""
@@ -458,7 +505,9 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
     for field in source.fields:
         found = there.get(field.name.lower())
         if found is None:
-            place = Misfit(field.name, f"no such column (the table has {', '.join(c.name for c in columns)})", field.type)
+            place = Misfit(
+                field.name, f"no such column (the table has {', '.join(c.name for c in columns)})", field.type
+            )
         elif found == VOID:  # files lack it
             continue
         elif not is_kept(found):

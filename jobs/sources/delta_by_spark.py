@@ -34,7 +34,9 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
     from tussock.jobs.sources.spark_files import spark_errors
 
     try:
-        frame = session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
+        frame = (
+            session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
+        )
     except spark_errors() as err:
         if "DATA_SOURCE_NOT_FOUND" not in str(err):
             raise
@@ -62,8 +64,13 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in flat)
     with translated(place.root, "read the table"):
         rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
-    typed = [relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)]  # it answers with views of strings
-    columns = [padded(values, column.char_note) if column.char_note else values for values, column in zip(typed, flat, strict=True)]
+    typed = [
+        relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)
+    ]  # it answers with views of strings
+    columns = [
+        padded(values, column.char_note) if column.char_note else values
+        for values, column in zip(typed, flat, strict=True)
+    ]
     return frame_of(session, pa.table(columns, [column.name for column in flat]))
 
 
@@ -77,15 +84,21 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot)
         alike.setdefault((repr(piece.partition), piece.path if masked else ""), []).append(piece)
     frames = [_of_pieces(session, snapshot, fields, pieces) for pieces in alike.values()]
     declared = ", ".join(f"{quoted(field.name)} {field.type}" for field in source.fields)
-    return reduce(lambda before, more: before.unionAll(more), frames) if frames else session.createDataFrame([], declared)
+    return (
+        reduce(lambda before, more: before.unionAll(more), frames) if frames else session.createDataFrame([], declared)
+    )
 
 
-def _of_pieces(session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]) -> "DataFrame":
+def _of_pieces(
+    session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
+) -> "DataFrame":
     """Of files of one partition, or of one file with a deletion vector."""
     from tussock.jobs.spark.collected import frame_of
 
     declared = ", ".join(f"{quoted(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
-    frame = session.read.schema(declared or "_no_column int").parquet(*(_spark_path(snapshot.place.file(p.path)) for p in pieces))
+    frame = session.read.schema(declared or "_no_column int").parquet(
+        *(_spark_path(snapshot.place.file(p.path)) for p in pieces)
+    )
     if (mask := snapshot.mask(pieces[0].path)) is not None:
         gone = frame_of(session, pa.table({"_gone": pa.array(np.flatnonzero(~mask), pa.int64())}))
         frame = frame.selectExpr("*", "_metadata.row_index AS _gone").join(gone, "_gone", "left_anti")
@@ -112,7 +125,9 @@ def _padded(text: str, kind: str, widths: Sequence[int]) -> str:
     if not any(widths):
         return text
     if kind != "string":
-        raise LookupError("Spark alone does not read char(n) within nested columns of a Delta table: start the session with Delta's jars")
+        raise LookupError(
+            "Spark alone does not read char(n) within nested columns of a Delta table: start the session with Delta's jars"
+        )
     return f"CASE WHEN char_length({text}) < {widths[0]} THEN rpad({text}, {widths[0]}, ' ') ELSE {text} END"
 
 
@@ -133,7 +148,11 @@ def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0
             parts = []
             for wanted in declared:
                 field = there.get(wanted.name.lower())
-                inner = "NULL" if field is None else _by_name(f"{text}.{quoted(field.name)}", field.dataType, wanted.type, depth)
+                inner = (
+                    "NULL"
+                    if field is None
+                    else _by_name(f"{text}.{quoted(field.name)}", field.dataType, wanted.type, depth)
+                )
                 parts.append(f"CAST({inner} AS {type_name(wanted.type)}) AS {quoted(wanted.name)}")
             return f"CASE WHEN {text} IS NOT NULL THEN struct({', '.join(parts)}) END"
         case ArrayType():

@@ -27,7 +27,9 @@ class LeftOutColumnWarning(UserWarning):
         self.source, self.field = source, field
 
     def __str__(self) -> str:
-        return f"source {self.source!r} leaves out column {self.field.name!r}: its type, {self.field.type}, cannot be kept"
+        return (
+            f"source {self.source!r} leaves out column {self.field.name!r}: its type, {self.field.type}, cannot be kept"
+        )
 
 
 def placed(source: CreateSource, base: Path) -> CreateSource:

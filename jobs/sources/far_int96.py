@@ -37,7 +37,9 @@ def far_years_as_spark(column: pa.ChunkedArray, in_seconds: Callable[[], pa.Chun
     below = seconds >= ((1 << 31) - _EPOCH_DAY) * _DAY_S
     read = pc.fill_null(numbers, 0).to_numpy().view(np.uint64)
     whole_days = read - _DAYS
-    of_day = (whole_days.view(np.int64) % (_DAY_S * 1_000_000)) == 0  # a day without nanoseconds, else they are below zero too
+    of_day = (
+        whole_days.view(np.int64) % (_DAY_S * 1_000_000)
+    ) == 0  # a day without nanoseconds, else they are below zero too
     moved = np.where(below, np.where(of_day, whole_days, whole_days - _NANOS), read).view(np.int64)
     mask = pc.is_null(column).to_numpy()
     return pa.chunked_array([pa.array(moved, pa.int64(), mask=mask).cast(column.type)])

@@ -11,7 +11,13 @@ import msgspec
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, Pins, Restated
-from tussock.jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    ChangedFileError,
+    MissingPathError,
+    NoFilesError,
+    PartitionFoldersError,
+)
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
@@ -28,7 +34,15 @@ from tussock.jobs.sources.pins import PinnedFile, listed_etag, mark_of, recorded
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchanged, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
-from tussock.jobs.sources.taken import ChangedFile, compare, fitting, taken_files, taken_rows, taken_schema, with_content
+from tussock.jobs.sources.taken import (
+    ChangedFile,
+    compare,
+    fitting,
+    taken_files,
+    taken_rows,
+    taken_schema,
+    with_content,
+)
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -42,7 +56,16 @@ _MAY_BE_MISSING = "may_be_missing"  # 'true': the files may come later than the 
 MISSING = "missing"  # what a declared column is that a file lacks: 'error' or 'null'; 'wait' is may_be_missing's name of before
 RETAIN = "retain"  # 'files': the bytes of taken files stay reachable; 'none', as sources of releases before: nobody changes a file
 ON_CHANGE = "on_change"  # what to do about a taken file that has changed: 'error', 'restate' or 'ignore'
-OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, RETAIN, ON_CHANGE, ON_ERROR, *STORE_OPTIONS)  # none of Spark's
+OWN_OPTIONS = (
+    "path",
+    "recursiveFileLookup",
+    _MAY_BE_MISSING,
+    MISSING,
+    RETAIN,
+    ON_CHANGE,
+    ON_ERROR,
+    *STORE_OPTIONS,
+)  # none of Spark's
 
 _files = decoder_of(tuple[PinnedFile, ...])
 
@@ -67,7 +90,9 @@ class FileSource:
     position."""
 
     lists_deletes: ClassVar[bool] = False
-    missing_columns: ClassVar[tuple[str, ...]]  # values of the option `missing`: what the format can do about a column that a file lacks
+    missing_columns: ClassVar[
+        tuple[str, ...]
+    ]  # values of the option `missing`: what the format can do about a column that a file lacks
     why_missing: ClassVar[str]  # what to say of other values
 
     def identity(self, source: CreateSource) -> Identity:
@@ -85,7 +110,10 @@ class FileSource:
         check_path(source.options["path"], source.options)
         if (flag := source.options.get(_MAY_BE_MISSING, "true")) not in ("true", "false"):
             raise BadOptionError(
-                source.name, _MAY_BE_MISSING, flag, "expected 'true' (the files may come later than the source) or 'false'"
+                source.name,
+                _MAY_BE_MISSING,
+                flag,
+                "expected 'true' (the files may come later than the source) or 'false'",
             )
         if (missing := source.options.get(MISSING, "wait")) not in (*self.missing_columns, "wait"):
             raise BadOptionError(source.name, MISSING, missing, self.why_missing)
@@ -101,7 +129,9 @@ class FileSource:
         if (on_change := source.options.get(ON_CHANGE, "error")) not in _ON_CHANGE:
             raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
         if on_change == "restate" and not retains(source):
-            raise BadOptionError(source.name, ON_CHANGE, on_change, "rows can be taken back where files are kept: retain 'files'")
+            raise BadOptionError(
+                source.name, ON_CHANGE, on_change, "rows can be taken back where files are kept: retain 'files'"
+            )
 
     def first_file(self, source: CreateSource) -> ListedFile | None:
         """The first file that has bytes; None where none is there yet, but may come. Cost: two listings.
@@ -157,7 +187,9 @@ class FileSource:
         kept = comes if restated.time_zone else self._kept(source, with_content(comes), keeper)
         return _pins([*goes, *kept], [])
 
-    def _to_restate(self, source: CreateSource, changed: Sequence[ChangedFile], interval: Interval | None) -> Sequence[ChangedFile]:
+    def _to_restate(
+        self, source: CreateSource, changed: Sequence[ChangedFile], interval: Interval | None
+    ) -> Sequence[ChangedFile]:
         """Of taken files that have changed those whose rows of now are to take the place of the others. Raises ChangedFileError."""
         of_interval = retains(source) and interval is not None and has_interval(source.options["path"])
         match source.options.get(ON_CHANGE, "restate" if of_interval else "error"):
@@ -175,7 +207,9 @@ class FileSource:
     def _kept(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
         return keeper.keep(source, files) if retains(source) else files
 
-    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
         listed = self._listed(source, Asked(interval))
         found = compare(listed, taken)
         return _items([*found.new, *(c.now for c in self._to_restate(source, found.changed, interval))], listed)
@@ -187,7 +221,13 @@ class FileSource:
         return _items(taken_files(taken))
 
     def revise(
-        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+        self,
+        source: CreateSource,
+        held: Pins,
+        taken: StorageTable | None,
+        skip: Sequence[str],
+        repin: Sequence[str],
+        keeper: Keeper,
     ) -> Pins:
         """Files to skip that were taken in earlier epochs count too: a new view would read them again. One that was to be restated and is
         skipped keeps the rows that were taken from it."""
@@ -195,7 +235,9 @@ class FileSource:
         before = {f.path: f for f in taken_files(taken)} if taken is not None and skip else {}
         goes = {f.path for f in files if f.weight < 0}
         skipped = [
-            msgspec.structs.replace(before[f.path], accepted=mark_of(f.path, f.size, f.etag)) if f.path in before else _without_rows(f)
+            msgspec.structs.replace(before[f.path], accepted=mark_of(f.path, f.size, f.etag))
+            if f.path in before
+            else _without_rows(f)
             for f in files
             if f.path in skip and f.weight > 0
         ]
@@ -249,7 +291,9 @@ class FileSource:
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        skipped = {f.path for f in files_of(without) if not (f.accepted and f.kept)}  # of one that is accepted as it is now, the rows stay
+        skipped = {
+            f.path for f in files_of(without) if not (f.accepted and f.kept)
+        }  # of one that is accepted as it is now, the rows stay
         files = [f for f in taken_files(taken) if f.rows and f.path not in skipped and first <= f.number < end]
         return document_of(files) if files else None
 
@@ -288,5 +332,7 @@ def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:
     try:
         now = store.head(name)
     except ObjectNotFoundError as err:
-        raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file, so it can only be skipped") from err
+        raise ChangedFileError(
+            file.path, f"{file.size} bytes, ETag {file.etag}", "no such file, so it can only be skipped"
+        ) from err
     return msgspec.structs.replace(file, size=now.size, etag=recorded_etag(file.path, now.size, now.etag))

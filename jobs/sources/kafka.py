@@ -28,12 +28,24 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, Pins
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
-from tussock.jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, LostOffsetsError, MissingOffsetsError
+from tussock.jobs.sources.kafka_errors import (
+    BadKafkaColumnError,
+    CompactedTopicError,
+    LostOffsetsError,
+    MissingOffsetsError,
+)
 from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack, position_of
-from tussock.jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, require_module, spark_errors
+from tussock.jobs.sources.spark_files import (
+    CHUNK_ROWS,
+    OUTPUT_DDL,
+    _as_declared,
+    _handed_over,
+    require_module,
+    spark_errors,
+)
 from tussock.statestore.decoding import decoded, decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -59,7 +71,13 @@ WHICH = ("subscribe", "subscribePattern", "assign")
 _MAX_OFFSETS, _RECORD_BYTES = "max_offsets", "record_bytes"
 _MISSING_OFFSETS, _ERROR, _IGNORE = "missing_offsets", "error", "ignore"  # what to do about an offset without a record
 OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES, _MISSING_OFFSETS)
-_PASSED = ("includeHeaders", "minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries")
+_PASSED = (
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+)
 OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
 _NOMINAL_BYTES = 1024  # of a record, for bounds in bytes: Kafka says no sizes
 GONE = ""  # the topic id of a partition that is not there any more, which a person has said to go on without
@@ -98,7 +116,9 @@ class KafkaTopics:
     def check(self, source: CreateSource) -> None:
         options = source.options
         if SERVERS not in options:
-            raise BadOptionError(source.name, SERVERS, "", "a kafka source needs the addresses of its brokers, host:port,…")
+            raise BadOptionError(
+                source.name, SERVERS, "", "a kafka source needs the addresses of its brokers, host:port,…"
+            )
         if sum(name in options for name in WHICH) != 1:
             raise BadOptionError(source.name, "subscribe", "", f"a kafka source needs one of {', '.join(WHICH)}")
         for option, value in options.items():
@@ -118,7 +138,9 @@ class KafkaTopics:
         known = {f.name: f.type for f in _columns(source)}
         for field in source.fields:
             if known.get(field.name) != field.type:
-                raise BadKafkaColumnError(source.name, field.name, field.type, ", ".join(f"{n} {t}" for n, t in known.items()))
+                raise BadKafkaColumnError(
+                    source.name, field.name, field.type, ", ".join(f"{n} {t}" for n, t in known.items())
+                )
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         require_module(source, spark(), _PACKAGE)
@@ -133,7 +155,9 @@ class KafkaTopics:
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
         """Raises the errors of kafka_errors.py, and CannotRestateError. Cost: three requests to the brokers."""
         if asked.restated is not None:
-            raise CannotRestateError(source.name, "a topic's records never change: produce the correction as records of its own")
+            raise CannotRestateError(
+                source.name, "a topic's records never change: produce the correction as records of its own"
+            )
         if asked.only_skipped and not asked.skip:
             return Pins()
         before, now = taken_offsets(taken), partitions_now(source, again=bool(asked.skip))
@@ -144,7 +168,9 @@ class KafkaTopics:
         ranges = _ranges(source, before, now, skip=tuple(p.offsets.name for p in unread))
         return _pins(_bounded(source, ranges, asked.max_bytes), unread)
 
-    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
         now = partitions_now(source)
         _require_every_record(source, now)
         return tuple(_item(p) for p in _ranges(source, taken_offsets(taken), now) if p.nbytes)
@@ -153,10 +179,18 @@ class KafkaTopics:
         return True
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first)
+        return tuple(
+            Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first
+        )
 
     def revise(
-        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+        self,
+        source: CreateSource,
+        held: Pins,
+        taken: StorageTable | None,
+        skip: Sequence[str],
+        repin: Sequence[str],
+        keeper: Keeper,
     ) -> Pins:
         """A range never changes, so re-pinning it pins the same."""
         read, unread = _decoded(held.read), _decoded(held.unread)
@@ -174,7 +208,9 @@ class KafkaTopics:
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
 
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
         """Raises LostOffsetsError where the records are not there (any more). Cost: three requests; reading is lazy."""
         require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document)]
@@ -189,7 +225,11 @@ class KafkaTopics:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(CHUNK_ROWS))
         wanted = [source.fields[c].name for c in columns]
         places = ("topic", "partition", "offset")
-        rows = session.read.format("kafka").options(**_reader_options(source, [o for o in ranges if o.next > o.first])).load()
+        rows = (
+            session.read.format("kafka")
+            .options(**_reader_options(source, [o for o in ranges if o.next > o.first]))
+            .load()
+        )
         narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
         return _handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
 
@@ -207,7 +247,10 @@ class KafkaTopics:
         """LostOffsetsError where a partition has lost records while they were read; None where it is none of this source's."""
         if not isinstance(error, spark_errors()):
             return None
-        if not any(said in str(error) for said in ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")):
+        if not any(
+            said in str(error)
+            for said in ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")
+        ):
             return None
         now = partitions_now(source, again=True)
         try:
@@ -256,7 +299,9 @@ def _require_json(source: CreateSource, option: str) -> None:
     try:
         decoded(text, wanted)
     except msgspec.MsgspecError as err:
-        shown = """earliest, latest or {"topic": {"0": 23}}""" if option == "startingOffsets" else """{"topic": [0, 1]}"""
+        shown = (
+            """earliest, latest or {"topic": {"0": 23}}""" if option == "startingOffsets" else """{"topic": [0, 1]}"""
+        )
         raise BadOptionError(source.name, option, text, f"expected {shown}") from err
 
 
@@ -282,7 +327,9 @@ def _ranges(
         else:
             _require_there(msgspec.structs.replace(so_far, first=so_far.next), now)
             if there.end > so_far.next:
-                found.append(_range(source, msgspec.structs.replace(so_far, first=so_far.next, next=there.end), so_far.first))
+                found.append(
+                    _range(source, msgspec.structs.replace(so_far, first=so_far.next, next=there.end), so_far.first)
+                )
     return found
 
 
@@ -308,17 +355,25 @@ def _require_there(offsets: Offsets, now: dict[tuple[str, int], PartitionNow]) -
     if there is None:
         raise LostOffsetsError(offsets.name, "it is not there any more")
     if there.topic_id != offsets.topic_id:
-        raise LostOffsetsError(offsets.name, f"the topic was dropped and made anew after offset {offsets.next - 1} was taken")
+        raise LostOffsetsError(
+            offsets.name, f"the topic was dropped and made anew after offset {offsets.next - 1} was taken"
+        )
     if "compact" in there.policy:
         found = f"its topic is compacted now (cleanup.policy={there.policy}), so that records that were to be read may be gone"
         raise LostOffsetsError(offsets.name, found)
     if there.first > offsets.first:
-        raise LostOffsetsError(offsets.name, f"offset {offsets.first} was to be read, and the first that is there is {there.first}")
+        raise LostOffsetsError(
+            offsets.name, f"offset {offsets.first} was to be read, and the first that is there is {there.first}"
+        )
     if there.end < offsets.next:
-        raise LostOffsetsError(offsets.name, f"offsets up to {offsets.next - 1} were to be there, and the last one is {there.end - 1}")
+        raise LostOffsetsError(
+            offsets.name, f"offsets up to {offsets.next - 1} were to be there, and the last one is {there.end - 1}"
+        )
 
 
-def _require_every_record(source: CreateSource, now: dict[tuple[str, int], PartitionNow], *, exists: bool = True) -> None:
+def _require_every_record(
+    source: CreateSource, now: dict[tuple[str, int], PartitionNow], *, exists: bool = True
+) -> None:
     """Raises CompactedTopicError for a topic whose records the broker removes by key."""
     for there in now.values():
         if "compact" in there.policy:
@@ -358,7 +413,11 @@ def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: i
         count = min(left, lag, -(-lag * limit // waiting))
         left -= count
         if count or not lag:
-            found.append(_range(source, msgspec.structs.replace(pinned.offsets, next=pinned.offsets.first + count), pinned.origin))
+            found.append(
+                _range(
+                    source, msgspec.structs.replace(pinned.offsets, next=pinned.offsets.first + count), pinned.origin
+                )
+            )
     return sorted(found, key=lambda p: p.offsets.number)
 
 
@@ -372,7 +431,11 @@ def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str
         partitions.setdefault(o.topic, []).append(o.partition)
         starts.setdefault(o.topic, {})[str(o.partition)] = o.first
         ends.setdefault(o.topic, {})[str(o.partition)] = o.next
-    offsets = {"assign": json.dumps(partitions), "startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
+    offsets = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
     return {**kept, **offsets, "failOnDataLoss": "true"}
 
 
@@ -382,7 +445,9 @@ def _packer(
     """The Python side: records of one task into rows of OUTPUT_DDL. Their place is in the last three columns."""
     numbers = {o.name: o.number for o in ranges}
     fields = [source.fields[c] for c in columns]
-    is_cut = "minPartitions" in source.options or "maxRecordsPerPartition" in source.options  # several tasks may read one partition
+    is_cut = (
+        "minPartitions" in source.options or "maxRecordsPerPartition" in source.options
+    )  # several tasks may read one partition
     complete = source.options.get(_MISSING_OFFSETS) == _ERROR
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -394,8 +459,12 @@ def _packer(
                 mine = batch if len(found) == 1 else batch.filter(pc.equal(names, name))
                 number, offsets = numbers[name], mine.column(len(fields) + 2).to_numpy()
                 typed = [_as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
-                counts.setdefault(name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))).add(offsets)
-                table = pa.table([*typed, pack(number, offsets)], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME])
+                counts.setdefault(name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))).add(
+                    offsets
+                )
+                table = pa.table(
+                    [*typed, pack(number, offsets)], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME]
+                )
                 for chunk in encode(inserts(table)):
                     yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=_OUTPUT)
         for name, count in counts.items():

@@ -154,7 +154,9 @@ def _translated(source: CreateSource) -> Iterator[None]:
             cause = cause.getCause()
         kind, said = str(cause.getClass().getSimpleName()), str(cause.getMessage())
         if kind == "UnknownTopicOrPartitionException":
-            raise MissingTopicError(source.name, source.options.get("subscribe", source.options.get("assign", "")), servers) from err
+            raise MissingTopicError(
+                source.name, source.options.get("subscribe", source.options.get("assign", "")), servers
+            ) from err
         raise KafkaUnavailableError(source.name, servers, f"{kind}: {said.rstrip('.')}") from err
 
 

@@ -43,7 +43,11 @@ class CompactedTopicError(InputError):
         self.source, self.topic, self.policy, self.exists = source, topic, policy, exists
 
     def __str__(self) -> str:
-        until = "Until then the source is held, and views keep the rows that were taken." if self.exists else "Nothing was created."
+        until = (
+            "Until then the source is held, and views keep the rows that were taken."
+            if self.exists
+            else "Nothing was created."
+        )
         return (
             f"source {self.source!r}: topic {self.topic!r} has cleanup.policy={self.policy}. The broker removes a record of such a topic "
             "once a later one has the same key, so two views over it would read different records; a source needs every record that was "

@@ -56,7 +56,9 @@ def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
     if taken is None:
         return []
     rows = [r for part in taken.scan() for r in part.to_pylist()]
-    return sorted((converted({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number)
+    return sorted(
+        (converted({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number
+    )
 
 
 def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> SealedBatch:
@@ -65,4 +67,6 @@ def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> S
     values = {name: [epoch if name == "epoch" else getattr(o, name) for o in ordered] for name, _ in _COLUMNS}
     columns = {name: pa.array(values[name], arrow_type(kind)) for name, kind in _COLUMNS}
     keys = encode_keys(schema.table_id, np.zeros(len(ordered), np.uint16), [columns["number"]], schema.key)
-    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(ordered), np.uint8)), **columns}))
+    return SealedBatch(
+        schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(ordered), np.uint8)), **columns})
+    )

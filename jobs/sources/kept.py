@@ -129,7 +129,10 @@ def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
             assert objects is not None
             if (address := objects.address).endpoint is not None:
                 of = f"fs.s3a.bucket.{address.bucket}"
-                found |= {f"{of}.endpoint": address.endpoint, f"{of}.path.style.access": str(address.path_style).lower()}
+                found |= {
+                    f"{of}.endpoint": address.endpoint,
+                    f"{of}.path.style.access": str(address.path_style).lower(),
+                }
     return found
 
 

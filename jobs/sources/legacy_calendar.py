@@ -31,7 +31,10 @@ import pyarrow.compute as pc
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import TussockError
 
-OPTIONS = {"datetimerebasemode": "datetimeRebaseMode", "int96rebasemode": "int96RebaseMode"}  # Spark's names; it compares without case
+OPTIONS = {
+    "datetimerebasemode": "datetimeRebaseMode",
+    "int96rebasemode": "int96RebaseMode",
+}  # Spark's names; it compares without case
 MODES = ("CORRECTED", "LEGACY")
 
 _GREGORIAN_DAY = -141_427  # 1582-10-15: from here on both calendars agree
@@ -67,7 +70,11 @@ def legacy_zones(footer: Mapping[bytes, bytes] | None, options: Mapping[str, str
     """What a file's footer and the source's options say; see the module."""
     keys = footer or {}
     given = {OPTIONS[k.lower()]: v.upper() for k, v in options.items() if k.lower() in OPTIONS}
-    zone = keys[b"org.apache.spark.timeZone"].decode() if b"org.apache.spark.timeZone" in keys else options.get("timeZone", "UTC")
+    zone = (
+        keys[b"org.apache.spark.timeZone"].decode()
+        if b"org.apache.spark.timeZone" in keys
+        else options.get("timeZone", "UTC")
+    )
 
     def is_legacy(first_version: str, key: bytes, mode: str) -> bool:
         if (version := keys.get(b"org.apache.spark.version")) is None:
@@ -91,7 +98,9 @@ def rebased(column: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
     return _mapped(column, pa.int64(), int(switches[-1]), lambda micros: _moved(micros, switches, differences))
 
 
-def _mapped(column: pa.ChunkedArray, storage: pa.DataType, unchanged_from: int, moved: Callable[[Longs], Longs]) -> pa.ChunkedArray:
+def _mapped(
+    column: pa.ChunkedArray, storage: pa.DataType, unchanged_from: int, moved: Callable[[Longs], Longs]
+) -> pa.ChunkedArray:
     numbers = column.cast(storage)
     least = pc.min(numbers).as_py()
     if least is None or least >= unchanged_from:
@@ -100,7 +109,11 @@ def _mapped(column: pa.ChunkedArray, storage: pa.DataType, unchanged_from: int, 
     for chunk in numbers.chunks:
         values = chunk.fill_null(unchanged_from).to_numpy(zero_copy_only=False).astype(np.int64)
         after = np.where(values < unchanged_from, moved(values), values)
-        chunks.append(pa.array(after, pa.int64(), mask=chunk.is_null().to_numpy(zero_copy_only=False)).cast(storage).cast(column.type))
+        chunks.append(
+            pa.array(after, pa.int64(), mask=chunk.is_null().to_numpy(zero_copy_only=False))
+            .cast(storage)
+            .cast(column.type)
+        )
     return pa.chunked_array(chunks, column.type)
 
 
@@ -146,7 +159,10 @@ def _tables() -> dict[str, tuple[Longs, Longs]]:
         with zipfile.ZipFile(jar) as files:
             if _TABLE in files.namelist():
                 zones = decoded(files.read(_TABLE), list[_Zone])
-                return {z.tz: (np.array(z.switches, np.int64) * _MICROS, np.array(z.diffs, np.int64) * _MICROS) for z in zones}
+                return {
+                    z.tz: (np.array(z.switches, np.int64) * _MICROS, np.array(z.diffs, np.int64) * _MICROS)
+                    for z in zones
+                }
     raise MissingCalendarError()
 
 

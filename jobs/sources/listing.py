@@ -137,7 +137,9 @@ def names_file(path: str, options: Mapping[str, str], file: str, interval: Inter
     place = _place_of(path, options, interval)
     if not file.startswith(place.root):
         return False
-    return bool(_selected(place.name.split("/") if place.name else [], [file.removeprefix(place.root)], _is_recursive(options)))
+    return bool(
+        _selected(place.name.split("/") if place.name else [], [file.removeprefix(place.root)], _is_recursive(options))
+    )
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
@@ -393,7 +395,9 @@ def _near(place: _Place) -> tuple[str, ...]:
             directory = Path("/", base)
             names = sorted(p.name for p in directory.iterdir()) if directory.is_dir() else []
         else:
-            names = sorted({info.name.split("/")[0] for info, _ in zip(place.store(base).list(""), range(1000), strict=False)})
+            names = sorted(
+                {info.name.split("/")[0] for info, _ in zip(place.store(base).list(""), range(1000), strict=False)}
+            )
         if names:
             near = difflib.get_close_matches(wanted, names, n=_NEAR, cutoff=0.3) or names[:_NEAR]
             return tuple(printable(f"{place.root}{base}/{name}" if base else place.root + name) for name in near)

@@ -45,7 +45,8 @@ def _within_bounds(column: pa.ChunkedArray, declared: pa.DataType) -> pa.Chunked
         return pc.less_equal(column.cast(pa.uint64()), pa.scalar(bounds.max, pa.uint64()))
     wide = column.cast(pa.int64())
     return pc.and_(
-        pc.greater_equal(wide, pa.scalar(int(bounds.min), pa.int64())), pc.less_equal(wide, pa.scalar(int(bounds.max), pa.int64()))
+        pc.greater_equal(wide, pa.scalar(int(bounds.min), pa.int64())),
+        pc.less_equal(wide, pa.scalar(int(bounds.max), pa.int64())),
     )
 
 

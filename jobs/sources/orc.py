@@ -27,7 +27,9 @@ class OrcFiles(SparkTypedFiles):
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
         schema = _schema_of(file, options)
-        by_place = all(name.startswith("_col") for name in schema.names)  # Hive's names, which Spark reads by their place
+        by_place = all(
+            name.startswith("_col") for name in schema.names
+        )  # Hive's names, which Spark reads by their place
         columns, by_name = list(schema), fields_by_name(schema)
         for place, field in enumerate(fields):
             same = columns[place : place + 1] if by_place else by_name.get(field.name.lower(), [])
@@ -41,7 +43,11 @@ def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
 
     store, name = open_pinned(file, options)
     try:
-        opened = pa.OSFile(local) if (local := file.local_path) else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
+        opened = (
+            pa.OSFile(local)
+            if (local := file.local_path)
+            else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
+        )
         return orc.ORCFile(opened).schema
     except (pa.ArrowException, OSError) as err:
         raise UnreadableFileError(file.path, "orc", str(err).split("\n")[0]) from err

@@ -14,7 +14,12 @@ from tussock.jobs.sources.variants import is_variant, whole_variants
 from tussock.statestore.nested import is_nested, with_elements
 from tussock.statestore.types import MONTHS, VARIANT, UnsupportedTypeError, type_name
 
-_INT_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
+_INT_DIGITS = {
+    8: 10,
+    16: 10,
+    32: 10,
+    64: 20,
+}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
 
 
 class Misfit(NamedTuple):
@@ -56,7 +61,9 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     return misfit(found, declared, "", may_lack=False) is None
 
 
-def picked(array: pa.Array, declared: pa.DataType, variants: Callable[[pa.StructArray], pa.StructArray] = whole_variants) -> pa.Array:
+def picked(
+    array: pa.Array, declared: pa.DataType, variants: Callable[[pa.StructArray], pa.StructArray] = whole_variants
+) -> pa.Array:
     """A column in the shape of its declared type, its leaves as they are but for variants.
 
     Structs get the declared fields in the declared order, those that the file lacks in Arrow's null type. `variants` makes VARIANT of
@@ -74,14 +81,22 @@ def picked(array: pa.Array, declared: pa.DataType, variants: Callable[[pa.Struct
         places = {field.name.lower(): i for i, field in enumerate(array.type)}
         found = (places.get(field.name.lower()) for field in declared)
         fields = [
-            pa.nulls(len(array)) if i is None else picked(array.field(i), f.type, variants) for i, f in zip(found, declared, strict=True)
+            pa.nulls(len(array)) if i is None else picked(array.field(i), f.type, variants)
+            for i, f in zip(found, declared, strict=True)
         ]
-        return pa.StructArray.from_arrays(fields, names=[f.name for f in declared], mask=array.is_null() if array.null_count else None)
+        return pa.StructArray.from_arrays(
+            fields, names=[f.name for f in declared], mask=array.is_null() if array.null_count else None
+        )
     if kinds.is_map(declared):
         entries = array.values  # not `keys` and `items`, which may be longer than they are
-        keys, values = picked(entries.field(0), declared.key_type, variants), picked(entries.field(1), declared.item_type, variants)
+        keys, values = (
+            picked(entries.field(0), declared.key_type, variants),
+            picked(entries.field(1), declared.item_type, variants),
+        )
         kind = pa.map_(keys.type, values.type)
-        return with_elements(array, kind, pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field]))
+        return with_elements(
+            array, kind, pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
+        )
     if kinds.is_list(declared):
         if not kinds.is_list(array.type):  # long offsets, or none
             array = array.cast(pa.list_(array.type.value_type))
@@ -126,7 +141,9 @@ def _misfits_of_fields(found: pa.DataType, declared: pa.DataType, path: str, may
             if (inner := misfit(same[0].type, wanted.type, place, may_lack=may_lack)) is not None:
                 yield inner
         elif not may_lack:
-            yield Misfit(place, f"no such field (the struct has {', '.join(f.name for f in found)})", _shown(wanted.type))
+            yield Misfit(
+                place, f"no such field (the struct has {', '.join(f.name for f in found)})", _shown(wanted.type)
+            )
 
 
 def _misfit(path: str, found: pa.DataType, declared: pa.DataType) -> Misfit:
@@ -160,27 +177,40 @@ def _reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     if kinds.is_floating(found):
         return bool(kinds.is_floating(declared) and found.bit_width <= declared.bit_width)
     if kinds.is_decimal(found):
-        return bool(kinds.is_decimal(declared) and min(declared.scale - found.scale, _whole_digits(declared) - _whole_digits(found)) >= 0)
+        return bool(
+            kinds.is_decimal(declared)
+            and min(declared.scale - found.scale, _whole_digits(declared) - _whole_digits(found)) >= 0
+        )
     if kinds.is_date(found):
         return kinds.is_timestamp(declared) and declared.tz is None
-    if kinds.is_timestamp(found):  # local times read as instants of UTC, as Spark reads them; never instants as local times
+    if kinds.is_timestamp(
+        found
+    ):  # local times read as instants of UTC, as Spark reads them; never instants as local times
         if declared == pa.int64():
             return bool(found.unit == "ns")  # the number in the file, as Spark reads it
         return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
     is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
     is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
-    return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (kinds.is_string(declared) or kinds.is_binary(declared))
+    return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (
+        kinds.is_string(declared) or kinds.is_binary(declared)
+    )
 
 
 def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     kinds = pa.types
     if kinds.is_signed_integer(declared):
-        return bool(found.bit_width <= declared.bit_width if kinds.is_signed_integer(found) else found.bit_width < declared.bit_width)
+        return bool(
+            found.bit_width <= declared.bit_width
+            if kinds.is_signed_integer(found)
+            else found.bit_width < declared.bit_width
+        )
     if kinds.is_decimal(declared):
         if kinds.is_unsigned_integer(found):
             return bool(found.bit_width == 64 and declared == pa.decimal128(20, 0))
         return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
-    return bool(kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32()))  # Spark reads uint32 as double signed
+    return bool(
+        kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32())
+    )  # Spark reads uint32 as double signed
 
 
 def _whole_digits(decimal: pa.Decimal128Type) -> int:

@@ -38,7 +38,17 @@ from tussock.jobs.sources.pairing import misfit, picked, undeclared_fields
 from tussock.jobs.sources.parquet_file import OpenedFile, opened_file
 from tussock.jobs.sources.parquet_schema import parquet_fields
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
-from tussock.jobs.sources.rejects import ON_ERROR, QUARANTINE, chunk_of, first_reasons, marked, not_text, parted, quarantines, reason_where
+from tussock.jobs.sources.rejects import (
+    ON_ERROR,
+    QUARANTINE,
+    chunk_of,
+    first_reasons,
+    marked,
+    not_text,
+    parted,
+    quarantines,
+    reason_where,
+)
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.jobs.sources.text import as_text, bad_texts, require_text
 from tussock.statestore.decoding import decoder_of
@@ -79,7 +89,9 @@ class ParquetFiles(FileSource):
 
     needs_spark: ClassVar[Literal[False]] = False
     missing_columns: ClassVar[tuple[str, ...]] = ("error", "null")
-    why_missing: ClassVar[str] = "expected 'error' (a file that lacks a declared column is not taken) or 'null' (the column is NULL there)"
+    why_missing: ClassVar[str] = (
+        "expected 'error' (a file that lacks a declared column is not taken) or 'null' (the column is NULL there)"
+    )
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
@@ -88,7 +100,9 @@ class ParquetFiles(FileSource):
                 raise BadOptionError(source.name, option, value, f"expected {' or '.join(MODES)}")
             if option not in _OPTIONS and option.lower() not in OPTIONS:
                 known = ", ".join((*_OPTIONS, *OPTIONS.values()))
-                raise BadOptionError(source.name, option, value, f"a parquet source has no such option; those it has: {known}")
+                raise BadOptionError(
+                    source.name, option, value, f"a parquet source has no such option; those it has: {known}"
+                )
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         """From the footer of the first file where none are declared."""
@@ -127,17 +141,26 @@ class ParquetFiles(FileSource):
         files = files_of(document)
         if not quarantines(source):
             return read_by_spark(session, "parquet", options, source, files)
-        return reduce(lambda before, after: before.unionAll(after), [_fitting_rows(session, source, options, file) for file in files])
+        return reduce(
+            lambda before, after: before.unionAll(after),
+            [_fitting_rows(session, source, options, file) for file in files],
+        )
 
 
-def _fitting_rows(session: "SparkSession", source: CreateSource, options: Mapping[str, str], file: PinnedFile) -> "DataFrame":
+def _fitting_rows(
+    session: "SparkSession", source: CreateSource, options: Mapping[str, str], file: PinnedFile
+) -> "DataFrame":
     """The records of one file that are of the declared types, by Spark: others are rejects. Files differ in the types that they have."""
     from pyspark.sql.types import NumericType
 
     from tussock.jobs.sources.spark_files import _spark_path, is_text
 
     verify_pin(file, source.options)
-    frame = session.read.format("parquet").options(**{**options, **hadoop_options([file])}).load(_spark_path(place_of_bytes(file)))
+    frame = (
+        session.read.format("parquet")
+        .options(**{**options, **hadoop_options([file])})
+        .load(_spark_path(place_of_bytes(file)))
+    )
     found = {field.name.lower(): field for field in frame.schema}
     columns, fitting = [], []
     for i, declared in enumerate(source.fields):
@@ -219,7 +242,11 @@ def read_split(
         try:
             table = opened.read(groups, [name for name, _ in found if name is not None])
             legacy = legacy_zones(reader.metadata.metadata, options)
-            int96 = {c.path for c in (reader.schema.column(i) for i in range(len(reader.schema))) if c.physical_type == "INT96"}
+            int96 = {
+                c.path
+                for c in (reader.schema.column(i) for i in range(len(reader.schema)))
+                if c.physical_type == "INT96"
+            }
             typed = []
             for name, c in found:
                 if name is None:
@@ -239,8 +266,12 @@ def read_split(
                     column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], arrow_type(field.type))
                 if "timestamp" in field.type and holds_nanoseconds(column.type) and (fine := too_fine(column)).any():
                     if not quarantine:
-                        raise TooFineTimeError(file.path, split.first_row + 1 + int(fine.argmax()), field.name, field.type)
-                    reasons.append(reason_where(fine, f"column {field.name!r}: a time has digits below the microsecond"))
+                        raise TooFineTimeError(
+                            file.path, split.first_row + 1 + int(fine.argmax()), field.name, field.type
+                        )
+                    reasons.append(
+                        reason_where(fine, f"column {field.name!r}: a time has digits below the microsecond")
+                    )
                 typed.append(_as_declared(column, field.type, zone))
                 if "string" in field.type and not quarantine:
                     require_text(file.path, field.name, typed[-1], split.first_row + 1)
@@ -252,10 +283,16 @@ def read_split(
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
     row_ids = pack(file.number, positions)
     declared = {field.name.lower(): field.type for field in fields}
-    table = pa.Table.from_arrays([*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME])
+    table = pa.Table.from_arrays(
+        [*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME]
+    )
     table = marked(table, file.path, split.first_row, first_reasons(*reasons))
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
-    inner = (undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name) for name, c in found if name is not None)
+    inner = (
+        undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)
+        for name, c in found
+        if name is not None
+    )
     return SplitRows(table, (*undeclared, *(field for fields_of_one in inner for field in fields_of_one)))
 
 
@@ -269,8 +306,14 @@ def _in_seconds(file: PinnedFile, options: Mapping[str, str], groups: Sequence[i
 def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") -> Iterator[OpenedFile]:
     store, name = open_pinned(file, options)
     try:
-        source = pa.OSFile(local) if (local := file.local_path) else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
-        opened = opened_file(source, pre_buffer=True, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False)
+        source = (
+            pa.OSFile(local)
+            if (local := file.local_path)
+            else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
+        )
+        opened = opened_file(
+            source, pre_buffer=True, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False
+        )
     except (pa.ArrowException, OSError) as err:
         raise _unreadable(file, err, options) from err
     with opened.file:
@@ -296,11 +339,15 @@ def _require_columns(
             continue
         if len(same) != 1:
             there = "no such column" if not same else "several columns of this name"
-            raise SchemaMismatchError(file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type)
+            raise SchemaMismatchError(
+                file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type
+            )
         one_by_one = options.get(ON_ERROR) == QUARANTINE and narrows(same[0].type, arrow_type(declared.type))
         place = misfit(same[0].type, arrow_type(declared.type), declared.name, may_lack=options.get(MISSING) == "null")
         if place is not None and not one_by_one:
-            raise SchemaMismatchError(file.path, *(place if is_nested(same[0].type) else (declared.name, place.found, declared.type)))
+            raise SchemaMismatchError(
+                file.path, *(place if is_nested(same[0].type) else (declared.name, place.found, declared.type))
+            )
         found.append(same[0].name)
     return found
 

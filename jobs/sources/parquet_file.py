@@ -80,7 +80,12 @@ def leaf_count(kind: pa.DataType) -> int:
 def _is_map(kind: pa.DataType, first: int, maps: frozenset[Leaves]) -> bool:
     """Whether a list is a map. A map covers exactly the columns of its keys and values, and a list around it has more levels."""
     entry = kind.value_type if pa.types.is_list(kind) else None
-    return entry is not None and pa.types.is_struct(entry) and entry.num_fields == 2 and (first, first + leaf_count(kind)) in maps
+    return (
+        entry is not None
+        and pa.types.is_struct(entry)
+        and entry.num_fields == 2
+        and (first, first + leaf_count(kind)) in maps
+    )
 
 
 def _mapped_type(kind: pa.DataType, first: int, maps: frozenset[Leaves]) -> pa.DataType:
@@ -107,11 +112,16 @@ def _mapped(array: pa.Array, first: int, maps: frozenset[Leaves]) -> pa.Array:
         for i in range(kind.num_fields):
             fields.append(_mapped(array.field(i), at, maps))
             at += leaf_count(kind.field(i).type)
-        return pa.StructArray.from_arrays(fields, names=[f.name for f in kind], mask=array.is_null() if array.null_count else None)
+        return pa.StructArray.from_arrays(
+            fields, names=[f.name for f in kind], mask=array.is_null() if array.null_count else None
+        )
     wanted = _mapped_type(kind, first, maps)
     if pa.types.is_map(kind):
         parts = array.values  # `keys` and `items` of a part of a file may be longer than it
-        entries = [_mapped(parts.field(0), first, maps), _mapped(parts.field(1), first + leaf_count(kind.key_type), maps)]
+        entries = [
+            _mapped(parts.field(0), first, maps),
+            _mapped(parts.field(1), first + leaf_count(kind.key_type), maps),
+        ]
     else:
         if not pa.types.is_list(kind):
             array = array.cast(pa.list_(kind.value_type))
@@ -121,7 +131,9 @@ def _mapped(array: pa.Array, first: int, maps: frozenset[Leaves]) -> pa.Array:
         entries = [elements.field(0), elements.field(1)]
         if entries[0].null_count:
             raise pa.ArrowInvalid("a map has a key that is NULL")
-    return with_elements(array, wanted, pa.StructArray.from_arrays(entries, fields=[wanted.key_field, wanted.item_field]))
+    return with_elements(
+        array, wanted, pa.StructArray.from_arrays(entries, fields=[wanted.key_field, wanted.item_field])
+    )
 
 
 def _footer_of(source: Any) -> bytes:

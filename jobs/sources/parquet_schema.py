@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.parquet_file import leaf_count, opened_file
 from tussock.statestore.errors import DamagedError, InputError
-from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
+from tussock.statestore.types import (
+    INTERVALS,
+    MONTH_INTERVALS,
+    UnsupportedTypeError,
+    array_name,
+    map_name,
+    struct_name,
+    type_name,
+)
 
 _SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
@@ -29,7 +37,14 @@ _WIDENED: dict[pa.DataType, str] = {
 }
 #: A column of the logical type "always null" holds nothing, and Spark names it by the type that it has on storage.
 _PHYSICAL = {
-    **{"BOOLEAN": "boolean", "INT32": "int", "INT64": "bigint", "INT96": "timestamp", "FLOAT": "float", "DOUBLE": "double"},
+    **{
+        "BOOLEAN": "boolean",
+        "INT32": "int",
+        "INT64": "bigint",
+        "INT96": "timestamp",
+        "FLOAT": "float",
+        "DOUBLE": "double",
+    },
     **{"BYTE_ARRAY": "binary", "FIXED_LEN_BYTE_ARRAY": "binary"},
 }
 _VARIANT = re.compile(r" \(Variant\(\d+\)\) \{$")
@@ -76,7 +91,9 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
     columns, noted = opened.file.schema, _noted_by_spark(opened.schema)
     leaves = _Leaves(columns, _variants(columns))
-    return tuple(Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema))
+    return tuple(
+        Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema)
+    )
 
 
 def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:

@@ -33,7 +33,9 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int  # of this file's bytes within its source, from 0; no two that count at one time have the same
     kept: str = ""  # where these bytes stay (tussock.jobs.sources.kept); empty: at `path` alone
     weight: int = 1  # of each of its rows; -1: they go
-    rows: bool = True  # whether its rows count; False: it was passed over, or its rows were taken back while the file stays
+    rows: bool = (
+        True  # whether its rows count; False: it was passed over, or its rows were taken back while the file stays
+    )
     accepted: str = ""  # `mark_of` the file as it was when it was decided that it may differ; empty: it may not
     store: str = ""  # while it is read: the store in which `kept` is to be read instead of `path`
 
@@ -142,7 +144,9 @@ def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
             raise LostCopyError(file.path, f"{file.store}/{file.kept}")
         return
     if not is_as_recorded(file.path, info.size, info.etag, file.size, file.etag):
-        raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", f"{info.size} bytes, ETag {info.etag}")
+        raise ChangedFileError(
+            file.path, f"{file.size} bytes, ETag {file.etag}", f"{info.size} bytes, ETag {info.etag}"
+        )
 
 
 class RangeFile(io.RawIOBase):

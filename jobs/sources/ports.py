@@ -38,4 +38,8 @@ def fed_tables(source: CreateSource) -> tuple[FedTable, ...]:
     if not rejects.quarantines(source):
         return ()
     name = source.name.lower()
-    return (FedTable(Port.REJECTS, rejects.rejects_name(name), rejects.KEY, f"records of source {name} that could not be read"),)
+    return (
+        FedTable(
+            Port.REJECTS, rejects.rejects_name(name), rejects.KEY, f"records of source {name} that could not be read"
+        ),
+    )

@@ -25,7 +25,9 @@ FIELDS = (
     Field("file", "string"),
     Field("position", "bigint"),  # of the record in its file, from 1, a header not counted
     Field("reason", "string"),
-    Field("raw", "string"),  # the record as it is in the file, bytes that are not UTF-8 as \xNN; NULL where a format has no such thing
+    Field(
+        "raw", "string"
+    ),  # the record as it is in the file, bytes that are not UTF-8 as \xNN; NULL where a format has no such thing
 )
 KEY = (0, 1)  # a file is taken once
 TYPES = tuple(f.type for f in FIELDS)
@@ -64,7 +66,9 @@ def marked(rows: pa.Table, path: str, first: int, reasons: pa.Array | None, raw:
 def chunk_of(rows: pa.Table, weight: int) -> pa.Table:
     """Rows as `marked` gives them as a chunk, each with this weight. REJECT keeps its name."""
     chunk = weighted(rows, weight)
-    return chunk if REJECT not in rows.column_names else chunk.rename_columns([*chunk.column_names[:-2], REJECT, WEIGHT])
+    return (
+        chunk if REJECT not in rows.column_names else chunk.rename_columns([*chunk.column_names[:-2], REJECT, WEIGHT])
+    )
 
 
 def parted(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:

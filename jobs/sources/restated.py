@@ -44,7 +44,11 @@ def restated_files(
     if restated.time_zone:
         goes, comes = _of_another_zone(source, taken)
     else:
-        goes, comes = _of_file(source, taken, restated) if restated.item else _of_interval(source, taken, restated.interval, listed)
+        goes, comes = (
+            _of_file(source, taken, restated)
+            if restated.item
+            else _of_interval(source, taken, restated.interval, listed)
+        )
     for file in goes:
         if not file.kept:
             raise CannotRestateError(source.name, f"the bytes that were taken of {file.path} were not kept")
@@ -82,12 +86,16 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
     return exchanged([ChangedFile(was, PinnedFile(there.path, there.size, there.etag, was.number))], next_number(taken))
 
 
-def _of_interval(source: CreateSource, taken: StorageTable, interval: Interval | None, listed: Sequence[ListedFile]) -> _Files:
+def _of_interval(
+    source: CreateSource, taken: StorageTable, interval: Interval | None, listed: Sequence[ListedFile]
+) -> _Files:
     """All that has changed, is gone or is new; files that were passed over count as they are now."""
     found = compare(listed, taken)
     there = {f.path for f in listed}
     path, options = source.options["path"], source.options
-    gone = [f for f in taken_files(taken) if f.rows and f.path not in there and names_file(path, options, f.path, interval)]
+    gone = [
+        f for f in taken_files(taken) if f.rows and f.path not in there and names_file(path, options, f.path, interval)
+    ]
     goes, comes = exchanged(found.changed, found.next_number)
     return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
 
@@ -121,7 +129,9 @@ def _there(source: CreateSource, path: str) -> ListedFile | None:
 
 def _withdrawn(was: PinnedFile, there: ListedFile | None) -> PinnedFile:
     """The file, for its rows to go. While it is there as it is now, it is not taken in again."""
-    return msgspec.structs.replace(was, weight=-1, accepted="" if there is None else mark_of(there.path, there.size, there.etag))
+    return msgspec.structs.replace(
+        was, weight=-1, accepted="" if there is None else mark_of(there.path, there.size, there.etag)
+    )
 
 
 def _like(near: Sequence[str]) -> str:

@@ -35,7 +35,13 @@ from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.sources.boundary import boundary
-from tussock.jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    BadRowError,
+    MissingSparkModuleError,
+    UndeclaredColumnsError,
+    UnreadableFileError,
+)
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import server_options
@@ -82,17 +88,23 @@ class SparkFiles(FileSource):
 
     needs_spark: ClassVar[Literal[True]] = True
     missing_columns: ClassVar[tuple[str, ...]] = ("null",)
-    why_missing: ClassVar[str] = "expected 'null': Spark's reader has a column that a file lacks as NULL, and so has this source anyway"
+    why_missing: ClassVar[str] = (
+        "expected 'null': Spark's reader has a column that a file lacks as NULL, and so has this source anyway"
+    )
     format: ClassVar[str]
     options_class: ClassVar[str]  # Spark's class that lists the format's options, below org.apache.spark.sql
-    corrupt_records: ClassVar[bool] = False  # whether Spark can put a record that does not parse into a column of its own
+    corrupt_records: ClassVar[bool] = (
+        False  # whether Spark can put a record that does not parse into a column of its own
+    )
     raw_column: ClassVar[int | None] = None  # the column that is the whole record as it stands in the file, if one is
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
         for option, value in source.options.items():
             if option.lower() == "mode" and value.upper() != "FAILFAST":
-                raise BadOptionError(source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)")
+                raise BadOptionError(
+                    source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)"
+                )
             if (reason := _REFUSED.get(option.lower())) is not None:
                 raise BadOptionError(source.name, option, value, reason)
 
@@ -103,11 +115,15 @@ class SparkFiles(FileSource):
         folded = {name.lower(): name for name in known}
         for option, value in source.options.items():
             if option.lower() not in folded and not option.startswith("fs."):  # Hadoop's settings
-                near = [folded[n] for n in difflib.get_close_matches(option.lower(), folded, n=3)] or sorted(known, key=str.lower)
+                near = [folded[n] for n in difflib.get_close_matches(option.lower(), folded, n=3)] or sorted(
+                    known, key=str.lower
+                )
                 reason = f"a {self.format} source has no such option; those {'like it' if len(near) < 4 else 'it has'}: {', '.join(near)}"
                 raise BadOptionError(source.name, option, value, reason)
 
-    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
         """Rows of pinned files as chunks, OUTPUT_DDL; see the module. One task per file, or per few small files; chunks of a file come in
         order.
 
@@ -132,7 +148,12 @@ class SparkFiles(FileSource):
         return _handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
 
     def _read(
-        self, session: "SparkSession", source: CreateSource, alike: tuple[int, str], files: tuple[PinnedFile, ...], columns: tuple[int, ...]
+        self,
+        session: "SparkSession",
+        source: CreateSource,
+        alike: tuple[int, str],
+        files: tuple[PinnedFile, ...],
+        columns: tuple[int, ...],
     ) -> "DataFrame":
         """Files that are read by their first columns, the others NULL, with times in one zone. `alike`: (how many columns, the zone)."""
         from pyspark.sql.functions import expr
@@ -157,7 +178,11 @@ class SparkFiles(FileSource):
         """In a task: refuse a file of which Spark's reader would change values silently, by its own types. Raises SchemaMismatchError."""
 
     def load(
-        self, session: "SparkSession", options: Mapping[str, str], files: Sequence[PinnedFile], declared: str | None = None
+        self,
+        session: "SparkSession",
+        options: Mapping[str, str],
+        files: Sequence[PinnedFile],
+        declared: str | None = None,
     ) -> "DataFrame":
         """The rows of pinned files, by the declared columns or by those that Spark infers."""
         reader = session.read.format(self.format).options(**{**options, **hadoop_options(files)})
@@ -171,14 +196,19 @@ class SparkFiles(FileSource):
         if self.corrupt_records and not apart:
             options = {k: v for k, v in options.items() if k != "columnNameOfCorruptRecord"} | {"mode": "FAILFAST"}
         more = [(_CORRUPT, "string")] if apart else []
-        return read_by_spark(session, self.format, options, source, files_of(document), more, whole_records=self.corrupt_records)
+        return read_by_spark(
+            session, self.format, options, source, files_of(document), more, whole_records=self.corrupt_records
+        )
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """What Spark's reader is given."""
         kept = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
         server = server_options(source.options["path"], source.options)
         if "endpoint" in server:  # Hadoop reads its own settings among a reader's options
-            kept |= {"fs.s3a.endpoint": server["endpoint"], "fs.s3a.path.style.access": server.get("path_style", "true")}
+            kept |= {
+                "fs.s3a.endpoint": server["endpoint"],
+                "fs.s3a.path.style.access": server.get("path_style", "true"),
+            }
         return kept | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
@@ -186,7 +216,9 @@ class SparkFiles(FileSource):
         if not isinstance(error, spark_errors()):
             return None
         text = unquote(str(error))
-        for file in sorted(files_of(document), key=lambda f: -len(place_of_bytes(f))):  # one's path may begin like another's
+        for file in sorted(
+            files_of(document), key=lambda f: -len(place_of_bytes(f))
+        ):  # one's path may begin like another's
             if place_of_bytes(file).removeprefix("s3://") in text:
                 try:
                     verify_pin(file, source.options)
@@ -221,12 +253,16 @@ def read_by_spark(
         by_width.setdefault(source.width_of(file.number), []).append(file)
     frames = []
     for width, some in sorted(by_width.items()):
-        declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more])
+        declared = ", ".join(
+            f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more]
+        )
         reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
         frame = reader.load([_spark_path(place_of_bytes(f)) for f in some])
         frame = _handed_over(frame, session) if whole_records else frame
         if quarantines(source):
-            texts = [is_text(quoted(f.name), field.dataType) for f, field in zip(source.fields, frame.schema, strict=False)]
+            texts = [
+                is_text(quoted(f.name), field.dataType) for f, field in zip(source.fields, frame.schema, strict=False)
+            ]
             kept = [f"{quoted(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
             frame = frame.where(" AND ".join(kept)) if kept else frame
         missing = (f"CAST(NULL AS {f.type}) AS {quoted(f.name)}" for f in source.fields[width:])
@@ -268,22 +304,31 @@ class SparkTexts(SparkFiles):
 
         Cost: a job over one record; where it fails, one for each option.
         """
-        plain = [f for f in source.fields if f.type in _PLAIN] or [Field("value", "string")]  # other types may not be of the format
+        plain = [f for f in source.fields if f.type in _PLAIN] or [
+            Field("value", "string")
+        ]  # other types may not be of the format
         source = msgspec.structs.replace(source, fields=tuple(plain))
         if (refused := self._refusal(source, spark)) is None:
             return
         for option in source.options:
             rest = {name: value for name, value in source.options.items() if name != option}
-            if option not in OWN_OPTIONS and self._refusal(msgspec.structs.replace(source, options=rest), spark) is None:
+            if (
+                option not in OWN_OPTIONS
+                and self._refusal(msgspec.structs.replace(source, options=rest), spark) is None
+            ):
                 raise BadOptionError(source.name, option, source.options[option], f"Spark refuses it: {refused}")
-        raise BadOptionError(source.name, "OPTIONS", ", ".join(source.options), f"Spark refuses them together: {refused}")
+        raise BadOptionError(
+            source.name, "OPTIONS", ", ".join(source.options), f"Spark refuses them together: {refused}"
+        )
 
     def _refusal(self, source: CreateSource, spark: "SparkSession") -> str | None:
         """What Spark says against the options when it reads a record with them; None if it reads one."""
         jvm: Any = spark._jvm
         # no parser of dates, an older one neither, takes this text; so what is refused is refused for the options alone
         # (two records: one may be a header)
-        records = spark._jsparkSession.createDataset([self.sample(source, "\u2603")] * 2, jvm.org.apache.spark.sql.Encoders.STRING())
+        records = spark._jsparkSession.createDataset(
+            [self.sample(source, "\u2603")] * 2, jvm.org.apache.spark.sql.Encoders.STRING()
+        )
         declared = ", ".join(f"{quoted(f.name)} {f.type}" for f in source.fields)
         try:
             reader: Any = spark.read.options(**self.reader_options(source)).schema(declared)._jreader
@@ -311,7 +356,13 @@ class SparkTypedFiles(SparkFiles):
             return source.fields
         file = self.require_file(source, first)
         try:
-            found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path))._jdf.schema()
+            found = (
+                spark()
+                .read.format(self.format)
+                .options(**self.reader_options(source))
+                .load(_spark_path(file.path))
+                ._jdf.schema()
+            )
         except spark_errors() as err:
             raise UnreadableSchemaError(file.path, self.format, cause_of(err)) from err
         return tuple(Field(f.name(), name_of_type(f.dataType())) for f in found.fields())
@@ -377,7 +428,9 @@ def _pinned_path(spark_path: str) -> str:
 _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _packer(files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles) -> _Stage:
+def _packer(
+    files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles
+) -> _Stage:
     """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -410,7 +463,9 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 class _FileChunks:
     """Numbers one file's records and packs them into chunks; after a record that does not parse, the file yields nothing more."""
 
-    def __init__(self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None) -> None:
+    def __init__(
+        self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None
+    ) -> None:
         self.file, self._raw_column = file, raw_column
         self._source, self._columns, self._read = source, columns, source.fields[:width]
         self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in columns)
@@ -444,8 +499,12 @@ class _FileChunks:
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        table = pa.table([*typed, pack(self.file.number, positions)], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME])
-        self._waiting.append(marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows)))
+        table = pa.table(
+            [*typed, pack(self.file.number, positions)], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME]
+        )
+        self._waiting.append(
+            marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows))
+        )
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= CHUNK_ROWS:
@@ -460,7 +519,9 @@ class _FileChunks:
             yield from self._emit()
 
     def _emit(self) -> Iterator[pa.RecordBatch]:
-        table = pa.concat_tables(self._waiting, promote_options="default")  # those without rejects have no column for them
+        table = pa.concat_tables(
+            self._waiting, promote_options="default"
+        )  # those without rejects have no column for them
         self._waiting, self._waiting_rows = [], 0
         for chunk in encode(chunk_of(table, self.file.weight)):
             yield self._row(memoryview(chunk), None)
@@ -498,7 +559,9 @@ class _FileChunks:
         """(rows,) why a record cannot be read; NULL of those that can, None where all can."""
         found: list[pa.Array | None] = []
         if (corrupt := self._corrupt(rows)) is not None:
-            found.append(reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})"))
+            found.append(
+                reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})")
+            )
         for c, field in enumerate(self._read):
             if "string" in field.type and (bad := bad_texts(rows.column(c))).any():
                 found.append(reason_where(bad, not_text(field.name)))
@@ -560,7 +623,11 @@ def _of_element(text: str, fields: Sequence[Field]) -> dict[int, str]:
     except (ElementTree.ParseError, ValueError):
         return {}
     values = {f"_{name}".lower(): value for name, value in record.attrib.items()}
-    values |= {child.tag.rpartition("}")[2].lower(): child.text.strip() for child in record if len(child) == 0 and child.text is not None}
+    values |= {
+        child.tag.rpartition("}")[2].lower(): child.text.strip()
+        for child in record
+        if len(child) == 0 and child.text is not None
+    }
     found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
     return {c: value for c, value in found if value}
 

@@ -87,7 +87,9 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compare
     new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
     changed = tuple(_changes(other))
     first = next_number(taken) if new or changed else 0
-    numbered = tuple(PinnedFile(r["path"], r["size_now"], r["etag_now"], number) for number, r in enumerate(new, start=first))
+    numbered = tuple(
+        PinnedFile(r["path"], r["size_now"], r["etag_now"], number) for number, r in enumerate(new, start=first)
+    )
     return Compared(numbered, changed, first + len(numbered))
 
 
@@ -95,7 +97,9 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     """The files whose size or ETag is neither the recorded one nor one that a person has accepted, with what was recorded, by path."""
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
-    earlier = pc.replace_substring_regex(both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1")  # as releases before recorded it
+    earlier = pc.replace_substring_regex(
+        both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1"
+    )  # as releases before recorded it
     as_now = pc.or_(pc.equal(etag, both["etag_now"]), pc.equal(etag, earlier))
     same = pc.and_(pc.equal(both["size"], both["size_now"]), as_now)
     return both.filter(pc.invert(same)).sort_by("path")
@@ -174,7 +178,13 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
 def _files(rows: pa.Table) -> list[PinnedFile]:
     return [
         PinnedFile(
-            r["path"], r["size"], r["etag"], r["number"], r.get("kept", ""), rows=not r.get("unread"), accepted=r.get("accepted", "")
+            r["path"],
+            r["size"],
+            r["etag"],
+            r["number"],
+            r.get("kept", ""),
+            rows=not r.get("unread"),
+            accepted=r.get("accepted", ""),
         )
         for r in rows.to_pylist()
     ]

@@ -77,7 +77,9 @@ def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: in
 def require_insert_text(table: str, rows: pa.Table) -> None:
     """Raises BadInsertTextError for a string of an INSERT that is not UTF-8."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if (pa.types.is_string(column.type) or pa.types.is_nested(column.type)) and (row := first_bad_text(column)) is not None:
+        if (pa.types.is_string(column.type) or pa.types.is_nested(column.type)) and (
+            row := first_bad_text(column)
+        ) is not None:
             raise BadInsertTextError(table, row + 1, name, shown_bytes(column[row]))
 
 

@@ -19,7 +19,19 @@ from tussock.statestore.types import VARIANT
 
 _METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
 _PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)  # the low two bits of a value's first byte
-_TRUE, _FALSE, _DOUBLE, _DECIMAL, _DATE, _INSTANT, _LOCAL, _FLOAT, _BINARY, _TEXT, _UUID = 1, 2, 7, 8, 11, 12, 13, 14, 15, 16, 20
+_TRUE, _FALSE, _DOUBLE, _DECIMAL, _DATE, _INSTANT, _LOCAL, _FLOAT, _BINARY, _TEXT, _UUID = (
+    1,
+    2,
+    7,
+    8,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+    20,
+)
 _INTEGERS = ((1, 3), (2, 4), (4, 5), (8, 6))  # (bytes, primitive type)
 _DECIMALS = ((9, 4), (18, 8), (38, 16))  # (digits, bytes): types 8, 9 and 10
 _SHORT_BYTES = 63
@@ -34,7 +46,9 @@ def is_variant(kind: pa.DataType) -> bool:
         return False
     found = {field.name: field.type for field in kind}
     has_value = found.get(_VALUE, pa.binary()) == pa.binary() and bool({_VALUE, _TYPED} & set(found))
-    return len(found) == kind.num_fields and found.get(_METADATA) == pa.binary() and has_value and not set(found) - _PARTS
+    return (
+        len(found) == kind.num_fields and found.get(_METADATA) == pa.binary() and has_value and not set(found) - _PARTS
+    )
 
 
 _PARTS = {_METADATA, _VALUE, _TYPED}
@@ -155,7 +169,9 @@ class _Group:
         def made(row: int, own: Sequence[str], names: _Names) -> Value | None:
             if not valid[row]:
                 return None
-            found = [(name, names.id_of(name), group.value(row, own, names)) for name, group in fields if group.is_there(row)]
+            found = [
+                (name, names.id_of(name), group.value(row, own, names)) for name, group in fields if group.is_there(row)
+            ]
             if (rest := self._values[row]) is not None:
                 if rest[0] & 3 != _OBJECT:
                     raise pa.ArrowInvalid("a shredded object has a rest that is none")
@@ -236,7 +252,9 @@ def _object_of(fields: Sequence[tuple[str, int, Value]]) -> Value:
     *starts, end = accumulate((len(value) for _, _, value in fields), initial=0)
     order = sorted(range(len(fields)), key=lambda i: _order(fields[i][0]))
     large, width, id_width = len(fields) > _ONE_BYTE, _width(end), _width(max((id for _, id, _ in fields), default=0))
-    head = bytes([large << 6 | id_width - 1 << 4 | width - 1 << 2 | _OBJECT]) + len(fields).to_bytes(4 if large else 1, "little")
+    head = bytes([large << 6 | id_width - 1 << 4 | width - 1 << 2 | _OBJECT]) + len(fields).to_bytes(
+        4 if large else 1, "little"
+    )
     ids = b"".join(fields[i][1].to_bytes(id_width, "little") for i in order)
     offsets = b"".join(n.to_bytes(width, "little") for n in (*(starts[i] for i in order), end))
     return head + ids + offsets + b"".join(value for _, _, value in fields)
@@ -283,7 +301,10 @@ def _fields_of(value: bytes, at: int) -> list[tuple[int, int]]:
     ids = at + 1 + count_width
     offsets = ids + count * id_width
     data = offsets + (count + 1) * width
-    return [(_number(value, ids + i * id_width, id_width), data + _number(value, offsets + i * width, width)) for i in range(count)]
+    return [
+        (_number(value, ids + i * id_width, id_width), data + _number(value, offsets + i * width, width))
+        for i in range(count)
+    ]
 
 
 def _elements_of(value: bytes, at: int) -> list[int]:
@@ -304,7 +325,9 @@ def _copied(value: bytes, at: int, own: Sequence[str], names: _Names) -> Value:
     """One value within another variant's bytes, with its names numbered anew. Raises IndexError."""
     basic = value[at] & 3
     if basic == _OBJECT:
-        return _object_of([(own[id], names.id_of(own[id]), _copied(value, start, own, names)) for id, start in _fields_of(value, at)])
+        return _object_of(
+            [(own[id], names.id_of(own[id]), _copied(value, start, own, names)) for id, start in _fields_of(value, at)]
+        )
     if basic == _ARRAY:
         return _array_of([_copied(value, start, own, names) for start in _elements_of(value, at)])
     if basic == _SHORT_TEXT:

@@ -99,7 +99,9 @@ def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
             if seen.executors:
                 _given_up.pop(application, None)
             if watch.gives_up(seen, time.monotonic()):
-                _given_up[application] = NoExecutorsError(str(context.master), _wanted(context), tuple(sorted(watch.lost)), wait)
+                _given_up[application] = NoExecutorsError(
+                    str(context.master), _wanted(context), tuple(sorted(watch.lost)), wait
+                )
                 context.cancelAllJobs()
             time.sleep(min(max(wait_s / _LOOKS, _SHORTEST_S), _LONGEST_S))
     except (Py4JError, OSError, AttributeError):  # the application or its JVM is going
@@ -109,7 +111,9 @@ def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
 def _seen(context: "SparkContext") -> ExecutorsSeen:
     jvm: Any = context._jvm
     tracker = context._jsc.sc().statusTracker()
-    driver = str(jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort())  # it is in the list too
+    driver = str(
+        jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
+    )  # it is in the list too
     found = {f"{info.host()}:{info.port()}" for info in tracker.getExecutorInfos()}
     return ExecutorsSeen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
 
@@ -117,4 +121,6 @@ def _seen(context: "SparkContext") -> ExecutorsSeen:
 def _wanted(context: "SparkContext") -> str:
     conf = context.getConf()
     wanted = {name: conf.get(name) for name in ("spark.executor.instances", "spark.cores.max", "spark.executor.memory")}
-    return "it asked for " + (", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "as many as there are")
+    return "it asked for " + (
+        ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "as many as there are"
+    )

@@ -130,7 +130,9 @@ def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None 
             spark.stop()
 
 
-def build_spark(app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+def build_spark(
+    app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """The active session as it is, or a new one with everything an epoch needs.
 
     Local workers start this Python. On a cluster, they start the one that PYSPARK_PYTHON or `spark.pyspark.python` names, `python3` of
@@ -142,7 +144,9 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
     """
     with _application_lock:
         if SparkContext._active_spark_context is not None:
-            return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()  # a builder with settings would change the user's
+            return (
+                SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+            )  # a builder with settings would change the user's
         chosen = _settings_of_a_new_application(master, dict(settings or {}))
         _start_jvm({"spark.app.name": app_name, **chosen})
         builder = SparkSession.builder.appName(app_name)

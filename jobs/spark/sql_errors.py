@@ -20,7 +20,9 @@ _PLACES = (
     re.compile(r"\(line (\d+), position (\d+)\)"),
 )
 # ANSI mode is not for users to choose, nor is a search path
-_NOISE = re.compile(r" SQLSTATE: \w+| on search path \[[^\]]*\]| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\.")
+_NOISE = re.compile(
+    r" SQLSTATE: \w+| on search path \[[^\]]*\]| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\."
+)
 _SAID = re.compile(
     r"\[(?!INTERNAL_ERROR|_LEGACY)[A-Z0-9_.]+\] "
 )  # a condition that Spark has a message for, which it meant its user to read
@@ -62,7 +64,9 @@ def _functions_like(quoted: str) -> str:
     if context is None or context._jvm is None:
         return ""
     registry = getattr(context._jvm, "org.apache.spark.sql.catalyst.analysis.FunctionRegistry")
-    known = [name.rpartition(".")[2] for name in str(registry.functionSet().mkString(" ")).split()]  # system.builtin.upper
+    known = [
+        name.rpartition(".")[2] for name in str(registry.functionSet().mkString(" ")).split()
+    ]  # system.builtin.upper
     return did_you_mean(quoted.strip("`"), known)
 
 

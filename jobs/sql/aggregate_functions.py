@@ -24,7 +24,9 @@ from tussock.jobs.sql.sandbox import items
 Params = tuple[tuple[str, str], ...]
 
 _BY_CHANCE = "Spark's answer depends on the order in which it meets the rows"
-_SKETCH = "a sketch takes values in and lets none go again; approx_count_distinct, count(DISTINCT …) and percentile are kept"
+_SKETCH = (
+    "a sketch takes values in and lets none go again; approx_count_distinct, count(DISTINCT …) and percentile are kept"
+)
 _SKETCHES = (
     *("CountMinSketchAgg", "HllSketchAgg", "HllUnionAgg", "ThetaSketchAgg", "ThetaUnionAgg", "ThetaIntersectionAgg"),
     *("ApproxTopKAccumulate", "ApproxTopKCombine"),
@@ -72,10 +74,16 @@ def parts_of(node: JavaObject, jvm: JVMView) -> Parts:
 def _is_the_only_one(node: JavaObject) -> bool:
     """Whether this is the optimizer's own `first(x, true) FILTER (WHERE gid = 0)`: no relation qualifies its column."""
     condition = node.filter()
-    if not node.aggregateFunction().ignoreNulls() or not condition.isDefined() or condition.get().productPrefix() != "EqualTo":
+    if (
+        not node.aggregateFunction().ignoreNulls()
+        or not condition.isDefined()
+        or condition.get().productPrefix() != "EqualTo"
+    ):
         return False
     column = condition.get().left()
-    return bool(column.productPrefix() == "AttributeReference" and column.name() == "gid" and column.qualifier().isEmpty())
+    return bool(
+        column.productPrefix() == "AttributeReference" and column.name() == "gid" and column.qualifier().isEmpty()
+    )
 
 
 def _first(name: str, function: JavaObject) -> Parts:
@@ -84,13 +92,19 @@ def _first(name: str, function: JavaObject) -> Parts:
 
 def _first_by(name: str, function: JavaObject) -> Parts:
     """max_by(x, y, k) and min_by(x, y, k)."""
-    return Parts("MinBy" if function.reverse() else "MaxBy", [function.valueExpr(), function.orderingExpr()], (("k", str(function.k())),))
+    return Parts(
+        "MinBy" if function.reverse() else "MaxBy",
+        [function.valueExpr(), function.orderingExpr()],
+        (("k", str(function.k())),),
+    )
 
 
 def _mode(name: str, function: JavaObject) -> Parts:
     """Of values that are equally frequent: Spark names one by its order reversed (`true`: the least), or leaves it open."""
     reverse = function.reverseOpt()
-    return Parts(name, [function.child()], (("prefer", "least" if reverse.get() else "greatest"),) if reverse.isDefined() else ())
+    return Parts(
+        name, [function.child()], (("prefer", "least" if reverse.get() else "greatest"),) if reverse.isDefined() else ()
+    )
 
 
 def _percentile(name: str, function: JavaObject) -> Parts:
@@ -111,7 +125,11 @@ def _approximate_percentile(function: JavaObject) -> Parts:
     value = function.percentageExpression().eval(None)
     shares = [value] if isinstance(value, float) else list(value.toDoubleArray())
     ends = [0.0 if share <= error else 1.0 if share >= 1.0 - error else share for share in shares]
-    return Parts("PercentileDisc", [function.child()], (("percentages", ",".join(map(repr, ends))), ("reverse", "false"), ("exact", "")))
+    return Parts(
+        "PercentileDisc",
+        [function.child()],
+        (("percentages", ",".join(map(repr, ends))), ("reverse", "false"), ("exact", "")),
+    )
 
 
 def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:

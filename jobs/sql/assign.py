@@ -20,7 +20,9 @@ from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.sandbox import Sandbox, column_of, items, seq_of
 
 
-def assignments_of(walk: ExpressionWalk, table: CreateTable, assignments: JavaObject) -> tuple[list[int], list[JavaObject]]:
+def assignments_of(
+    walk: ExpressionWalk, table: CreateTable, assignments: JavaObject
+) -> tuple[list[int], list[JavaObject]]:
     """Which columns a SET (or the INSERT of a MERGE) names, and their values (Catalyst's, not resolved). Raises SqlError."""
     columns: list[int] = []
     values: list[JavaObject] = []
@@ -29,7 +31,9 @@ def assignments_of(walk: ExpressionWalk, table: CreateTable, assignments: JavaOb
         if column in columns:
             raise at_node(walk, assignment.key(), f"column {table.fields[column].name!r} is set twice")
         columns.append(column)
-        values.append(default_expression(walk.sandbox, table, column) if is_default(assignment.value()) else assignment.value())
+        values.append(
+            default_expression(walk.sandbox, table, column) if is_default(assignment.value()) else assignment.value()
+        )
     return columns, values
 
 
@@ -65,18 +69,24 @@ def at_node(walk: ExpressionWalk, node: JavaObject, reason: str) -> SqlError:
 def unfit_value(source: SourceText, table: CreateTable, column: int, shown: str, offset: int | None) -> SqlError:
     """The error for a value that its column's type can't hold."""
     field = table.fields[column]
-    reason = f"column {field.name!r} of table {table.name!r} is {field.type} and can't hold {shown}; nothing was changed"
+    reason = (
+        f"column {field.name!r} of table {table.name!r} is {field.type} and can't hold {shown}; nothing was changed"
+    )
     return SqlError(reason) if offset is None else sql_error(source, offset, reason)
 
 
-def check_assignable(sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: CreateTable, column: int) -> None:
+def check_assignable(
+    sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: CreateTable, column: int
+) -> None:
     """SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
     spec = table.fields[column]
     wanted = sandbox.data_type(spec.type)
     if not sandbox.java("org.apache.spark.sql.catalyst.expressions.Cast").canANSIStoreAssign(found, wanted):
         given = name_of_type(found)
         raise sql_error(
-            source, offset, f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly"
+            source,
+            offset,
+            f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly",
         )
 
 
@@ -86,7 +96,11 @@ def column_named(walk: ExpressionWalk, table: CreateTable, key: JavaObject) -> i
     for i, column in enumerate(table.fields):
         if column.name.lower() == str(name).lower():
             return i
-    raise at_node(walk, key, f"table {table.name!r} has no column {name!r}; its columns: {', '.join(c.name for c in table.fields)}")
+    raise at_node(
+        walk,
+        key,
+        f"table {table.name!r} has no column {name!r}; its columns: {', '.join(c.name for c in table.fields)}",
+    )
 
 
 def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, field: Field, sql: str) -> Default:
@@ -172,9 +186,18 @@ def first_unfit(sandbox: Sandbox, values: Sequence[JavaObject], kinds: Sequence[
     if not places:
         return None
     casts = [column_of(sandbox, values[i]).try_cast(sandbox.data_type(kinds[i])).alias(f"c{i}") for i in places]
-    tried = sandbox.session._jsparkSession.emptyDataFrame().select(seq_of(sandbox, casts)).queryExecution().optimizedPlan()
+    tried = (
+        sandbox.session._jsparkSession.emptyDataFrame().select(seq_of(sandbox, casts)).queryExecution().optimizedPlan()
+    )
     folded = (named.child() for named in items(tried.projectList()))
-    return next((i for i, cast in zip(places, folded, strict=True) if cast.productPrefix() == "Literal" and cast.value() is None), None)
+    return next(
+        (
+            i
+            for i, cast in zip(places, folded, strict=True)
+            if cast.productPrefix() == "Literal" and cast.value() is None
+        ),
+        None,
+    )
 
 
 def _lacks_common_type(sandbox: Sandbox, source: SourceText, query: JavaObject) -> bool:
@@ -190,7 +213,9 @@ def _is_text(expr: JavaObject) -> bool:
 
 
 def is_default(expr: JavaObject) -> bool:
-    return expr.productPrefix() == "UnresolvedAttribute" and [str(p).upper() for p in items(expr.nameParts())] == ["DEFAULT"]
+    return expr.productPrefix() == "UnresolvedAttribute" and [str(p).upper() for p in items(expr.nameParts())] == [
+        "DEFAULT"
+    ]
 
 
 def default_expression(sandbox: Sandbox, table: CreateTable, column: int) -> JavaObject:

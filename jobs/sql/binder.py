@@ -117,7 +117,9 @@ class Binder:
             select = text_of_dataframe(self._sandbox, analyzed, plan)
         return CreateView(name, select or f"{OF_A_DATAFRAME}\n{show_plan(plan)}\n*/", plan, if_not_exists)
 
-    def bind_again(self, name: str, sql: str, columns: Sequence[str], *, materialized: bool) -> CreateView | CreatePlainView:
+    def bind_again(
+        self, name: str, sql: str, columns: Sequence[str], *, materialized: bool
+    ) -> CreateView | CreatePlainView:
         """A view that is there, over the relations as they are now; it takes its own place.
 
         Args:
@@ -138,7 +140,9 @@ class Binder:
         if not cursor.tokens:
             raise SqlError("the statement is empty")
         last = cursor.tokens[-1]
-        if last.text.upper() in _OPEN_ENDED:  # Spark reads it as another name of the relation before it, and takes every row
+        if (
+            last.text.upper() in _OPEN_ENDED
+        ):  # Spark reads it as another name of the relation before it, and takes every row
             raise sql_error(source, last.start, f"the statement ends in {last.text}: a condition is missing")
         if cursor.tokens[0].text.upper() in _READS or cursor.comes("CREATE", "TABLE"):
             source, at = at_their_epochs(self._sandbox, source, epochs)
@@ -174,7 +178,9 @@ class Binder:
             return self._explain(source, cursor)
         if cursor.tokens[0].text.upper() in _QUERY_WORDS:
             return self._query(source)
-        raise cursor.error("expected SELECT, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN")
+        raise cursor.error(
+            "expected SELECT, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN"
+        )
 
     def _create(self, source: SourceText, cursor: Cursor) -> Bound:
         or_replace = cursor.accept("OR", "REPLACE")
@@ -185,12 +191,16 @@ class Binder:
         if cursor.accept("FUNCTION"):
             return bind_function(self._sandbox, source, cursor, or_replace)
         if or_replace:
-            raise cursor.complaint("OR REPLACE is for views and functions: a table or source holds what can't be computed again")
+            raise cursor.complaint(
+                "OR REPLACE is for views and functions: a table or source holds what can't be computed again"
+            )
         if cursor.accept("SOURCE"):
             return self._source(source, cursor)
         if cursor.accept("TABLE"):
             return bind_table(self._sandbox, source, cursor)
-        raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE or CREATE FUNCTION")
+        raise cursor.error(
+            "expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE or CREATE FUNCTION"
+        )
 
     def _view(self, source: SourceText, header: ViewHeader) -> CreateView:
         select = source.part(header.select)
@@ -198,7 +208,13 @@ class Binder:
         plan = bind_view(self._sandbox, select, header.columns, self.notes)
         uses = self._sandbox.plain_views(select)
         return CreateView(
-            header.name, source.text[header.select :], plan, header.if_not_exists, header.columns or (), uses, header.or_replace
+            header.name,
+            source.text[header.select :],
+            plan,
+            header.if_not_exists,
+            header.columns or (),
+            uses,
+            header.or_replace,
         )
 
     def _plain_view(self, source: SourceText, header: ViewHeader) -> CreatePlainView:
@@ -208,14 +224,22 @@ class Binder:
         own = [(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output())]
         names = header.columns or tuple(name for name, _ in own)
         if len(names) != len(own):
-            raise sql_error(source, header.select, f"the view names {len(names)} columns, and its SELECT has {len(own)}")
+            raise sql_error(
+                source, header.select, f"the view names {len(names)} columns, and its SELECT has {len(own)}"
+            )
         for of, given in (("SELECT", [name for name, _ in own]), ("view", names)):
             if twice := [name for i, name in enumerate(given) if name.lower() in {n.lower() for n in given[:i]}]:
-                raise sql_error(source, header.select, f"two columns of the {of} are named {twice[0]!r}; give one another name with AS")
+                raise sql_error(
+                    source,
+                    header.select,
+                    f"two columns of the {of} are named {twice[0]!r}; give one another name with AS",
+                )
         fields = tuple(Field(name, kind) for name, (_, kind) in zip(names, own, strict=True))
         uses = tuple(r.name for r in self._sandbox.mentioned(select))
         sql = source.text[header.select :]
-        return CreatePlainView(header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists, header.or_replace)
+        return CreatePlainView(
+            header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists, header.or_replace
+        )
 
     def _drop(self, cursor: Cursor) -> Drop:
         """DROP VIEW drops views of either kind."""
@@ -231,7 +255,9 @@ class Binder:
             return Explain(view.name, view.sql, view.plan, tuple(self.notes))
         select = source.part(cursor.offset)
         refuse_epochs(self._sandbox, select, "a materialized view")
-        return Explain(None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes))
+        return Explain(
+            None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes)
+        )
 
     def _query(self, source: SourceText) -> Query:
         analyzed = self._sandbox.analyze(source, self._sandbox.parse_query(source)).queryExecution().analyzed()

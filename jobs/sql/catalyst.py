@@ -29,7 +29,19 @@ from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.frame_text import FrameText
 from tussock.jobs.sql.now import analyzed_with_moment, has_clock
-from tussock.jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, repartition, scan, union, window  # noqa: F401  they register what they bind
+from tussock.jobs.sql.plan_nodes import (  # noqa: F401 - importing them registers the nodes that they bind
+    aggregate,
+    constant,
+    expand,
+    generate,
+    join,
+    limit,
+    project,
+    repartition,
+    scan,
+    union,
+    window,
+)
 from tussock.jobs.sql.plan_nodes.refused import REASONS
 from tussock.jobs.sql.plan_nodes.walk import PlanWalk
 from tussock.jobs.sql.prune import prune
@@ -42,7 +54,9 @@ from tussock.statestore.types import UnsupportedTypeError, arrow_type
 _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 
 
-def bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None = None, notes: list[str] | None = None) -> Plan:
+def bind_view(
+    sandbox: Sandbox, source: SourceText, names: Sequence[str] | None = None, notes: list[str] | None = None
+) -> Plan:
     """The plan of a SELECT that a view is to maintain.
 
     Args:
@@ -85,7 +99,11 @@ def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> 
             "now(), or the date of today, in a DataFrame", "only the text of a SELECT can say when; create it by SQL"
         )
     with translated(source):
-        execution = sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(sandbox.session._jsparkSession, analyzed).queryExecution()
+        execution = (
+            sandbox.java("org.apache.spark.sql.classic.Dataset")
+            .ofRows(sandbox.session._jsparkSession, analyzed)
+            .queryExecution()
+        )
     try:
         return _kept(sandbox, source, execution, _view_fields(walk, execution, None), notes)
     except SqlError as err:
@@ -110,9 +128,13 @@ def _without_places(value: object) -> object:
     return [_without_places(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _kept(sandbox: Sandbox, source: SourceText, execution: JavaObject, fields: tuple[Field, ...], notes: list[str]) -> Plan:
+def _kept(
+    sandbox: Sandbox, source: SourceText, execution: JavaObject, fields: tuple[Field, ...], notes: list[str]
+) -> Plan:
     """The plan of a view with these columns, from its QueryExecution (JVM)."""
-    expressions = ExpressionWalk(sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, execution.analyzed()))
+    expressions = ExpressionWalk(
+        sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, execution.analyzed())
+    )
     with translated(source):
         optimized = execution.optimizedPlan()
     walk = PlanWalk(expressions, notes, limit.order_of(optimized))
@@ -168,7 +190,11 @@ def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[st
     seen: dict[str, int] = {}
     outputs = list(items(execution.analyzed().output()))
     if names is not None and len(names) != len(outputs):
-        raise sql_error(source, select, f"the view names {len(names)} columns ({', '.join(names)}), and its SELECT has {len(outputs)}")
+        raise sql_error(
+            source,
+            select,
+            f"the view names {len(names)} columns ({', '.join(names)}), and its SELECT has {len(outputs)}",
+        )
     for i, output in enumerate(outputs):
         name, kind = output.name() if names is None else names[i], name_of_type(output.dataType())
         begin = partial(_begin_of_output, walk, execution.logical(), i, len(outputs), select)
@@ -181,7 +207,9 @@ def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[st
             raise sql_error(source, begin(), f"column {name!r}: {err}") from err
         fields.append(Field(name, kind))
     if not fields:
-        raise sql_error(source, select, "this SELECT has no columns: a view needs at least one, and EXCEPT leaves none here")
+        raise sql_error(
+            source, select, "this SELECT has no columns: a view needs at least one, and EXCEPT leaves none here"
+        )
     return tuple(fields)
 
 

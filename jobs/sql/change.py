@@ -144,7 +144,10 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     with sandbox.active():
         parsed = sandbox.parse_statement(source)
     with translated(source):
-        found = [(c, collected(_changed(walk, table, c, hidden=not table.key))) for c in _candidates(walk, session, target, table, parsed)]
+        found = [
+            (c, collected(_changed(walk, table, c, hidden=not table.key)))
+            for c in _candidates(walk, session, target, table, parsed)
+        ]
     schema = _stored_schema(table)
     gone, come = [schema.empty_table()], [schema.empty_table()]
     for candidates, rows in found:
@@ -170,7 +173,9 @@ def _of_kinds(rows: pa.Table, actions: Sequence[MergeBranch], kinds: set[Kind]) 
 # --- frames ------------------------------------------------------------------------------------------------------------------------
 
 
-def _candidates(walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject) -> list[Candidates]:
+def _candidates(
+    walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject
+) -> list[Candidates]:
     """The frames of a statement, with its actions. `target` has the table's columns (and a hidden row id, where rows are stored)."""
     kind = parsed.productPrefix()
     if kind in ("UpdateTable", "DeleteFromTable"):
@@ -183,7 +188,9 @@ def _candidates(walk: ExpressionWalk, session: SparkSession, target: DataFrame, 
             condition, action = parsed.condition(), MergeBranch(Kind.DELETE, None)
         return [Candidates(rows if condition is None else rows.filter(_column(walk, condition)), (action,))]
     rows = _named(target, table, parsed.targetTable())
-    made = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, parsed.sourceTable())
+    made = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(
+        session._jsparkSession, parsed.sourceTable()
+    )
     origin = parsed.sourceTable()
     match origin.productPrefix():
         case "SubqueryAlias":
@@ -226,7 +233,9 @@ def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> Mer
             return MergeBranch(Kind.INSERT, condition, star=True)
         case name:
             columns, values = assignments_of(walk, table, action.assignments())
-            return MergeBranch(Kind.UPDATE if name == "UpdateAction" else Kind.INSERT, condition, tuple(columns), tuple(values))
+            return MergeBranch(
+                Kind.UPDATE if name == "UpdateAction" else Kind.INSERT, condition, tuple(columns), tuple(values)
+            )
 
 
 def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, hidden: bool = False) -> DataFrame:
@@ -262,12 +271,16 @@ def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, h
     return decided.select(F.col(_ACTION), (F.col(_OLD) if has_old else nothing).alias(_OLD), F.struct(*new).alias(_NEW))
 
 
-def _given(walk: ExpressionWalk, table: CreateTable, action: MergeBranch, candidates: Candidates) -> tuple[tuple[int, ...], list[Column]]:
+def _given(
+    walk: ExpressionWalk, table: CreateTable, action: MergeBranch, candidates: Candidates
+) -> tuple[tuple[int, ...], list[Column]]:
     """The columns to which an action gives values, and the values; of an INSERT all columns."""
     if action.kind is Kind.DELETE:
         return (), []
     if action.star:
-        return tuple(range(len(table.fields))), [F.col(f"{quoted(candidates.source)}.{quoted(f.name)}") for f in table.fields]
+        return tuple(range(len(table.fields))), [
+            F.col(f"{quoted(candidates.source)}.{quoted(f.name)}") for f in table.fields
+        ]
     columns = action.columns
     exprs = [_column(walk, v) for v in action.values]
     if action.kind is Kind.INSERT:

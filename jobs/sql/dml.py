@@ -14,7 +14,15 @@ from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_err
 from tussock.jobs.logical.key_columns import require_values
 from tussock.jobs.logical.nodes import Expr, Literal
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update, append_only_refusal
+from tussock.jobs.logical.statements import (
+    BoundChange,
+    BoundInsert,
+    BoundInsertSelect,
+    CreateTable,
+    Delete,
+    Update,
+    append_only_refusal,
+)
 from tussock.jobs.logical.text_lengths import fitted_texts
 from tussock.jobs.spark.collected import collected
 from tussock.jobs.spark.sql_errors import translated
@@ -75,7 +83,12 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
 
 
 def bind_rows(
-    sandbox: Sandbox, source: SourceText, frame: JavaObject, query: JavaObject, table: CreateTable, targets: tuple[int, ...]
+    sandbox: Sandbox,
+    source: SourceText,
+    frame: JavaObject,
+    query: JavaObject,
+    table: CreateTable,
+    targets: tuple[int, ...],
 ) -> BoundInsert | BoundInsertSelect:
     """The rows that a query gives a table.
 
@@ -101,7 +114,10 @@ def bind_rows(
 
 
 def rows_to_insert(
-    frame: DataFrame, into: BoundInsertSelect, source: SourceText | None = None, offset_of: Callable[[int, int], int | None] | None = None
+    frame: DataFrame,
+    into: BoundInsertSelect,
+    source: SourceText | None = None,
+    offset_of: Callable[[int, int], int | None] | None = None,
 ) -> pa.Table:
     """The rows that a SELECT gives a table: cast as Spark stores them, missing columns at their defaults. Runs the frame; its rows come to
     the driver.
@@ -170,7 +186,11 @@ def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
 
 def _fitted_literal(table: CreateTable, column: int, value: Expr) -> Expr:
     """A constant as a column with a length stores it. Raises TextTooLongError."""
-    if not isinstance(value, Literal) or not isinstance(value.value, str) or (declared := dict(table.lengths).get(column)) is None:
+    if (
+        not isinstance(value, Literal)
+        or not isinstance(value.value, str)
+        or (declared := dict(table.lengths).get(column)) is None
+    ):
         return value
     alone = CreateTable(table.name, (table.fields[column],), (), lengths=((0, declared),))
     return Literal(fitted_texts(alone, pa.table({"c": [value.value]})).column(0)[0].as_py(), value.type)
@@ -189,7 +209,9 @@ def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
     if has_subquery(sandbox, parsed.condition()):
         return bind_change(sandbox, source, relation, parsed)
     try:
-        _, where, _ = _bind_row_expressions(ExpressionWalk(sandbox, source, "DELETE"), relation, parsed.table(), [], [], parsed.condition())
+        _, where, _ = _bind_row_expressions(
+            ExpressionWalk(sandbox, source, "DELETE"), relation, parsed.table(), [], [], parsed.condition()
+        )
     except UnsupportedQueryError:
         if _calls_python(sandbox, source):
             raise
@@ -289,8 +311,14 @@ def named_table(sandbox: Sandbox, cursor: Cursor) -> Relation:
     relation = sandbox.relations.get(name)
     if relation is None or relation.kind is not RelationKind.TABLE:
         cursor.at = begin
-        tables = ", ".join(sorted(r.name for r in sandbox.relations.values() if r.kind is RelationKind.TABLE)) or "none yet"
-        what = f"there is no table {name!r}" if relation is None else f"{name!r} is a {relation.kind}: only tables take changes"
+        tables = (
+            ", ".join(sorted(r.name for r in sandbox.relations.values() if r.kind is RelationKind.TABLE)) or "none yet"
+        )
+        what = (
+            f"there is no table {name!r}"
+            if relation is None
+            else f"{name!r} is a {relation.kind}: only tables take changes"
+        )
         raise sql_error(cursor.source, cursor.offset, f"{what}; tables that exist: {tables}")
     return relation
 
@@ -307,11 +335,15 @@ def _targets(source: SourceText, offset: int, table: CreateTable, named: Sequenc
         raise sql_error(source, offset, f"a column is named twice in ({', '.join(named)})")
     if len(targets) != width:
         raise sql_error(
-            source, offset, f"table {table.name!r} takes {len(targets)} values a row here ({', '.join(named) or there}), found {width}"
+            source,
+            offset,
+            f"table {table.name!r} takes {len(targets)} values a row here ({', '.join(named) or there}), found {width}",
         )
     for column in table.key:
         if column not in targets:
-            raise sql_error(source, offset, f"key column {table.fields[column].name!r} of table {table.name!r} is not given a value")
+            raise sql_error(
+                source, offset, f"key column {table.fields[column].name!r} of table {table.name!r} is not given a value"
+            )
     return targets
 
 
@@ -320,7 +352,9 @@ def _unfit_value(frame: DataFrame, into: BoundInsertSelect) -> tuple[int, int, s
     for i, target in enumerate(into.targets):
         kind = into.table.fields[target].type
         try:
-            tried = frame.selectExpr(f"c{i} AS found", f"c{i} IS NOT NULL AND try_cast(c{i} AS {kind}) IS NULL AS bad").toArrow()
+            tried = frame.selectExpr(
+                f"c{i} AS found", f"c{i} IS NOT NULL AND try_cast(c{i} AS {kind}) IS NULL AS bad"
+            ).toArrow()
         except PySparkException:  # the value itself raises, or has no such cast
             continue
         if (row := pc.index(tried["bad"], True).as_py()) >= 0:

@@ -51,12 +51,31 @@ Scope = Mapping[int, Expr]
 
 _AGGREGATES = frozenset(f.value for f in AggFunction)
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
-_BOOLEAN = frozenset({"And", "Or", "Not", "IsNull", "IsNotNull", "In", "Like", "StartsWith", "EndsWith", "Contains", *_COMPARISONS})
+_BOOLEAN = frozenset(
+    {"And", "Or", "Not", "IsNull", "IsNotNull", "In", "Like", "StartsWith", "EndsWith", "Contains", *_COMPARISONS}
+)
 _SUBQUERIES = frozenset(
-    {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery", "OuterReference"}
+    {
+        "ScalarSubquery",
+        "Exists",
+        "ListQuery",
+        "InSubquery",
+        "LateralSubquery",
+        "DynamicPruningSubquery",
+        "OuterReference",
+    }
 )
 _USER_CODE = frozenset(
-    {"ScalaUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"}
+    {
+        "ScalaUDF",
+        "PythonUDF",
+        "PythonUDAF",
+        "ScalaUDAF",
+        "ScalaAggregator",
+        "HiveSimpleUDF",
+        "HiveGenericUDF",
+        "ApplyFunctionExpression",
+    }
 )
 _VIEW = "a materialized view"
 #: What no text of SQL says, so that Spark can compute its arguments alone.
@@ -126,7 +145,9 @@ class ExpressionWalk:
         Raises UnsupportedQueryError for one that neither can.
         """
         inner = node.child() if node.productPrefix() == "Alias" else node
-        if self.has_kernel is not None and inner.productPrefix() in _UNSAID:  # whatever its arguments need is computed for every row
+        if (
+            self.has_kernel is not None and inner.productPrefix() in _UNSAID
+        ):  # whatever its arguments need is computed for every row
             return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
         return self.whole(node, lambda: self.tree(node, scope), self._columns_of(scope))
 
@@ -157,7 +178,11 @@ class ExpressionWalk:
                 raise
         name = node.productPrefix()
         if name == "And":
-            return Call("And", "boolean", (self.condition(node.left(), scope, joins), self.condition(node.right(), scope, joins)))
+            return Call(
+                "And",
+                "boolean",
+                (self.condition(node.left(), scope, joins), self.condition(node.right(), scope, joins)),
+            )
         if joins and name == "Not" and node.child().productPrefix() in _COMPARISONS:
             return Call("Not", "boolean", (self.condition(node.child(), scope, joins),))
         if joins and name in _COMPARISONS:
@@ -183,7 +208,9 @@ class ExpressionWalk:
             return self.tree(_not_normalised(node.child()), scope)
         if name == "TimestampAddInterval" and node.right().dataType().catalogString() == "interval":
             return self._moved(self.tree(node.left(), scope), node.right(), scope)
-        if name == "Uuid" and self.within == _VIEW:  # a user's is refused before: by it the optimizer groups what a NEAREST BY join finds
+        if (
+            name == "Uuid" and self.within == _VIEW
+        ):  # a user's is refused before: by it the optimizer groups what a NEAREST BY join finds
             return Call(ROW_KEY, "string", ())
         if name in _LAMBDAS:  # before its arguments, which mean nothing outside
             raise self.refuse(node, None, "functions that take lambdas have no kernel")
@@ -204,7 +231,9 @@ class ExpressionWalk:
         if name in _USER_CODE:
             raise self.refuse(node, None, "user-defined functions are opaque; write it in SQL functions")
         match name, args:
-            case "GetArrayItem", (Call(node="CreateArray", args=elements), Literal(value=int(place))) if 0 <= place < len(elements):
+            case "GetArrayItem", (Call(node="CreateArray", args=elements), Literal(value=int(place))) if (
+                0 <= place < len(elements)
+            ):
                 return elements[place]
             case "GetStructField", (Call(node="CreateNamedStruct", args=parts),):
                 return parts[2 * int(node.ordinal()) + 1]
@@ -224,7 +253,9 @@ class ExpressionWalk:
         if name in ("If", "CaseWhen"):
             parts = list(items(by.children()))  # condition, value, …, and a value that stands alone
             values = {*range(1, len(parts), 2), len(parts) - 1}
-            args = tuple(self._moved(moment, p, scope) if i in values else self.tree(p, scope) for i, p in enumerate(parts))
+            args = tuple(
+                self._moved(moment, p, scope) if i in values else self.tree(p, scope) for i, p in enumerate(parts)
+            )
             return Call(name, moment.type, args, place=self.place_of(by))
         if name != "Literal":
             raise self.refuse(by, None, "an interval of months and days that is computed has no kernel")
@@ -277,17 +308,26 @@ class ExpressionWalk:
         if parts.name not in _AGGREGATES:
             raise self.refuse(node, None, "this aggregate is not kept incrementally yet")
         function = AggFunction(parts.name)
-        if dict(parts.params).get("ignoreNulls") == "false" and (node.isDistinct() or function is AggFunction.COLLECT_SET):
+        if dict(parts.params).get("ignoreNulls") == "false" and (
+            node.isDistinct() or function is AggFunction.COLLECT_SET
+        ):
             raise self.refuse(node, None, "a NULL among distinct values is not kept; leave out RESPECT NULLS")
         args = tuple(self.expression(arg, scope) for arg in parts.args)
         mode = self.mode_of(node.aggregateFunction())
         condition = node.filter()
         where = self.expression(condition.get(), scope) if condition.isDefined() else None
-        if where is not None and any(needs_spark(a) for a in args):  # not evaluated on rows that the condition leaves out
+        if where is not None and any(
+            needs_spark(a) for a in args
+        ):  # not evaluated on rows that the condition leaves out
             leaf, test = self._columns_of(scope), condition.get()
-            args = tuple(self._by_spark(c, lambda t, c=c: t.guarded(test, c, leaf, self.place_of(c))) for c in parts.args)  # type: ignore[misc]
+            args = tuple(
+                self._by_spark(c, lambda t, c=c: t.guarded(test, c, leaf, self.place_of(c)))  # type: ignore[misc]
+                for c in parts.args
+            )
         if function is AggFunction.COUNT and not node.isDistinct():
-            args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
+            args = tuple(
+                a for a in args if not (isinstance(a, Literal) and a.value is not None)
+            )  # count(1) counts rows
             if len(args) > 1:  # count(a, b) counts rows where none is NULL
                 present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
                 args, where = (), conjunction(present)

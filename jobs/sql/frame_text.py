@@ -59,7 +59,9 @@ class FrameText:
         """The SELECT. Requires: the sandbox knows the relations of its leaves. Raises NoTextError."""
         output = list(items(analyzed.output()))
         select = self._select(analyzed)
-        if select.columns is None or [(n, name) for n, _, name in select.columns] != [(a.exprId().id(), a.name()) for a in output]:
+        if select.columns is None or [(n, name) for n, _, name in select.columns] != [
+            (a.exprId().id(), a.name()) for a in output
+        ]:
             if select.columns is not None:
                 select = self._nested(select)
             select.columns = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in output]
@@ -166,7 +168,9 @@ class FrameText:
     def _nested(self, select: _Select) -> _Select:
         """A SELECT over the one there is."""
         if select.columns is None:
-            select.columns = [(number, text, text.rpartition(".")[2].strip("`")) for number, text in select.scope.items()]
+            select.columns = [
+                (number, text, text.rpartition(".")[2].strip("`")) for number, text in select.scope.items()
+            ]
         names: dict[str, int] = {}
         columns = []
         for number, text, name in select.columns:
@@ -174,7 +178,9 @@ class FrameText:
             columns.append((number, text, name if times == 1 else f"{name}_{times}"))
         select.columns = columns
         alias = self._alias("t")
-        return _Select(f"({_rendered(select)}) AS {alias}", {number: f"{alias}.{_name(name)}" for number, _, name in columns})
+        return _Select(
+            f"({_rendered(select)}) AS {alias}", {number: f"{alias}.{_name(name)}" for number, _, name in columns}
+        )
 
     def _alias(self, wanted: str) -> str:
         alias, n = wanted, 1
@@ -204,7 +210,16 @@ class FrameText:
                 return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){kept}"
             case "WindowExpression":
                 return f"{self._expression(node.windowFunction(), select)} OVER ({self._window(node.windowSpec(), select)})"
-            case "PythonUDF" | "ScalaUDF" | "ScalarSubquery" | "Exists" | "ListQuery" | "LambdaFunction" | "Invoke" | "StaticInvoke":
+            case (
+                "PythonUDF"
+                | "ScalaUDF"
+                | "ScalarSubquery"
+                | "Exists"
+                | "ListQuery"
+                | "LambdaFunction"
+                | "Invoke"
+                | "StaticInvoke"
+            ):
                 raise NoTextError(name)
         children = [] if name in _RANKS else parameters(self._sandbox, node)
         return written(self._sandbox, node, [self._expression(c, select) for c in children])
@@ -212,7 +227,11 @@ class FrameText:
     def _window(self, spec: JavaObject, select: _Select) -> str:
         keys = ", ".join(self._expression(e, select) for e in items(spec.partitionSpec()))
         order = ", ".join(self._sorted(o, select) for o in items(spec.orderSpec()))
-        frame = "" if spec.frameSpecification().productPrefix() == "UnspecifiedFrame$" else str(spec.frameSpecification().sql())
+        frame = (
+            ""
+            if spec.frameSpecification().productPrefix() == "UnspecifiedFrame$"
+            else str(spec.frameSpecification().sql())
+        )
         parts = (f"PARTITION BY {keys}" if keys else "", f"ORDER BY {order}" if order else "", frame)
         return " ".join(part for part in parts if part)
 
@@ -236,7 +255,10 @@ def _name(name: str) -> str:
 
 def _rendered(select: _Select) -> str:
     assert select.columns is not None
-    shown = ", ".join(text if text.rpartition(".")[2] == _name(name) else f"{text} AS {_name(name)}" for _, text, name in select.columns)
+    shown = ", ".join(
+        text if text.rpartition(".")[2] == _name(name) else f"{text} AS {_name(name)}"
+        for _, text, name in select.columns
+    )
     parts = [f"SELECT {'DISTINCT ' if select.distinct else ''}{shown} FROM {select.source}"]
     if select.where:
         parts.append("WHERE " + " AND ".join(select.where))

@@ -225,7 +225,9 @@ def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
     module, colon, function = _string(cursor, "'module:name'").partition(":")
     if not (colon and module.isidentifier() and function.isidentifier()):
         cursor.at = begin_of_code
-        raise cursor.complaint("expected 'module:name': a file module.py of the folder functions/, and the name of a function in it")
+        raise cursor.complaint(
+            "expected 'module:name': a file module.py of the folder functions/, and the name of a function in it"
+        )
     cursor.end()
     return FunctionHeader(name, if_not_exists, or_replace, parameters, returns, module, function, comment)
 
@@ -292,7 +294,9 @@ def read_show(cursor: Cursor) -> Show:
             if cursor.accept(*words):
                 break
         return _show_one(cursor, Shown.CREATE)
-    raise cursor.error("expected SHOW SOURCES, TABLES, MATERIALIZED VIEWS, RELATIONS, FUNCTIONS, COLUMNS FROM name or CREATE name")
+    raise cursor.error(
+        "expected SHOW SOURCES, TABLES, MATERIALIZED VIEWS, RELATIONS, FUNCTIONS, COLUMNS FROM name or CREATE name"
+    )
 
 
 def read_describe(cursor: Cursor) -> Show:

@@ -22,7 +22,9 @@ def moved(moment: Expr, months: int, days: int, micros: int, time_zone: str) -> 
     if months:
         moment = Call("TimestampAddYMInterval", moment.type, (moment, Literal(months, "interval month")), None, zone)
     if days:
-        moment = Call("TimestampAddInterval", moment.type, (moment, Literal(days * _DAY_MICROS, "interval day")), None, zone)
+        moment = Call(
+            "TimestampAddInterval", moment.type, (moment, Literal(days * _DAY_MICROS, "interval day")), None, zone
+        )
     if micros:
         later = Call("Add", "bigint", (micros_or_moment(moment, "bigint"), Literal(micros, "bigint")), "ANSI")
         moment = micros_or_moment(later, moment.type)

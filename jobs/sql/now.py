@@ -76,7 +76,9 @@ def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObj
         kept = edit(source, analyzed)
         try:
             return kept, sandbox.analyze(kept, sandbox.parse_query(kept)).queryExecution()
-        except SqlError as err:  # the text as it is passed: Spark takes no subquery where this one stands, as in a lambda
+        except (
+            SqlError
+        ) as err:  # the text as it is passed: Spark takes no subquery where this one stands, as in a lambda
             at = kept.edits[0][0] if isinstance(kept, EditedText) else source.begin
             raise UnsupportedQueryError("now()", ELSEWHERE, source.place(at), source.caret(at)) from err
 

@@ -52,7 +52,9 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
     match plan:
         case Scan():
             fields = tuple(plan.fields[i] for i in wanted)
-            return Scan(plan.relation, tuple(plan.columns[i] for i in wanted), fields), {old: new for new, old in enumerate(wanted)}
+            return Scan(plan.relation, tuple(plan.columns[i] for i in wanted), fields), {
+                old: new for new, old in enumerate(wanted)
+            }
         case Values():
             columns, fields = tuple(plan.columns[i] for i in wanted), tuple(plan.fields[i] for i in wanted)
             return Values(plan.rows, columns, fields), {old: new for new, old in enumerate(wanted)}
@@ -65,13 +67,17 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
         case Expand():
             below, to = _narrow(plan.input, _used([p[i] for p in plan.projections for i in wanted]))
             projections = tuple(tuple(renumbered(p[i], to) for i in wanted) for p in plan.projections)
-            return Expand(below, projections, tuple(plan.fields[i] for i in wanted)), {old: new for new, old in enumerate(wanted)}
+            return Expand(below, projections, tuple(plan.fields[i] for i in wanted)), {
+                old: new for new, old in enumerate(wanted)
+            }
         case Generate():
             width = len(plan.passed)
             above = [i for i in wanted if i < width]
             below, to = _narrow(plan.input, _union(tuple(plan.passed[i] for i in above), _used([plan.argument])))
             kept = tuple(to[plan.passed[i]] for i in above)
-            narrower = None if kept == tuple(range(len(below.fields))) else kept  # no list is copied for each of its elements
+            narrower = (
+                None if kept == tuple(range(len(below.fields))) else kept
+            )  # no list is copied for each of its elements
             at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
             return Generate(below, plan.generator, renumbered(plan.argument, to), plan.outer, plan.made, narrower), at
         case Filter():
@@ -151,7 +157,9 @@ def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[in
     partition = tuple(renumbered(e, to) for e in plan.partition)
     fields = (*below.fields, *(plan.fields[width + i] for i in kept))
     moved = to | {width + old: len(below.fields) + new for new, old in enumerate(kept)}
-    return Window(below, partition, _moved_order(plan.order, to), tuple(_moved_call(c, to) for c in calls), fields), moved
+    return Window(
+        below, partition, _moved_order(plan.order, to), tuple(_moved_call(c, to) for c in calls), fields
+    ), moved
 
 
 def _moved_call(call: WindowCall, to: dict[int, int]) -> WindowCall:

@@ -18,7 +18,9 @@ _READER = "it depends on who reads, from where, and a view's rows are the same f
 _CHANCE = "it gives another value on every run"
 
 
-def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: bool = False, rows_are_logged: bool = False) -> None:
+def refuse_unstable(
+    walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: bool = False, rows_are_logged: bool = False
+) -> None:
     """Raises UnsupportedQueryError when the plan's rows depend on more than the rows it reads.
 
     Args:
@@ -30,9 +32,13 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
         return bool(analyzed.containsPattern(walk.sandbox.tree_pattern(pattern)))
 
     if clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins
-        found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))
+        found = _first(
+            analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery")
+        )
         raise _refusal(walk, found, "a subquery", _SUBQUERY)
-    if not clock_is_fixed and has("CURRENT_LIKE"):  # now() and dates are kept, as the epoch's moment (tussock.jobs.sql.now)
+    if not clock_is_fixed and has(
+        "CURRENT_LIKE"
+    ):  # now() and dates are kept, as the epoch's moment (tussock.jobs.sql.now)
         if (found := _first(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
             raise _refusal(walk, found, None, _READER)
         if (found := _first(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
@@ -43,14 +49,18 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
 
 
 _OTHER_CLOCKS = frozenset({"CurrentTime", "CurrentBatchTimestamp"})
-_OF_THE_READER = frozenset({"CurrentDatabase", "CurrentCatalog", "CurrentUser", "CurrentPath"})  # the time zone is the pipeline's
+_OF_THE_READER = frozenset(
+    {"CurrentDatabase", "CurrentCatalog", "CurrentUser", "CurrentPath"}
+)  # the time zone is the pipeline's
 
 
 def _is_chance(node: JavaObject) -> bool:
     return not node.deterministic() and all(child.deterministic() for child in items(node.children()))
 
 
-def _refusal(walk: ExpressionWalk, node: JavaObject | None, construct: str | None, reason: str) -> UnsupportedQueryError:
+def _refusal(
+    walk: ExpressionWalk, node: JavaObject | None, construct: str | None, reason: str
+) -> UnsupportedQueryError:
     if node is None:
         return UnsupportedQueryError(construct or "an expression", reason, within=walk.within)
     return walk.refuse(node, construct, reason)

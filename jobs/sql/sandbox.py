@@ -41,7 +41,9 @@ _SETTINGS: Mapping[str, str] = {
     **SQL,
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.caseSensitive": "false",
-    "spark.sql.optimizer.excludedRules": ",".join(f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _EXCLUDED_RULES),
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _EXCLUDED_RULES
+    ),
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # IN lists stay lists
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
@@ -89,12 +91,18 @@ class Sandbox:
     """Parses and analyzes texts over a set of relations."""
 
     def __init__(
-        self, spark: SparkSession, relations: Sequence[Relation], time_zone: str, has_kernel: Callable[[Expr], bool] | None = None
+        self,
+        spark: SparkSession,
+        relations: Sequence[Relation],
+        time_zone: str,
+        has_kernel: Callable[[Expr], bool] | None = None,
     ) -> None:
         """`has_kernel`: whether a kernel renders an expression; what of a view none renders Spark is to compute. None: nothing is."""
         self.has_kernel = has_kernel
         self.session, self.time_zone = sql_session(spark, time_zone, _SETTINGS), time_zone
-        self._registered: dict[str, tuple[int, tuple[ColumnSpec, ...]]] = {}  # name -> (relation id, columns) of the view
+        self._registered: dict[
+            str, tuple[int, tuple[ColumnSpec, ...]]
+        ] = {}  # name -> (relation id, columns) of the view
         self._of_rdd: dict[int, str] = {}
         self._moment: int | None = None  # the id of its RDD, once a query has needed it
         self._edit: Edit | None = None  # of the queries of plain views
@@ -184,7 +192,9 @@ class Sandbox:
         self.relations = {r.name.lower(): r for r in relations}
         self._places = {name: place for place, name in enumerate(self.relations)}
         self._added.clear()
-        stale = {n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen}
+        stale = {
+            n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen
+        }
         if stale:  # what a plain view uses may be another
             stale |= {n for n in self._registered if before[n].kind is RelationKind.PLAIN_VIEW}
         for name in stale:
@@ -232,7 +242,9 @@ class Sandbox:
     def read_by(self, analyzed: JavaObject) -> tuple[str, ...]:
         """Names of the relations that an analyzed plan reads, subqueries included."""
         plans = [analyzed, *items(analyzed.subqueriesAll())]
-        leaves = [leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"]
+        leaves = [
+            leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"
+        ]
         return tuple(sorted({r.name for leaf in leaves if (r := self.relation_of(leaf)) is not None}))
 
     def parse_query(self, source: SourceText) -> JavaObject:
@@ -255,10 +267,16 @@ class Sandbox:
         except SqlError as err:
             if (count := _OTHER_COUNT.search(err.reason)) is not None:
                 known = signatures([function_of(r) for r in self.mentioned(source) if r.kind is RelationKind.FUNCTION])
-                raise SqlError(f"a call has {count[1]} arguments, and the functions are {known}", err.place, err.excerpt) from err
+                raise SqlError(
+                    f"a call has {count[1]} arguments, and the functions are {known}", err.place, err.excerpt
+                ) from err
             if (missing := _MISSING.match(err.reason)) is None:
                 raise
-            relations = tuple(sorted(n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION and n not in self._added))
+            relations = tuple(
+                sorted(
+                    n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION and n not in self._added
+                )
+            )
             raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
 
     def frame(self, relation: Relation) -> JavaObject:

@@ -65,7 +65,9 @@ def _lines(plan: Plan, depth: int) -> list[str]:
         case Scan():
             return [f"{head}Scan {plan.relation} [{', '.join(f'{f.name}:{f.type}' for f in plan.fields)}]"]
         case Values():
-            return [f"{head}Values rows={plan.rows} [{', '.join(map(_column_of_constants, plan.fields, plan.columns))}]"]
+            return [
+                f"{head}Values rows={plan.rows} [{', '.join(map(_column_of_constants, plan.fields, plan.columns))}]"
+            ]
         case Range():
             return [f"{head}Range {plan.fields[0].name} from {plan.start} to {plan.end} by {plan.step}"]
         case Project():
@@ -84,7 +86,9 @@ def _lines(plan: Plan, depth: int) -> list[str]:
         case Filter():
             return [f"{head}Filter {show_expr(plan.condition, _names(plan.input))}", *_lines(plan.input, depth + 1)]
         case TemporalFilter():
-            shown = f"{show_expr(plan.value, _names(plan.input))} {plan.comparison.sql} {show_expr(plan.bound, ['moment'])}"
+            shown = (
+                f"{show_expr(plan.value, _names(plan.input))} {plan.comparison.sql} {show_expr(plan.bound, ['moment'])}"
+            )
             forgets = " forgets" if plan.forgets else ""
             return [f"{head}TemporalFilter {shown}{forgets}", *_lines(plan.input, depth + 1)]
         case Aggregate():
@@ -95,9 +99,15 @@ def _lines(plan: Plan, depth: int) -> list[str]:
         case Join():
             left, right = _names(plan.left), _names(plan.right)
             pairs = zip(plan.left_keys, plan.right_keys, plan.null_safe, strict=True)
-            keys = ", ".join(f"{show_expr(a, left)} {'<=>' if safe else '='} {show_expr(b, right)}" for a, b, safe in pairs)
+            keys = ", ".join(
+                f"{show_expr(a, left)} {'<=>' if safe else '='} {show_expr(b, right)}" for a, b, safe in pairs
+            )
             where = "" if plan.condition is None else f" where {show_expr(plan.condition, [*left, *right])}"
-            return [f"{head}Join {plan.kind} on [{keys}]{where}", *_lines(plan.left, depth + 1), *_lines(plan.right, depth + 1)]
+            return [
+                f"{head}Join {plan.kind} on [{keys}]{where}",
+                *_lines(plan.left, depth + 1),
+                *_lines(plan.right, depth + 1),
+            ]
         case SingleRow():
             return [f"{head}SingleRow", *_lines(plan.input, depth + 1)]
         case Union():
@@ -161,7 +171,8 @@ def _show_call(call: AggCall, names: Sequence[str]) -> str:
 
 def _order(keys: Sequence[SortKey], names: Sequence[str]) -> str:
     return ", ".join(
-        f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}" for k in keys
+        f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}"
+        for k in keys
     )
 
 
@@ -172,13 +183,14 @@ def main() -> None:
     from tussock.jobs.sql.catalyst import bind_view, relation_of_ddl
     from tussock.jobs.sql.sandbox import Sandbox
 
-    default = (
-        "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"
-    )
+    default = "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"
     parser = argparse.ArgumentParser(description="Print the logical plan of SELECTs as it is bound.")
     parser.add_argument("sql", nargs="+", help="a SELECT")
     parser.add_argument(
-        "--relation", action="append", default=[], help=f"name (columns); without any: {default} and u (a BIGINT, b STRING)"
+        "--relation",
+        action="append",
+        default=[],
+        help=f"name (columns); without any: {default} and u (a BIGINT, b STRING)",
     )
     parser.add_argument("--time-zone", default="UTC")
     options = parser.parse_args()

@@ -17,7 +17,9 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
     relation = sandbox.relations.get(name)
     if relation is None or relation.kind is not RelationKind.SOURCE:
         cursor.at = begin
-        there = ", ".join(sorted(r.name for r in sandbox.relations.values() if r.kind is RelationKind.SOURCE)) or "none yet"
+        there = (
+            ", ".join(sorted(r.name for r in sandbox.relations.values() if r.kind is RelationKind.SOURCE)) or "none yet"
+        )
         what = f"there is no source {name!r}" if relation is None else f"{name!r} is a {relation.kind}"
         raise cursor.complaint(f"{what}; sources that exist: {there}")
     offset = cursor.offset
@@ -31,13 +33,19 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
         extras = (column.path(), column.default(), column.comment(), column.position())
         if any(extra.isDefined() for extra in extras) or not column.nullable():
             at = offset_of(source, offset, column.colName())
-            raise sql_error(source, at, "a source's column is a name and a type, behind those that are there; files say what it holds")
+            raise sql_error(
+                source,
+                at,
+                "a source's column is a name and a type, behind those that are there; files say what it holds",
+            )
     known = tuple(Field(c.name, c.type) for c in relation.columns)
     fields = declared_fields(source, offset, [(c.colName(), c.dataType()) for c in columns])
     taken = {f.name.lower() for f in known}
     for field in fields:
         if field.name.lower() in taken:
-            raise sql_error(source, offset_of(source, offset, field.name), f"source {name!r} has a column {field.name!r} already")
+            raise sql_error(
+                source, offset_of(source, offset, field.name), f"source {name!r} has a column {field.name!r} already"
+            )
     return AddSourceColumns(name, known, fields)
 
 
@@ -45,4 +53,6 @@ def _as_table(cursor: Cursor) -> SourceText:
     """The statement with TABLE in the place of SOURCE, and everything behind it where it was."""
     source, word = cursor.source, cursor.tokens[1]
     text = source.text
-    return SourceText(f"{text[: word.start]}{'TABLE'.ljust(len(word.text))}{text[word.start + len(word.text) :]}", source.start)
+    return SourceText(
+        f"{text[: word.start]}{'TABLE'.ljust(len(word.text))}{text[word.start + len(word.text) :]}", source.start
+    )

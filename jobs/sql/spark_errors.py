@@ -21,6 +21,8 @@ def spark_errors_as_ours(source: SourceText) -> Iterator[None]:
         cause = err.__cause__
         if isinstance(cause, PySparkException) and (carried := carried_failure(cause)) is not None:
             raise carried from err
-        if isinstance(cause, PythonException):  # a worker failed in a way of its own: nothing that another SQL would help
+        if isinstance(
+            cause, PythonException
+        ):  # a worker failed in a way of its own: nothing that another SQL would help
             raise cause from None
         raise

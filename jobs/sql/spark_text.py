@@ -27,7 +27,9 @@ from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 Leaf = Callable[[JavaObject], Expr | None]  # the column that a node stands for, where it is one of the plan below
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions"
-_TRANSPARENT = frozenset({"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+_TRANSPARENT = frozenset(
+    {"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized", "NormalizeNaNAndZero"}
+)
 _VARIABLE = "NamedLambdaVariable"
 _INFIX = {
     "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "IntegralDivide": "div", "Remainder": "%", "And": "AND", "Or": "OR",
@@ -38,7 +40,13 @@ _INFIX = {
     "SubtractDates": "-", "SubtractTimes": "-", "SubtractTimestamps": "-", "MultiplyYMInterval": "*", "MultiplyDTInterval": "*",
     "DivideYMInterval": "/", "DivideDTInterval": "/",
 }  # fmt: skip
-_TRY = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multiply", "Divide": "try_divide", "Remainder": "try_mod"}
+_TRY = {
+    "Add": "try_add",
+    "Subtract": "try_subtract",
+    "Multiply": "try_multiply",
+    "Divide": "try_divide",
+    "Remainder": "try_mod",
+}
 _NAMES = {  # of nodes that call themselves as they are written between two arguments, or by another function's name
     "ShiftLeft": "shiftleft",
     "ShiftRight": "shiftright",
@@ -345,7 +353,11 @@ class TreeComparison:
         first = [self._hole(hole) for hole in self.holes]  # of arguments that are equal
         values = [self._found.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
         # a constant that is not among the replacement's arguments has gone into it
-        return values if all(i in self._found or hole.foldable() for i, hole in zip(first, self.holes, strict=True)) else None
+        return (
+            values
+            if all(i in self._found or hole.foldable() for i, hole in zip(first, self.holes, strict=True))
+            else None
+        )
 
     def same(self, left: JavaObject, right: JavaObject) -> bool:
         """Whether the trees are equal."""
@@ -356,12 +368,20 @@ class TreeComparison:
             return True
         left, right = self._stripped(left), self._stripped(right)
         if self.leaf is not None and (column := self.leaf(right)) is not None:
-            return bool(left.productPrefix() == "AttributeReference" and left.name() == f"a{list(self.args).index(column)}")
+            return bool(
+                left.productPrefix() == "AttributeReference" and left.name() == f"a{list(self.args).index(column)}"
+            )
         if is_instance_of(self.sandbox.gateway, left, f"{_CATALYST}.RuntimeReplaceable"):
             return self.same(left.replacement(), right)
         a, b = left.productPrefix(), right.productPrefix()
-        if a == "Cast" and (hole := self._hole(left.child())) is not None and (b != "Cast" or not right.dataType().equals(left.dataType())):
-            return self.same(left.child(), right)  # the optimizer left it out, or computed it; where it is needed, it comes back
+        if (
+            a == "Cast"
+            and (hole := self._hole(left.child())) is not None
+            and (b != "Cast" or not right.dataType().equals(left.dataType()))
+        ):
+            return self.same(
+                left.child(), right
+            )  # the optimizer left it out, or computed it; where it is needed, it comes back
         if b == "PreciseTimestampConversion" and a in _PRECISE:
             return self.same(left.child(), right.child())
         if a != b:
@@ -407,12 +427,16 @@ class TreeComparison:
         return next((i for i, hole in enumerate(self.holes) if node.equals(hole)), None)
 
     def _has_hole(self, node: JavaObject) -> bool:
-        return bool(self.holes) and (self._hole(node) is not None or any(self._has_hole(c) for c in items(node.children())))
+        return bool(self.holes) and (
+            self._hole(node) is not None or any(self._has_hole(c) for c in items(node.children()))
+        )
 
     @staticmethod
     def _folds_to(left: JavaObject, right: JavaObject) -> bool:
         value, other = left.eval(None), right.value()
-        same_value = value.equals(other) if isinstance(value, JavaObject) and isinstance(other, JavaObject) else value == other
+        same_value = (
+            value.equals(other) if isinstance(value, JavaObject) and isinstance(other, JavaObject) else value == other
+        )
         return bool(same_value) and bool(left.dataType().equals(right.dataType()))
 
 

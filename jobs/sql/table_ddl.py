@@ -40,7 +40,11 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         raise sql_error(source, begin, "expected CREATE TABLE name (column type, …) or CREATE TABLE name AS SELECT …")
     spec = parsed.tableSpec()
     extras = (spec.provider(), spec.location(), spec.serde(), spec.collation())
-    if any(extra.isDefined() for extra in extras) or not spec.properties().isEmpty() or not parsed.partitioning().isEmpty():
+    if (
+        any(extra.isDefined() for extra in extras)
+        or not spec.properties().isEmpty()
+        or not parsed.partitioning().isEmpty()
+    ):
         reason = "a table is columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and the like do not apply"
         raise sql_error(source, begin, reason)
     append_only = msgspec.UNSET if flag is None else True
@@ -111,7 +115,9 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
     elif cursor.comes("ADD"):
         return _added_columns(sandbox, cursor, table)
     else:
-        raise cursor.error("expected ADD COLUMNS (name type, …), RENAME TO …, RENAME COLUMN … TO … or ALTER COLUMN … COMMENT '…'")
+        raise cursor.error(
+            "expected ADD COLUMNS (name type, …), RENAME TO …, RENAME COLUMN … TO … or ALTER COLUMN … COMMENT '…'"
+        )
     cursor.end()
     return AlterTable(table, to)
 
@@ -154,7 +160,10 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
         fields=(*table.fields, *fields),
         not_null=(*table.not_null, *(own + i for i, column in enumerate(columns) if not column.nullable())),
         defaults=(*table.defaults, *defaults),
-        comments=(*table.comments, *((own + i, text) for i, c in enumerate(columns) if (text := text_of(c.comment())) is not None)),
+        comments=(
+            *table.comments,
+            *((own + i, text) for i, c in enumerate(columns) if (text := text_of(c.comment())) is not None),
+        ),
     )
     return AddColumns(table, to, tuple(held))
 
@@ -223,7 +232,9 @@ def _column(cursor: Cursor, table: CreateTable) -> int:
     raise sql_error(cursor.source, begin, reason)
 
 
-def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: CreateTable, parsed: JavaObject) -> BoundCreateTableAs:
+def _table_as(
+    sandbox: Sandbox, source: SourceText, cursor: Cursor, table: CreateTable, parsed: JavaObject
+) -> BoundCreateTableAs:
     """CREATE TABLE … AS SELECT: the columns are the query's; Spark's grammar has no place for a key there."""
     if cursor.accept("COMMENT"):
         cursor.next("a comment")
@@ -233,11 +244,15 @@ def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: Creat
         frame = sandbox.analyze(select, parsed.query())
     output = [(a.name(), a.dataType()) for a in items(frame.queryExecution().analyzed().output())]
     fields = declared_fields(source, cursor.offset, output)
-    rows = bind_rows(sandbox, select, frame, parsed.query(), CreateTable(table.name, fields, ()), tuple(range(len(fields))))
+    rows = bind_rows(
+        sandbox, select, frame, parsed.query(), CreateTable(table.name, fields, ()), tuple(range(len(fields)))
+    )
     return BoundCreateTableAs(msgspec.structs.replace(table, fields=fields), rows)
 
 
-def declared_fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]], lengths: bool = False) -> tuple[Field, ...]:
+def declared_fields(
+    source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]], lengths: bool = False
+) -> tuple[Field, ...]:
     """Declared columns: names unique, types that can be stored. `lengths`: char(n) and varchar(n) too, as strings."""
     fields: dict[str, Field] = {}
     for name, kind in columns:
@@ -267,12 +282,16 @@ def offsets_of(source: SourceText, offset: int, names: Sequence[str]) -> list[in
     return [first.get(name.lower(), offset) for name in names]
 
 
-def _primary_key(source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]) -> tuple[int, ...]:
+def _primary_key(
+    source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]
+) -> tuple[int, ...]:
     """The columns of PRIMARY KEY; none where there is none."""
     keys = [c for c in constraints if c.productPrefix() == "PrimaryKeyConstraint"]
     if len(keys) != len(constraints):
         raise sql_error(
-            source, offset, "the only constraint of a table is its PRIMARY KEY; UNIQUE, CHECK and FOREIGN KEY are not supported"
+            source,
+            offset,
+            "the only constraint of a table is its PRIMARY KEY; UNIQUE, CHECK and FOREIGN KEY are not supported",
         )
     if not keys:
         return ()
@@ -283,7 +302,9 @@ def _primary_key(source: SourceText, offset: int, fields: Sequence[Field], const
     unknown = [n for n in names if n.lower() not in index]
     if unknown:
         raise sql_error(
-            source, offset, f"PRIMARY KEY names {unknown[0]!r}, which is no column; the columns: {', '.join(f.name for f in fields)}"
+            source,
+            offset,
+            f"PRIMARY KEY names {unknown[0]!r}, which is no column; the columns: {', '.join(f.name for f in fields)}",
         )
     key = tuple(index[n.lower()] for n in names)
     if len(set(key)) < len(key):

@@ -31,7 +31,11 @@ from tussock.statestore.meta.sight import Sight
 
 CHANGES = "table_changes"
 #: What table_changes gives behind the relation's own columns: what became of the row, and the epochs that the changes lie between.
-CHANGE_COLUMNS = (ColumnSpec("_change_type", "string"), ColumnSpec("_from_epoch", "bigint"), ColumnSpec("_to_epoch", "bigint"))
+CHANGE_COLUMNS = (
+    ColumnSpec("_change_type", "string"),
+    ColumnSpec("_from_epoch", "bigint"),
+    ColumnSpec("_to_epoch", "bigint"),
+)
 _USAGE = f"expected {CHANGES}('view', from) or {CHANGES}('view', from, to): epochs or moments, the first exclusive, the last inclusive"
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _MOMENTS = frozenset({"string", "date", "timestamp", "timestamp_ntz"})
@@ -69,7 +73,9 @@ class _Named:
     node: JavaObject
 
 
-def at_their_epochs(sandbox: Sandbox, source: SourceText, epochs: Epochs | None) -> tuple[SourceText, tuple[RelationAt, ...]]:
+def at_their_epochs(
+    sandbox: Sandbox, source: SourceText, epochs: Epochs | None
+) -> tuple[SourceText, tuple[RelationAt, ...]]:
     """The text of a statement as Spark is to read it, and the relations that it names at epochs of their own, which the sandbox knows from
     now on until its relations are set anew.
 
@@ -87,7 +93,9 @@ def at_their_epochs(sandbox: Sandbox, source: SourceText, epochs: Epochs | None)
     relations: dict[str, RelationAt] = {}
     for named in found:
         assert epochs is not None
-        there = (_changes if named.node.productPrefix() == "UnresolvedTableValuedFunction" else _at)(sandbox, source, named, epochs)
+        there = (_changes if named.node.productPrefix() == "UnresolvedTableValuedFunction" else _at)(
+            sandbox, source, named, epochs
+        )
         relations[there.name] = there
         parts[named.begin, named.end] = f"({quoted(there.name)} AS {quoted(named.name)})"
     for there in relations.values():
@@ -128,7 +136,11 @@ def _nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Itera
         return
     if kind == "RelationTimeTravel":
         if (name := _name_of(source, plan)).lower() in withs:
-            raise sql_error(source, _span(plan.relation())[0], f"{name} is a name of WITH here; name the epoch where its query reads")
+            raise sql_error(
+                source,
+                _span(plan.relation())[0],
+                f"{name} is a name of WITH here; name the epoch where its query reads",
+            )
         yield plan
     if kind == "UnresolvedTableValuedFunction" and [str(part).lower() for part in items(plan.name())] == [CHANGES]:
         yield plan
@@ -140,7 +152,9 @@ def _name_of(source: SourceText, travel: JavaObject) -> str:
     parts = [str(p) for p in items(travel.relation().multipartIdentifier())]
     if len(parts) != 1:
         raise sql_error(
-            source, _span(travel.relation())[0], f"there is no relation {'.'.join(parts)}: relations have one name, without a dot"
+            source,
+            _span(travel.relation())[0],
+            f"there is no relation {'.'.join(parts)}: relations have one name, without a dot",
         )
     return parts[0]
 
@@ -181,7 +195,11 @@ def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> 
         of = next(t for t in tokens_of(source) if t.start >= begin and t.text.upper() == "OF")
         (value,) = _values(sandbox, source, begin, [source.text[of.end : end]])
         if not isinstance(value, datetime):
-            raise sql_error(source, begin, f"expected a moment behind TIMESTAMP AS OF, found {value}; epochs go behind VERSION AS OF")
+            raise sql_error(
+                source,
+                begin,
+                f"expected a moment behind TIMESTAMP AS OF, found {value}; epochs go behind VERSION AS OF",
+            )
         seen = epochs.at(value)
     relation = epochs.relation(named.name, seen)
     epoch = seen.epoch_of(relation.name)
@@ -203,7 +221,9 @@ def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs
     if not (1 <= len(bounds) <= 2 and between[0].kind == "string" and name.strip() == between[0].text):
         raise sql_error(source, named.begin, _USAGE)
     changed = between[0].value()
-    seen = [epochs.at(v) if isinstance(v, datetime) else Sight(v) for v in _values(sandbox, source, named.begin, bounds)]
+    seen = [
+        epochs.at(v) if isinstance(v, datetime) else Sight(v) for v in _values(sandbox, source, named.begin, bounds)
+    ]
     since = seen[0].epoch_of(changed.lower())
     relation, until = epochs.changed(changed, since, seen[1] if len(seen) == 2 else None)
     return RelationAt(f"{CHANGES}({relation.name}, {since}, {until})", relation, until, since)
@@ -215,13 +235,20 @@ def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) 
         kinds = [kind for _, kind in sandbox.session.sql("SELECT " + ", ".join(f"({t})" for t in texts)).dtypes]
         for text, kind in zip(texts, kinds, strict=True):
             if kind not in _WHOLE | _MOMENTS:
-                raise sql_error(source, begin, f"{text.strip()} is a {kind}; expected an epoch (a whole number) or a moment")
-        exact = [f"({t})" if kind in _WHOLE else f"unix_micros(CAST(({t}) AS TIMESTAMP))" for t, kind in zip(texts, kinds, strict=True)]
+                raise sql_error(
+                    source, begin, f"{text.strip()} is a {kind}; expected an epoch (a whole number) or a moment"
+                )
+        exact = [
+            f"({t})" if kind in _WHOLE else f"unix_micros(CAST(({t}) AS TIMESTAMP))"
+            for t, kind in zip(texts, kinds, strict=True)
+        ]
         (row,) = sandbox.session.sql(f"SELECT {', '.join(exact)}").collect()
     except PySparkException as err:
         shown = ", ".join(t.strip() for t in texts)
         reason = f"{shown} cannot be read as an epoch or a moment: {from_spark(err, SourceText('')).reason}"
-        raise sql_error(source, begin, f"{reason}; expected a constant, e.g. '2026-01-01 12:00' or now() - INTERVAL 1 HOUR") from err
+        raise sql_error(
+            source, begin, f"{reason}; expected a constant, e.g. '2026-01-01 12:00' or now() - INTERVAL 1 HOUR"
+        ) from err
     for text, value in zip(texts, row, strict=True):
         if value is None:
             raise sql_error(source, begin, f"{text.strip()} is NULL; expected an epoch or a moment")

@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     where.add_argument("--pipeline", metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
     where.add_argument("--store", metavar="URI")
     parser.add_argument("--once", action="store_true", help="end when nothing is due, instead of looking again")
-    parser.add_argument("--spark", action="store_true", help="merge pieces as the tasks of a Spark application, until nothing is due")
+    parser.add_argument(
+        "--spark", action="store_true", help="merge pieces as the tasks of a Spark application, until nothing is due"
+    )
     parser.add_argument("--pause", type=float, default=30.0, metavar="SECONDS", help="between looks (default 30)")
     compact_arguments(parser)
     chosen = parser.parse_args(arguments)

@@ -24,9 +24,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tussock.jobs.submitted.epoch", description="Advance every view of a pipeline over what waits."
     )
-    parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
-    parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help="take in this data interval's files only (ISO 8601)")
-    parser.add_argument("--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="kept with the barriers it injects")
+    parser.add_argument(
+        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
+    )
+    parser.add_argument(
+        "--interval", nargs=2, metavar=("START", "END"), help="take in this data interval's files only (ISO 8601)"
+    )
+    parser.add_argument(
+        "--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="kept with the barriers it injects"
+    )
     chosen = parser.parse_args(arguments)
     return exit_code(lambda: _advance(chosen))
 

@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tussock.jobs.submitted.publish", description="Bring a pipeline's tables to a published epoch."
     )
-    parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
+    parser.add_argument(
+        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
+    )
     publish_arguments(parser)
     chosen = parser.parse_args(arguments)
 

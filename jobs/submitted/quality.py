@@ -24,9 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The job's entry. Exit code 0: the epoch passed, or the gate judges view by view; 1: it did not, or could not be asked; the reason is
     on standard error."""
     parser = argparse.ArgumentParser(
-        prog="python -m tussock.jobs.submitted.quality", description="Run a pipeline's quality suites at a committed epoch."
+        prog="python -m tussock.jobs.submitted.quality",
+        description="Run a pipeline's quality suites at a committed epoch.",
     )
-    parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
+    parser.add_argument(
+        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
+    )
     parser.add_argument("--epoch", required=True, type=int, help="a committed epoch")
     chosen = parser.parse_args(arguments)
 

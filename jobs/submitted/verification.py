@@ -19,9 +19,12 @@ from tussock.jobs.texts.verification import verification_text
 def main(arguments: Sequence[str] | None = None) -> int:
     """The job's entry. Exit code 0: no view differs from Spark's answer; 1: one does, or the views could not be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m tussock.jobs.submitted.verification", description="Compare a pipeline's views with Spark's answers."
+        prog="python -m tussock.jobs.submitted.verification",
+        description="Compare a pipeline's views with Spark's answers.",
     )
-    parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
+    parser.add_argument(
+        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
+    )
     parser.add_argument("--percent", type=int, default=100, help="share of the keys of each view to compare")
     parser.add_argument("--repair", action="store_true", help="build the views that differ anew with the next epoch")
     chosen = parser.parse_args(arguments)
@@ -35,7 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = session.verify(percent=chosen.percent, repair=chosen.repair, progress=say)
         say(verification_text(found, f"--pipeline {pipeline.name}"))
         if found.different:
-            print(f"error: these views differ from Spark's answer: {', '.join(found.different)}", file=sys.stderr, flush=True)
+            print(
+                f"error: these views differ from Spark's answer: {', '.join(found.different)}",
+                file=sys.stderr,
+                flush=True,
+            )
             return 1
         return 0
 

@@ -50,7 +50,9 @@ class _Outcome:
     Pieces can be `parted`: the rows of one key may lie in several of them and cancel each other out.
     """
 
-    def __init__(self, found: pa.Table | Pieces, types: Sequence[str] = (), *, by_key: bool = False, parted: bool = False) -> None:
+    def __init__(
+        self, found: pa.Table | Pieces, types: Sequence[str] = (), *, by_key: bool = False, parted: bool = False
+    ) -> None:
         """
         Args:
             types: of the columns, needed for pieces.

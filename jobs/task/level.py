@@ -21,7 +21,9 @@ from tussock.statestore.table.row_cache import process_row_cache
 CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what a task runs: cells in, cells out
 
 
-def level_function(task: "Callable[[], EpochTask]", level: int, slot: Callable[[], int], report: Report = not_measured) -> CellFunction:
+def level_function(
+    task: "Callable[[], EpochTask]", level: int, slot: Callable[[], int], report: Report = not_measured
+) -> CellFunction:
     """The function that runs one level's actors on one unit.
 
     Args:

@@ -36,7 +36,9 @@ def decoded_version(data: bytes) -> HummockVersion:
     return decoded(data, HummockVersion)
 
 
-def measured(work: Iterable[pa.RecordBatch], store_uri: str, unit: int | None, report: Report) -> Iterator[pa.RecordBatch]:
+def measured(
+    work: Iterable[pa.RecordBatch], store_uri: str, unit: int | None, report: Report
+) -> Iterator[pa.RecordBatch]:
     """The cells of `work`, and to `report`, at its end, the seconds that it took on `unit` and the requests that it made.
 
     Seconds between two requests for a cell are left out. Requires: this thread runs one task at a time.

@@ -67,7 +67,9 @@ class _Output:
     """What a fragment put out on this unit."""
 
     put: Put
-    parts: Mapping[SnapshotPart, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
+    parts: Mapping[SnapshotPart, pa.Table] = field(
+        default_factory=dict
+    )  # with the snapshot before it, or some of both, as readers want it
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
     fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # of a source: what its other ports put out
     seen: ChunkValues | None = None  # what is known of the changes, once a filter asks for it
@@ -98,13 +100,17 @@ class Unit:
     level: int
     slot: int
     inbox: dict[Address, list[bytes]]  # a cell goes out of it with its last reader
-    arrived: Sequence[tuple[int, bytes]] = ()  # (table id, chunk): what the levels before sealed, where this level gathers it to flush
+    arrived: Sequence[
+        tuple[int, bytes]
+    ] = ()  # (table id, chunk): what the levels before sealed, where this level gathers it to flush
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
     own_vnodes: npt.NDArray[np.int64] = field(init=False)  # likewise
     gathered: list[SealedBatch] | None = field(init=False)  # what this level sealed, where it is the one that flushes
-    readers: Counter[tuple[int, int | None]] = field(init=False)  # of a fragment and its exchange: inputs of this level yet to come
+    readers: Counter[tuple[int, int | None]] = field(
+        init=False
+    )  # of a fragment and its exchange: inputs of this level yet to come
     filters: Filters | None = None  # of this level, once a chunk may be kept by none
     handed_on: int = 0  # bytes of sealed MemTables handed to the driver so far, at this level
 
@@ -116,7 +122,9 @@ class Unit:
         self.gathered = [] if last and self.task.units_flush else None
         self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
         version = decoded_version(self.task.version)
-        self.store = HummockStore(opened_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer())
+        self.store = HummockStore(
+            opened_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer()
+        )
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the actors, then flush where this level does. An error that a retry would meet again ends it: nothing is flushed then, and
@@ -124,7 +132,9 @@ class Unit:
         for scheduled in self.task.schedule.levels[self.level]:
             try:
                 yield from self._fragment(scheduled)
-            except RetryableError as err:  # Spark runs the task again; if it gives up, the driver finds this error in Spark's
+            except (
+                RetryableError
+            ) as err:  # Spark runs the task again; if it gives up, the driver finds this error in Spark's
                 with carried_by_spark(scheduled.shown):
                     raise err
             except TussockError as err:
@@ -158,10 +168,16 @@ class Unit:
             chunk = self._sent(output, want)
             units = np.asarray(self.task.units)
             if want.project:
-                step = next(s for s in steps_behind(self.task.schedule, self.level) if s.address == (scheduled.id, exchange.index))
+                step = next(
+                    s
+                    for s in steps_behind(self.task.schedule, self.level)
+                    if s.address == (scheduled.id, exchange.index)
+                )
                 yield from typed_rows(self.slot, step, self.slot, chunk)
                 continue
-            pieces = broadcast(chunk, units) if want.dispatch is Dispatch.BROADCAST else dispatch(chunk, want.keys, units)
+            pieces = (
+                broadcast(chunk, units) if want.dispatch is Dispatch.BROADCAST else dispatch(chunk, want.keys, units)
+            )
             for unit, cell in encode_parts(pieces, chunk.nbytes):
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), [cell])
         last = scheduled.source is not None or self._materializes(scheduled)
@@ -189,12 +205,16 @@ class Unit:
         assert scheduled.fragment is not None
         fragment, inputs = scheduled.fragment, coming.inputs
         moments = decoded_version(self.task.version).moment, self.task.moment
-        actor = Actor(thread_kernel(), self.vnodes, len(self.task.units), coming.entries, self._payload, scheduled.new, *moments)
+        actor = Actor(
+            thread_kernel(), self.vnodes, len(self.task.units), coming.entries, self._payload, scheduled.new, *moments
+        )
         taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         try:
             put = run_operators(scheduled, inputs, tables.__getitem__, actor, read)
-        except ChangeError as err:  # rows that go and are not there: the list of a source's deletes may be wrong, else our state is
+        except (
+            ChangeError
+        ) as err:  # rows that go and are not there: the list of a source's deletes may be wrong, else our state is
             if sources := self._listing_deletes(scheduled):
                 raise SourceContradictedError(sources[0], sources, err.key) from err
             raise
@@ -292,7 +312,9 @@ class Unit:
         delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # of what was taken before, it has been said
         old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
-        parts = {p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts}
+        parts = {
+            p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts
+        }
         taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
         return _Output(Put.of(delta), parts, news, {Port.REJECTS: rejects}), taken
 
@@ -308,7 +330,11 @@ class Unit:
         return found
 
     def _snapshot(
-        self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1, vnodes: Sequence[int] | None = None
+        self,
+        schema: TableSchema,
+        columns: Sequence[int] | None = None,
+        weight: int = 1,
+        vnodes: Sequence[int] | None = None,
     ) -> Iterator[pa.Table]:
         """The rows that this unit has stored of a table by the epoch before, of all its vnodes or of some."""
         version = decoded_version(self.task.version)
@@ -326,7 +352,9 @@ class Unit:
         runs: dict[int, list[tuple[int, Load]]] = {}
         for address, chunks in self.inbox.items():
             if (number := address.epoch_in_flight) is not None:
-                loads = ((self.task.in_flight[number], partial(_sealed_batch, address.input, chunk)) for chunk in chunks)
+                loads = (
+                    (self.task.in_flight[number], partial(_sealed_batch, address.input, chunk)) for chunk in chunks
+                )
                 runs.setdefault(address.input, []).extend(loads)
         return SharedBuffer(runs)
 
@@ -369,7 +397,9 @@ class Unit:
         if flush is Flush.UNIT:
             if size >= _LARGE_BYTES:
                 give_back_freed_memory()
-            self.gathered += (b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)
+            self.gathered += (
+                b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None
+            )
             with carried_by_spark("flush"):
                 yield self._uploaded(_handed_over(self.gathered))
             return
@@ -384,7 +414,9 @@ class Unit:
 
     def _uploaded(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task
-        infos = batch_ingest(opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes)
+        infos = batch_ingest(
+            opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes
+        )
         return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 
 

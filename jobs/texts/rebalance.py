@@ -27,7 +27,12 @@ def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = 
     rows = [("unit", "vnodes", "rows", "bytes", "load")]
     for unit in range(max(len(before), len(after or ()))):
         cells = _cells(before, unit)
-        rows.append((str(unit), *(cells if after is None else (f"{b} -> {a}" for b, a in zip(cells, _cells(after, unit), strict=True)))))
+        rows.append(
+            (
+                str(unit),
+                *(cells if after is None else (f"{b} -> {a}" for b, a in zip(cells, _cells(after, unit), strict=True))),
+            )
+        )
     return aligned(rows, [True] * 5)
 
 
@@ -49,7 +54,9 @@ def _verdict(found: Rebalance, hot: VnodeHotKey | None) -> str:
         moved = f"{found.moved} of {len(found.planned.units)} vnodes move, to {len(found.after)} units"
         return f"{moved}; the busiest then carries {_times(found.after):.2f} times the mean"
     if found.verdict is MoveVerdict.EVEN:
-        return "nothing moves: " + ("the vnodes lie as asked for" if found.target is None else f"{times}, the target is {found.target:g}")
+        return "nothing moves: " + (
+            "the vnodes lie as asked for" if found.target is None else f"{times}, the target is {found.target:g}"
+        )
     if found.verdict is MoveVerdict.STUCK:
         return f"nothing moves: {times}, the target is {found.target}, and no vnode could move that would make it more even"
     alone = f"vnode {found.hottest} alone carries {found.hottest_load:.1%}, {found.hottest_load * units:.2f} times the mean of a unit"
@@ -63,7 +70,9 @@ def _cause(hot: VnodeHotKey | None) -> str:
     if not hot.key:
         return f"Its rows are those of {table}, which is kept on one unit as a whole: a global aggregate, or a LIMIT."
     if hot.share < HOT_SHARE:
-        return f"No single key is the cause: the one with most rows, {hot.key} of {table}, has {hot.rows:,} of {hot.of:,}."
+        return (
+            f"No single key is the cause: the one with most rows, {hot.key} of {table}, has {hot.rows:,} of {hot.of:,}."
+        )
     return (
         f"One hot key is the cause, which no move of vnodes mends: {hot.key} of {table} has {hot.rows:,} of the vnode's {hot.of:,} rows. "
         "Group or join by more columns, or filter the key out and treat it in a view of its own."
@@ -82,6 +91,8 @@ def _moves(found: Rebalance) -> Iterator[str]:
 
 def _measure(found: Rebalance) -> str:
     what = (
-        f"that the last {found.epochs} epochs wrote" if found.epochs else "that are stored, as nothing of the last epochs' is left to count"
+        f"that the last {found.epochs} epochs wrote"
+        if found.epochs
+        else "that are stored, as nothing of the last epochs' is left to count"
     )
     return f"load: rows {what}; rows and bytes by block indexes, old versions included"

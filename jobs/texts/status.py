@@ -24,7 +24,14 @@ def status_text(found: Status, most: int) -> str:
     Args:
         most: rows of the tables of sources, views and units at most; those in trouble come first.
     """
-    parts = [_head(found), *_troubles(found), _epochs(found), *_open(found), *_work(found), _sources(found.sources, found.at, most)]
+    parts = [
+        _head(found),
+        *_troubles(found),
+        _epochs(found),
+        *_open(found),
+        *_work(found),
+        _sources(found.sources, found.at, most),
+    ]
     parts += [_views(found, most), _units(found.units, len(found.epochs), most), _store(found)]
     return "\n\n".join(part for part in parts if part)
 
@@ -60,7 +67,9 @@ def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
 
 def _wrapped(text: str, first: str, below: str) -> list[str]:
     """Lines of words; a path or a command's option stays whole, so that it can be copied."""
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _epochs(found: Status) -> str:
@@ -69,9 +78,13 @@ def _epochs(found: Status) -> str:
         waits = f"; {_count(found.statements, 'statement')} {verb} in the log" if found.statements else ""
         return f"no epoch is committed yet{waits}"
     published = (
-        "nothing is published" if found.published is None else f"published {_time(found.published)}, {_ago(found.published, found.at)}"
+        "nothing is published"
+        if found.published is None
+        else f"published {_time(found.published)}, {_ago(found.published, found.at)}"
     )
-    committed = "" if found.committed is None or found.committed == found.published else f"; committed {_time(found.committed)}"
+    committed = (
+        "" if found.committed is None or found.committed == found.published else f"; committed {_time(found.committed)}"
+    )
     waits = f"; {_count(found.statements, 'statement')} in the log for the next" if found.statements else ""
     names = ("epoch at (UTC)", "rows in", "rows out", "plan s", "run s", "flush s", "SSTs", "bytes", "requests", "")
     rows = [_epoch(epoch) for epoch in reversed(found.epochs)]
@@ -124,7 +137,8 @@ def _views(found: Status, most: int) -> str:
     if not found.views:
         return ""
     ordered = sorted(
-        found.views, key=lambda v: (v.state is ViewState.READY, v.quality.verdict is not Quality.FAILED, v.kind != "view", v.view)
+        found.views,
+        key=lambda v: (v.state is ViewState.READY, v.quality.verdict is not Quality.FAILED, v.kind != "view", v.view),
     )
     rows = [_view(view) for view in ordered[:most]]
     names = ("view or table", "published (UTC)", "behind", "rows", "changed", "state", "quality", "")
@@ -143,7 +157,9 @@ def _view(view: ViewFacts) -> tuple[str, ...]:
         Quality.WARNING: f"warns {len(q.warnings)} of {q.expectations}",
         Quality.NOT_CHECKED: "",
     }[q.verdict]
-    done = f", {view.reason.rpartition(', ')[2]}" if view.state is ViewState.BUILDING and view.reason else ""  # how far it is
+    done = (
+        f", {view.reason.rpartition(', ')[2]}" if view.state is ViewState.BUILDING and view.reason else ""
+    )  # how far it is
     stands = [] if view.state is ViewState.READY else [view.state.upper() + done]
     notes = [*(["table"] if view.kind == RelationKind.TABLE else []), *stands]
     return (view.view, published, behind, rows, changed, bytes_text(view.state_bytes), quality, ", ".join(notes))
@@ -155,25 +171,51 @@ def _units(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
     for unit in sorted(units, key=lambda unit: -unit.busy_s)[:most]:
         hot = unit.hot
         held = (f"{unit.rows_stored or 0:,}", bytes_text(unit.bytes_stored or 0)) if stored else ()
-        hottest = "" if hot is None else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {hot.key}"
+        hottest = (
+            ""
+            if hot is None
+            else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {hot.key}"
+        )
         did = f"{unit.busy_s:.2f}", f"{unit.busy_share:.0%}", f"{unit.rows_in:,}", bytes_text(unit.bytes_in)
         rows.append((str(unit.unit), str(unit.vnodes), *did, *held, hottest))
-    names = ("unit", "vnodes", "busy s", "", "rows in", "bytes in", *(("rows stored", "bytes stored") if stored else ()), "hottest key")
+    names = (
+        "unit",
+        "vnodes",
+        "busy s",
+        "",
+        "rows in",
+        "bytes in",
+        *(("rows stored", "bytes stored") if stored else ()),
+        "hottest key",
+    )
     title = f"units, over {_last(epochs)}\n"
-    return title + _table(names, rows, right=range(8 if stored else 6)) + _more(len(units), most, "units") if epochs else ""
+    return (
+        title + _table(names, rows, right=range(8 if stored else 6)) + _more(len(units), most, "units")
+        if epochs
+        else ""
+    )
 
 
 def _store(found: Status) -> str:
     shape, cost = found.shape, found.cost
-    levels = ", ".join(f"L{level.level} {_count(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels) or "no SSTs"
+    levels = (
+        ", ".join(f"L{level.level} {_count(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels)
+        or "no SSTs"
+    )
     space = "" if shape.space_amplification is None else f", stored {shape.space_amplification:.2f}x the largest level"
     lines = [f"store: {levels}; a read looks at {_count(shape.read_amplification, 'sorted run')} at most{space}"]
     if cost.epochs:
-        per = "" if cost.dollars_per_million_rows is None else f", {_dollars(cost.dollars_per_million_rows)} for a million rows in"
+        per = (
+            ""
+            if cost.dollars_per_million_rows is None
+            else f", {_dollars(cost.dollars_per_million_rows)} for a million rows in"
+        )
         asked = cost.requests
         size = f"{bytes_text(asked.bytes_in)} read, {bytes_text(asked.bytes_out)} written"
         requests = f"{asked.get:,} GET, {asked.put:,} PUT, {asked.list:,} LIST; {size}"
-        lines.append(f"cost of {_last(cost.epochs)}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})")
+        lines.append(
+            f"cost of {_last(cost.epochs)}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})"
+        )
     lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars(cost.storage_dollars_per_month)} a month")
     if found.vacuum is not None:
         lines.append(f"vacuum would remove {_count(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}")

@@ -15,8 +15,13 @@ def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
     """A table as aligned text, numbers to the right, instants in `time_zone` with their offset."""
     zone = ZoneInfo(time_zone)
     columns = zip(table.column_names, table.columns, strict=True)
-    texts = [[name, *("NULL" if v is None else _shown(v, column.type, zone) for v in column.to_pylist())] for name, column in columns]
-    right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema]
+    texts = [
+        [name, *("NULL" if v is None else _shown(v, column.type, zone) for v in column.to_pylist())]
+        for name, column in columns
+    ]
+    right = [
+        pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema
+    ]
     return aligned(zip(*texts, strict=True), right)
 
 

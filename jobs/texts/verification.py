@@ -48,7 +48,9 @@ def _summary(found: Verification) -> str:
 
 def _lines(view: ViewCheck) -> Iterator[str]:
     if view.verdict is not Verdict.EQUAL:
-        counts = f"{view.missing:,} rows are missing, {view.extra:,} are not Spark's" if view.missing or view.extra else ""
+        counts = (
+            f"{view.missing:,} rows are missing, {view.extra:,} are not Spark's" if view.missing or view.extra else ""
+        )
         yield f"{view.view}: {view.verdict}{': ' if view.reason or counts else ''}{view.reason}{counts}"
         yield from (f"  {example}" for example in view.examples)
     if view.open_columns:

@@ -25,7 +25,13 @@ from tussock.jobs.flow.failure import encode_failure, first_failure
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import RetryableError, TussockError
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
-from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick, dropped_tables, full_compaction, pick_compactions
+from tussock.statestore.hummock.compaction_picker import (
+    CompactionOptions,
+    Pick,
+    dropped_tables,
+    full_compaction,
+    pick_compactions,
+)
 from tussock.statestore.meta.compaction import LEASE_MS
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
@@ -125,7 +131,13 @@ def compact_round(
                     done.append(TaskDone(pick.reason, "moved"))
                 else:
                     opened.append((pick, meta.open_compaction(pick.plan, lease_ms)))
-                    log.info("compaction task %d: %s, score %.1f, to level %d", opened[-1][1].id, pick.reason, pick.score, pick.plan.target)
+                    log.info(
+                        "compaction task %d: %s, score %.1f, to level %d",
+                        opened[-1][1].id,
+                        pick.reason,
+                        pick.score,
+                        pick.plan.target,
+                    )
                     progress(f"task {opened[-1][1].id}: {pick.reason}")
             except LostRaceError as err:
                 done.append(TaskDone(pick.reason, "lost", error=err))
@@ -133,7 +145,9 @@ def compact_round(
             version, readable = meta.readable_epochs()
             plans = [_planned(meta, version, task, readable, options, pieces, full) for _, task in opened]
             lease = _Lease(meta, tuple(task for _, task in opened), lease_ms)
-            merged = iter(run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces], lease.renew))
+            merged = iter(
+                run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces], lease.renew)
+            )
             for plan in plans:
                 pick, task = opened[0]
                 answers = [next(merged) for _ in plan.pieces] if isinstance(plan, MergePlan) else [plan]
@@ -242,7 +256,9 @@ def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = N
 
         try:
             session = epoch_session(spark, "UTC")
-            merging = session.range(0, len(pieces), 1, len(pieces)).mapInArrow(merge, "number bigint, failed boolean, data binary")
+            merging = session.range(0, len(pieces), 1, len(pieces)).mapInArrow(
+                merge, "number bigint, failed boolean, data binary"
+            )
             answers = _while_beating(session, merging.toArrow, beat).sort_by("number").to_pylist()
         finally:
             known.destroy()
@@ -338,7 +354,9 @@ def compact_with_spark(
 def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
     """What a round would take now; nothing is changed. Lists pins."""
     version, readable = meta.readable_epochs()
-    return pick_compactions(version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0])
+    return pick_compactions(
+        version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0]
+    )
 
 
 def compact_forever(meta: MetaStore, options: CompactionOptions, pause_s: float, progress: Progress) -> None:

@@ -189,7 +189,11 @@ def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
     written: dict[int, VnodeSizes] = {}
     epochs = 0
     for sealed in (meta.sealed(epoch) for epoch in version.epochs[-last:] if epoch):
-        if sealed is None or not sealed.ssts or (sealed.mutation is not None and sealed.mutation.kind is MutationKind.ADD):
+        if (
+            sealed is None
+            or not sealed.ssts
+            or (sealed.mutation is not None and sealed.mutation.kind is MutationKind.ADD)
+        ):
             continue
         try:
             found = vnode_sizes(source, sealed.ssts, vnodes)
@@ -226,7 +230,13 @@ def plan(measured: VnodeLoads, units: int | None = None, target: float = Rebalan
         most = target * weights.sum() / mapping.unit_count
         if np.bincount(mapping.units, weights).max() > most:
             planned = mapping if weights.max() > most else relieve(mapping, weights, most)
-            verdict = MoveVerdict.MOVE if planned is not mapping else MoveVerdict.HOT if weights.max() > most else MoveVerdict.STUCK
+            verdict = (
+                MoveVerdict.MOVE
+                if planned is not mapping
+                else MoveVerdict.HOT
+                if weights.max() > most
+                else MoveVerdict.STUCK
+            )
     hottest = int(weights.argmax())
     return Rebalance(
         verdict,
@@ -302,13 +312,19 @@ def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKe
         return None
     counts = keys.column("rows")
     most = int(pc.index(counts, pc.max(counts)).as_py())
-    text = ", ".join(f"{_column(relation, table, n)} = {shown_at(keys.column(i), most)!r}" for i, n in enumerate(table.distribution))
+    text = ", ".join(
+        f"{_column(relation, table, n)} = {shown_at(keys.column(i), most)!r}" for i, n in enumerate(table.distribution)
+    )
     return VnodeHotKey(relation.name, table.table_id, text, counts[most].as_py(), pc.sum(counts).as_py())
 
 
 def _column(relation: Relation, table: TableSchema, column: int) -> str:
     """A state table's column for people; the relation's own rows have its names."""
-    own = len(relation.columns) <= len(table.columns) and column < len(relation.columns) and table is relation.state_tables[-1]
+    own = (
+        len(relation.columns) <= len(table.columns)
+        and column < len(relation.columns)
+        and table is relation.state_tables[-1]
+    )
     return relation.columns[column].name if own else table.columns[column].name
 
 
@@ -322,7 +338,10 @@ def _counted(parts: Iterator[pa.Table]) -> pa.Table | None:
         both = more if counted is None else pa.concat_tables([counted, more])
         names = part.column_names
         counted = (
-            both.group_by(names, use_threads=False).aggregate([("rows", "sum")]).rename_columns([*names, "rows"]).select([*names, "rows"])
+            both.group_by(names, use_threads=False)
+            .aggregate([("rows", "sum")])
+            .rename_columns([*names, "rows"])
+            .select([*names, "rows"])
         )
         if seen >= _MOST_ROWS:
             break

@@ -18,7 +18,11 @@ from tussock.statestore.meta.store import MetaStore
 def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
     """The copies that may go. Cost: a listing of the copies, and a scan of what each source has taken."""
     version = meta.latest()
-    old = [found for found in meta.objects.list(SOURCES) if (epoch := epoch_of_copy(found.name)) is not None and epoch < version.epoch]
+    old = [
+        found
+        for found in meta.objects.list(SOURCES)
+        if (epoch := epoch_of_copy(found.name)) is not None and epoch < version.epoch
+    ]
     if not old:
         return
     base = Base(version)

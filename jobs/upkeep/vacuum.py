@@ -26,7 +26,9 @@ class Cleaning:
     temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
 
 
-def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress) -> Cleaning:
+def clean(
+    meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
+) -> Cleaning:
     """Apply retention and vacuum the store.
 
     Args:
@@ -48,7 +50,9 @@ def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
     return closed
 
 
-def sweep(meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress) -> Cleaning:
+def sweep(
+    meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress
+) -> Cleaning:
     """Remove what is of no use with the floor where it is. `closed`: tasks that were closed before, for the report."""
     report = vacuum(meta, dry_run=dry_run, progress=progress)
     copies = tuple(copies_of_no_use(meta))

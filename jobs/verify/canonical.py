@@ -71,17 +71,24 @@ def _form(text: str, kind: DataType, depth: int) -> str:
             return f"transform({text}, {x} -> {_form(x, kind.elementType, depth + 1)})"
         case MapType():
             x = f"x{depth}"
-            entry = (
-                f"named_struct('k', {_form(f'{x}.key', kind.keyType, depth + 1)}, 'v', {_form(f'{x}.value', kind.valueType, depth + 1)})"
-            )
+            entry = f"named_struct('k', {_form(f'{x}.key', kind.keyType, depth + 1)}, 'v', {_form(f'{x}.value', kind.valueType, depth + 1)})"
             return f"transform({_sorted_entries(text, kind, depth)}, {x} -> {entry})"
         case StructType():
-            fields = (f"'f{i}', {_form(f'({text}).{quoted(field.name)}', field.dataType, depth)}" for i, field in enumerate(kind))
-            return f"CASE WHEN ({text}) IS NOT NULL THEN named_struct({', '.join(fields)}) END" if len(kind) else "named_struct('f', '')"
+            fields = (
+                f"'f{i}', {_form(f'({text}).{quoted(field.name)}', field.dataType, depth)}"
+                for i, field in enumerate(kind)
+            )
+            return (
+                f"CASE WHEN ({text}) IS NOT NULL THEN named_struct({', '.join(fields)}) END"
+                if len(kind)
+                else "named_struct('f', '')"
+            )
         case FloatType() | DoubleType():
             number = f"CAST({text} AS double)"
             special = f"isnan({number}) OR abs({number}) = double('Infinity')"
-            return f"CASE WHEN ({text}) IS NULL THEN NULL WHEN {special} THEN CAST({number} AS string) ELSE 'number' END"
+            return (
+                f"CASE WHEN ({text}) IS NULL THEN NULL WHEN {special} THEN CAST({number} AS string) ELSE 'number' END"
+            )
         case StringType():
             return text
         case BinaryType():
@@ -105,7 +112,9 @@ def _floats(text: str, kind: DataType, depth: int) -> str:
         case ArrayType():
             inner = f"flatten(transform({text}, {x} -> {_floats(x, kind.elementType, depth + 1)}))"
         case MapType():
-            parts = f"{_floats(f'{x}.key', kind.keyType, depth + 1)}, {_floats(f'{x}.value', kind.valueType, depth + 1)}"
+            parts = (
+                f"{_floats(f'{x}.key', kind.keyType, depth + 1)}, {_floats(f'{x}.value', kind.valueType, depth + 1)}"
+            )
             inner = f"flatten(transform({_sorted_entries(text, kind, depth)}, {x} -> concat({parts})))"
         case StructType():
             inner = f"concat({', '.join(_floats(f'({text}).{quoted(f.name)}', f.dataType, depth) for f in kind)})"

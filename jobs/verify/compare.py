@@ -132,7 +132,9 @@ def _digest(columns: Columns) -> list[Column]:
     if floats is None:
         return [F.expr(exact).alias("exact"), F.expr(exact).alias("full"), F.expr(key).alias("key")]
     full = f"xxhash64({exact}, {floats})"
-    return [F.expr(text).alias(name) for text, name in zip((exact, full, key, floats), (*_HASHES, "floats"), strict=True)]
+    return [
+        F.expr(text).alias(name) for text, name in zip((exact, full, key, floats), (*_HASHES, "floats"), strict=True)
+    ]
 
 
 def _total(rows: DataFrame) -> int:
@@ -201,9 +203,12 @@ def varying(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, 
     hashes = [exact_hash([one]) for one in columns.texts]
     rounded = [floats_of([one]) for one in columns.texts]
     texts = [
-        h if f is None else f"xxhash64({h}, transform({f}, x -> format_string('%.6e', x)))" for h, f in zip(hashes, rounded, strict=True)
+        h if f is None else f"xxhash64({h}, transform({f}, x -> format_string('%.6e', x)))"
+        for h, f in zip(hashes, rounded, strict=True)
     ]
-    sides = [frame.selectExpr(*(f"{text} AS h{i}" for i, text in enumerate(texts))).persist() for frame in (first, again)]
+    sides = [
+        frame.selectExpr(*(f"{text} AS h{i}" for i, text in enumerate(texts))).persist() for frame in (first, again)
+    ]
     try:
         found = tuple(i for i in range(len(texts)) if not _same(sides, [f"h{i}"]))
         rest = [f"h{i}" for i in range(len(texts)) if i not in found]

@@ -145,7 +145,9 @@ class Inputs:
             floats = None if columns is None else floats_of(columns.texts)
             if frame is None or columns is None or floats is None:
                 return None
-            found = columns.numbered(frame).select(F.max(F.expr(f"array_max(transform({floats}, x -> abs(x)))"))).first()
+            found = (
+                columns.numbered(frame).select(F.max(F.expr(f"array_max(transform({floats}, x -> abs(x)))"))).first()
+            )
             self._largest[relation] = 0.0 if found is None or found[0] is None else float(found[0])
         return self._largest[relation]
 
@@ -219,7 +221,10 @@ def _in_order(frame: DataFrame, descending: bool) -> DataFrame:
     by = F.expr(exact_hash(columns.texts))
     ordered = numbered.orderBy(by.desc() if descending else by.asc()).toDF(*columns.names)
     java, session = ordered._jdf, frame.sparkSession
-    return DataFrame(session._jsparkSession.internalCreateDataFrame(java.queryExecution().toRdd(), frame._jdf.schema(), False), session)
+    return DataFrame(
+        session._jsparkSession.internalCreateDataFrame(java.queryExecution().toRdd(), frame._jdf.schema(), False),
+        session,
+    )
 
 
 def _register_function(session: SparkSession, function: CreateFunction) -> None:
@@ -236,4 +241,6 @@ def _register_function(session: SparkSession, function: CreateFunction) -> None:
     parameters = ", ".join(f"{quoted(f.name)} {f.type}" for f in function.fields)
     inner = f"{own}({', '.join(quoted(f.name) for f in function.fields)})"
     result = inner if given is None else f"CAST(CAST({inner} AS interval month) AS {function.returns})"
-    session.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)}({parameters}) RETURNS {function.returns} RETURN {result}")
+    session.sql(
+        f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)}({parameters}) RETURNS {function.returns} RETURN {result}"
+    )

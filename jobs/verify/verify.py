@@ -116,7 +116,9 @@ def verify(
 def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
     """The views to compare, each behind those that it reads. Raises UnknownRelationError."""
     there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.at(epoch)))
-    seen = msgspec.structs.replace(there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations))
+    seen = msgspec.structs.replace(
+        there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations)
+    )
     views = [r for r in there.relations if r.kind is RelationKind.VIEW]
     if not names:
         return views
@@ -158,7 +160,9 @@ class _Verifying:
     def _made(self, descending: bool | None = None, shared: Collection[int] = ()) -> Inputs:
         there = self.version.catalog.at(self.epoch)
         moment = self._moment()
-        return Inputs(self.spark, self.meta, self.version, self.epoch, moment, lambda: self.sandbox(there), descending, shared)
+        return Inputs(
+            self.spark, self.meta, self.version, self.epoch, moment, lambda: self.sandbox(there), descending, shared
+        )
 
     def _moment(self) -> int | None:
         if self.epoch == self.version.epoch:
@@ -223,7 +227,9 @@ class _Verifying:
         )
         if made.verdict is Verdict.DIFFERENT:
             made = msgspec.structs.replace(made, read_in_utc=self._inputs.read_in_utc(view))
-        if made.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(answer._jdf.queryExecution().analyzed().toString()):
+        if made.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(
+            answer._jdf.queryExecution().analyzed().toString()
+        ):
             return made
         return self._where_fixed(view, columns, made)
 
@@ -232,7 +238,9 @@ class _Verifying:
         not vary are compared."""
         definition = definition_of(view)
         assert isinstance(definition, ViewDefinition)
-        up, down = (self._sampled(view, columns.numbered(self._made(way).answer(view, definition.sql))) for way in (False, True))
+        up, down = (
+            self._sampled(view, columns.numbered(self._made(way).answer(view, definition.sql))) for way in (False, True)
+        )
         if not (open_ := varying(up, down, columns)):
             return made
         fixed = [i for i in range(len(columns.names)) if i not in open_]
@@ -240,7 +248,9 @@ class _Verifying:
         made = msgspec.structs.replace(made, open_columns=names)
         if not fixed:  # only how many rows there are
             same = made.rows == made.spark_rows
-            return msgspec.structs.replace(made, verdict=Verdict.EQUAL, missing=0, extra=0, examples=()) if same else made
+            return (
+                msgspec.structs.replace(made, verdict=Verdict.EQUAL, missing=0, extra=0, examples=()) if same else made
+            )
         rest = columns.only(fixed)
         kept = [f"c{i}" for i in fixed]
         sides = [self._sampled(view, columns.numbered(self._inputs.stored(view))), up]
@@ -251,7 +261,9 @@ class _Verifying:
             ours.close()
             spark.close()
         verdict = Verdict.DIFFERENT if found.missing or found.extra else Verdict.EQUAL
-        return msgspec.structs.replace(made, verdict=verdict, missing=found.missing, extra=found.extra, examples=found.examples)
+        return msgspec.structs.replace(
+            made, verdict=verdict, missing=found.missing, extra=found.extra, examples=found.examples
+        )
 
     def _sampled(self, view: Relation, frame: DataFrame) -> DataFrame:
         """The rows of the keys that are compared: those of some vnodes, others in each epoch. A view is compared as a whole if its rows are
@@ -273,7 +285,11 @@ def _other_columns(view: Relation, answer: DataFrame) -> str | None:
     ours = [(c.name, c.type) for c in view.columns]
     kinds = [name_of_type(f.dataType()) for f in answer._jdf.schema().fields()]
     names = definition.columns or tuple(answer.columns)
-    theirs = list(zip(names, kinds, strict=True)) if len(names) == len(kinds) else list(zip(answer.columns, kinds, strict=True))
+    theirs = (
+        list(zip(names, kinds, strict=True))
+        if len(names) == len(kinds)
+        else list(zip(answer.columns, kinds, strict=True))
+    )
     if [(n.lower(), k) for n, k in ours] == [(n.lower(), k) for n, k in theirs]:
         return None
     return f"its columns are ({_listed(ours)}), Spark's ({_listed(theirs)})"

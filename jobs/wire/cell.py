@@ -110,9 +110,16 @@ class Route:
         here = schedule.levels[level]
         exchanges = (Address.exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None)
         buffered = (Address.in_flight(n, table) for table in tables_read(schedule, level) for n in range(in_flight))
-        later = (Address.exchange(s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level)
+        later = (
+            Address.exchange(s.id, x.index)
+            for s in schedule.fragments()
+            for x in s.exchanges
+            if s.level < level < x.last_level
+        )
         last = level == len(schedule.levels) - 1
-        return cls(frozenset((*exchanges, *buffered)), frozenset(s.id for s in here), frozenset(later), flushes and last)
+        return cls(
+            frozenset((*exchanges, *buffered)), frozenset(s.id for s in here), frozenset(later), flushes and last
+        )
 
     def reads(self, address: Address) -> bool:
         """Whether fragments of this level read the cell."""
@@ -133,7 +140,9 @@ class Route:
 
 def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
     """Ids of the state tables that actors of a level may read."""
-    found = {t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables}
+    found = {
+        t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables
+    }
     snapshots = {s.snapshot_table.table_id for s in schedule.levels[level] if s.snapshot_table is not None}
     exchanged = [e.want.replaced for s in schedule.levels[level] for e in s.exchanges]
     forwarded = [f.want.replaced for s in schedule.levels[level] for f in s.feeds if f.exchange is None]

@@ -23,7 +23,9 @@ class EpochTask:
     units: tuple[int, ...]  # vnode -> parallel unit, as the barrier pinned it
     expected: Expected  # what the epoch is likely to seal
     policy: FlushPolicy = field(default_factory=FlushPolicy)
-    in_flight: tuple[int, ...] = ()  # epochs that `version` counts and whose SSTs it lacks: their sealed MemTables come as cells
+    in_flight: tuple[
+        int, ...
+    ] = ()  # epochs that `version` counts and whose SSTs it lacks: their sealed MemTables come as cells
     functions: tuple[CreateFunction, ...] = ()  # those of the user that live, with their code
     moment: int = 0  # what now() means in views, Unix microseconds; that of the epoch before is the version's
     cells: bytes = b""  # those of the driver, as `cells_of` encodes them: what leaves start from, and what it holds of epochs in flight

@@ -14,7 +14,16 @@ class FailedRow(InputError):
     """Expression `expression` (an index among its node's) raised in operator `operator` of fragment `fragment`; `text` is the expression,
     `values` are the texts of the row's columns."""
 
-    def __init__(self, relation: str, fragment: int, operator: int, expression: int, text: str, reason: str, values: Sequence[str]) -> None:
+    def __init__(
+        self,
+        relation: str,
+        fragment: int,
+        operator: int,
+        expression: int,
+        text: str,
+        reason: str,
+        values: Sequence[str],
+    ) -> None:
         super().__init__(relation, fragment, operator, expression, text, reason, list(values))
         self.relation, self.fragment, self.operator = relation, fragment, operator
         self.expression, self.text, self.reason, self.values = expression, text, reason, list(values)

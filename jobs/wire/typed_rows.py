@@ -63,7 +63,11 @@ class SparkStep:
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         """Of the exchange's columns."""
-        read = {c.index: c.type for e in self.exchange.want.project for c in ((e,) if isinstance(e, Column) else _columns(e))}
+        read = {
+            c.index: c.type
+            for e in self.exchange.want.project
+            for c in ((e,) if isinstance(e, Column) else _columns(e))
+        }
         return tuple(arrow_type(read[i]) for i in range(len(self.exchange.want.columns)))
 
     @property
@@ -105,11 +109,15 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A unit's cells or rows with the columns of all steps of its level."""
     if batch.schema.equals(schema):
         return batch
-    columns = [batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema]
+    columns = [
+        batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema
+    ]
     return pa.record_batch(columns, schema=schema)
 
 
-def as_cells(batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], schedule: Schedule, slot: int) -> Iterator[pa.RecordBatch]:
+def as_cells(
+    batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], schedule: Schedule, slot: int
+) -> Iterator[pa.RecordBatch]:
     """What arrives at a unit, as cells alone: those that were cells at once, then the rows of each step, in their order.
 
     A row on which an expression raised becomes a failure that names it; of several the first in order.
@@ -148,7 +156,9 @@ def _arrived(step: SparkStep, rows: pa.StructArray, schedule: Schedule, slot: in
     if raised.null_count < len(raised):
         first = raised.take([pc.index(raised.is_valid(), True)])
         return _failed(slot, _failure(step, first, schedule))
-    columns = [_as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.want.project)]
+    columns = [
+        _as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.want.project)
+    ]
     return cells(slot, step.address, encode(net(make_chunk(columns, rows.field(WEIGHT)))))
 
 
@@ -173,8 +183,13 @@ def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
         if (feed.producer, feed.exchange) == (step.producer.id, step.exchange.index)
     )
     names = [f"c{i}" for i in range(len(step.exchange.want.columns))]
-    table = pa.table([_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, step.types, strict=True)], names=names)
-    calls = [[c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls]
+    table = pa.table(
+        [_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, step.types, strict=True)],
+        names=names,
+    )
+    calls = [
+        [c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls
+    ]
     values = [shown_value(column[0].as_py()) for column in given_rows(table).columns]
     (data,) = encode(table)
     error = RaisedInSpark(reader.shown, reader.id, feed, calls, values, base64.b64encode(data).decode())

@@ -35,7 +35,9 @@ TYPES: dict[str, dict[str, pa.DataType]] = {
     "flights": {**dict.fromkeys(_INTS, pa.int32()), "time_hour": _HOUR},
     "weather": {
         **dict.fromkeys(("year", "month", "day", "hour", "wind_dir"), pa.int32()),
-        **dict.fromkeys(("temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"), pa.float64()),
+        **dict.fromkeys(
+            ("temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"), pa.float64()
+        ),
         "time_hour": _HOUR,
     },
     "airlines": {},
@@ -115,8 +117,12 @@ def _write(rows: pa.Table, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the flights of 2013 as one Parquet file per day.")
-    parser.add_argument("--out", type=Path, default=Path(".tussock/flights/data"), help="folder to write to (default: %(default)s)")
-    parser.add_argument("--from", dest="first", type=date.fromisoformat, default=FIRST_DAY, help="first day (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(".tussock/flights/data"), help="folder to write to (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--from", dest="first", type=date.fromisoformat, default=FIRST_DAY, help="first day (default: %(default)s)"
+    )
     parser.add_argument("--days", type=int, default=DAYS_OF_2013, help="how many days (default: the whole year)")
     given = parser.parse_args()
     for name, rows in load(given.out, given.first, given.days).items():

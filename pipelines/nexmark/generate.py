@@ -32,7 +32,18 @@ HOT_AUCTION, HOT_BIDDER, HOT_SELLER = 100, 100, 100  # every so many ids one is 
 CHANNELS = 10_000
 
 STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
-CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent", "Cheyenne")
+CITIES = (
+    "Phoenix",
+    "Los Angeles",
+    "San Francisco",
+    "Boise",
+    "Portland",
+    "Bend",
+    "Redmond",
+    "Seattle",
+    "Kent",
+    "Cheyenne",
+)
 FIRST_NAMES = ("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter")
 LAST_NAMES = ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
 HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
@@ -51,7 +62,8 @@ def persons(numbers: Ints, chance: np.random.Generator) -> pa.Table:
         name=names,
         email_address=np.char.add(np.char.add(_text(n, 7, chance), "@"), np.char.add(_text(n, 5, chance), ".com")),
         credit_card=np.char.add(
-            np.char.add(cards[0], " "), np.char.add(np.char.add(cards[1], " "), np.char.add(np.char.add(cards[2], " "), cards[3]))
+            np.char.add(cards[0], " "),
+            np.char.add(np.char.add(cards[1], " "), np.char.add(np.char.add(cards[2], " "), cards[3])),
         ),
         city=_one_of(CITIES, n, chance),
         state=_one_of(STATES, n, chance),
@@ -89,11 +101,17 @@ def bids(numbers: Ints, chance: np.random.Generator) -> pa.Table:
     numbers = numbers[numbers % ROUND >= PERSONS + AUCTIONS]
     n = len(numbers)
     auction, person = _last_auction(numbers), _last_person(numbers)
-    auction = np.where(chance.random(n) < 1 - 1 / 2, _hot(auction, HOT_AUCTION), _recent(auction, OPEN_AUCTIONS, chance))
-    bidder = np.where(chance.random(n) < 1 - 1 / 4, _hot(person, HOT_BIDDER) + 1, _recent(person, ACTIVE_PERSONS, chance))
+    auction = np.where(
+        chance.random(n) < 1 - 1 / 2, _hot(auction, HOT_AUCTION), _recent(auction, OPEN_AUCTIONS, chance)
+    )
+    bidder = np.where(
+        chance.random(n) < 1 - 1 / 4, _hot(person, HOT_BIDDER) + 1, _recent(person, ACTIVE_PERSONS, chance)
+    )
     number = chance.integers(0, CHANNELS, n)
     hot = chance.random(n) < 1 / 2
-    path = np.char.add("https://www.nexmark.com/", np.char.add(_text(n, 5, chance), np.char.add("/", _text(n, 5, chance))))
+    path = np.char.add(
+        "https://www.nexmark.com/", np.char.add(_text(n, 5, chance), np.char.add("/", _text(n, 5, chance)))
+    )
     path = np.char.add(path, "/item.htm?query=1")
     with_channel = np.char.add(path, np.char.add("&channel_id=", number.astype(str)))
     return _table(
@@ -114,7 +132,9 @@ STREAMS = {"person": persons, "auction": auctions, "bid": bids}
 def batch(first: int, events: int, seed: int = 0) -> dict[str, pa.Table]:
     """Events `first`, `first + 1`, … as rows of the three streams. Cost: about 1 s a million."""
     numbers = np.arange(first, first + events, dtype=np.int64)
-    return {name: make(numbers, np.random.default_rng([seed, first, k])) for k, (name, make) in enumerate(STREAMS.items())}
+    return {
+        name: make(numbers, np.random.default_rng([seed, first, k])) for k, (name, make) in enumerate(STREAMS.items())
+    }
 
 
 def generate(out: Path, events: int, batches: int = 1, seed: int = 0) -> dict[str, int]:
@@ -177,7 +197,9 @@ def _text(n: int, length: int, chance: np.random.Generator) -> npt.NDArray[np.st
 
 def _table(**columns: npt.NDArray[np.generic]) -> pa.Table:
     kinds = {"date_time": pa.timestamp("us", tz="UTC"), "expires": pa.timestamp("us", tz="UTC")}
-    return pa.table({name: pa.array(values).cast(kinds.get(name, pa.array(values[:0]).type)) for name, values in columns.items()})
+    return pa.table(
+        {name: pa.array(values).cast(kinds.get(name, pa.array(values[:0]).type)) for name, values in columns.items()}
+    )
 
 
 def _write(rows: pa.Table, path: Path) -> None:
@@ -189,9 +211,13 @@ def _write(rows: pa.Table, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write Nexmark's persons, auctions and bids as Parquet files.")
-    parser.add_argument("--out", type=Path, default=Path(".tussock/nexmark/data"), help="folder to write to (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(".tussock/nexmark/data"), help="folder to write to (default: %(default)s)"
+    )
     parser.add_argument("--events", type=int, default=100_000, help="events of a batch (default: %(default)s)")
-    parser.add_argument("--batches", type=int, default=1, help="how many batches, a file each and stream (default: %(default)s)")
+    parser.add_argument(
+        "--batches", type=int, default=1, help="how many batches, a file each and stream (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="another seed, other rows (default: %(default)s)")
     given = parser.parse_args()
     for name, rows in generate(given.out, given.events, given.batches, given.seed).items():

@@ -39,7 +39,9 @@ def load(out: Path, scale: str = "0.01", parts: int = 1, only: Sequence[int] | N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write TPC-H's tables as Parquet files, in parts.")
-    parser.add_argument("--out", type=Path, default=Path(".tussock/tpch/data"), help="folder to write to (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(".tussock/tpch/data"), help="folder to write to (default: %(default)s)"
+    )
     parser.add_argument("--scale", default="0.01", help="1 is 6 million lines of orders (default: %(default)s)")
     parser.add_argument("--parts", type=int, default=1, help="how many parts the tables come in (default: %(default)s)")
     parser.add_argument("--only", type=int, nargs="+", help="write these parts alone, counted from 1 (default: all)")

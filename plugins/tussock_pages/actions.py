@@ -183,7 +183,10 @@ def actions_page(request: Request, user: User, session: SessionDep, dag_id: str)
     dag_ids = {action.kind: f"{action.kind}_{store.pipeline.name}" for action in ACTIONS}
     paused = paused_dags(session, set(dag_ids.values()))
     may = {kind: may_edit(user, target) for kind, target in dag_ids.items()}
-    offers = [Offer(a, dag_ids[a.kind], dag_ids[a.kind] in paused, paused.get(dag_ids[a.kind], False), may[a.kind]) for a in ACTIONS]
+    offers = [
+        Offer(a, dag_ids[a.kind], dag_ids[a.kind] in paused, paused.get(dag_ids[a.kind], False), may[a.kind])
+        for a in ACTIONS
+    ]
     return page(request, "actions.html", head=head_of(store, dag_id, user), tab="actions", offers=offers)
 
 
@@ -194,7 +197,13 @@ def action_page(request: Request, user: User, session: SessionDep, dag_id: str, 
     paused = paused_dags(session, [dag_id]).get(dag_id)
     head = head_of(store, dag_id, user)
     return page(
-        request, "action.html", head=head, tab="actions", action=action, paused=paused, **_will_do(store, action, request.query_params)
+        request,
+        "action.html",
+        head=head,
+        tab="actions",
+        action=action,
+        paused=paused,
+        **_will_do(store, action, request.query_params),
     )
 
 
@@ -206,7 +215,9 @@ def act(request: Request, user: User, session: SessionDep, dag_id: str, name: st
     """Trigger the run."""
     action = _action(dag_id, name)
     conf = action.conf(form)
-    run: Any = trigger_dag_run(dag_id, TriggerDAGRunPostBody(conf=conf, logical_date=None), _dag_bag, user, session, request)
+    run: Any = trigger_dag_run(
+        dag_id, TriggerDAGRunPostBody(conf=conf, logical_date=None), _dag_bag, user, session, request
+    )
     session.commit()
     here = f"{request.scope.get('root_path', '')}/dags/{quote(dag_id, safe='')}/actions/{action.name}"
     return RedirectResponse(f"{here}/begun?{urlencode({'run': run.run_id})}", 303)
@@ -215,7 +226,14 @@ def act(request: Request, user: User, session: SessionDep, dag_id: str, name: st
 @router.get("/dags/{dag_id}/actions/{name}/begun")
 def begun(request: Request, user: User, dag_id: str, name: str, run: str) -> HTMLResponse:
     """That a run was started, and where to see it."""
-    return page(request, "begun.html", head=head_of(store_of(dag_id), dag_id, user), tab="actions", action=_action(dag_id, name), run=run)
+    return page(
+        request,
+        "begun.html",
+        head=head_of(store_of(dag_id), dag_id, user),
+        tab="actions",
+        action=_action(dag_id, name),
+        run=run,
+    )
 
 
 def _action(dag_id: str, name: str) -> PageAction:
@@ -237,7 +255,9 @@ def _will_do(store: Store, action: PageAction, chosen: Mapping[str, str]) -> Map
         "sources": look_at_status(store) if action.kind == "epoch" else None,
         "barrier": open_barrier,
         "statements": waiting,
-        "views": [r.name for r in live if r.kind is RelationKind.VIEW and (r.paused is not None) == (action.name == "resume")],
+        "views": [
+            r.name for r in live if r.kind is RelationKind.VIEW and (r.paused is not None) == (action.name == "resume")
+        ],
         "source_names": [r.name for r in live if r.kind is RelationKind.SOURCE],
         "readers": store.at_version("readers", lambda _, version: readers(version.catalog)),
         "approve": store.pipeline.deploy.approve,

@@ -30,7 +30,9 @@ def static(name: str) -> Response:
     """The stylesheet, and the script that asks which theme Airflow has. A route, since what is mounted is not guarded."""
     if name not in STATIC:
         raise HTTPException(404, f"there is no file {name!r}")
-    return FileResponse(FOLDER / "static" / name, media_type=STATIC[name], headers={"Cache-Control": "private, max-age=300"})
+    return FileResponse(
+        FOLDER / "static" / name, media_type=STATIC[name], headers={"Cache-Control": "private, max-age=300"}
+    )
 
 
 @app.middleware("http")
@@ -40,15 +42,25 @@ async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Res
         return with_headers(await call_next(request))
     except Exception:
         log.exception("a page of Tussock failed: %s", request.url.path)
-        return with_headers(_error(request, 500, "This page failed", "What happened is in the log of Airflow's API server."))
+        return with_headers(
+            _error(request, 500, "This page failed", "What happened is in the log of Airflow's API server.")
+        )
 
 
 @app.exception_handler(TussockError)
 def no_store(request: Request, err: TussockError) -> Response:
     """A store that cannot be read, or what is asked of it that cannot be had, in its own words."""
     if isinstance(err, NotInitialisedError):
-        return _error(request, 404, "This pipeline has no store yet", "Apply it: trigger its deploy DAG, or run `tussock apply`.", err)
-    return _error(request, 503, "The store cannot be read", "The pipeline is not affected by this page. What was found:", err)
+        return _error(
+            request,
+            404,
+            "This pipeline has no store yet",
+            "Apply it: trigger its deploy DAG, or run `tussock apply`.",
+            err,
+        )
+    return _error(
+        request, 503, "The store cannot be read", "The pipeline is not affected by this page. What was found:", err
+    )
 
 
 @app.exception_handler(HTTPException)
@@ -57,7 +69,13 @@ def refused(request: Request, err: HTTPException) -> Response:
     login = None
     if err.status_code == 401:
         login = get_auth_manager().get_url_login(next_url=str(request.url))
-        return _error(request, 401, "Log in to see this page", "You are not logged in to Airflow, or were so too long ago.", login=login)
+        return _error(
+            request,
+            401,
+            "Log in to see this page",
+            "You are not logged in to Airflow, or were so too long ago.",
+            login=login,
+        )
     title = {403: "Not allowed", 404: "Not found"}.get(err.status_code, "Not done")
     return _error(request, err.status_code, title, str(err.detail))
 
@@ -69,5 +87,7 @@ def misread(request: Request, err: RequestValidationError) -> Response:
     return _error(request, 422, "Not understood", found)
 
 
-def _error(request: Request, status: int, title: str, text: str, err: BaseException | None = None, login: Any = None) -> Response:
+def _error(
+    request: Request, status: int, title: str, text: str, err: BaseException | None = None, login: Any = None
+) -> Response:
     return page(request, "error.html", status, title=title, text=text, err=err, login=login)

@@ -58,7 +58,8 @@ def store_of(dag_id: str) -> Store:
     """The store of the pipeline that a DAG belongs to. Raises HTTPException 404 where it is no DAG of a pipeline; as `open_store`."""
     if (found := name_in(dag_id)) is None:
         raise HTTPException(
-            404, f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_…, upkeep_…, rebalance_… or verify_…"
+            404,
+            f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_…, upkeep_…, rebalance_… or verify_…",
         )
     return open_store(pipeline_of(found[1]))
 
@@ -85,7 +86,9 @@ def views(
     kept = [v for v in (() if found is None else found.views) if named.lower() in v.view]
     kept.sort(key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW))
     first = (page_number - 1) * RELATIONS_A_PAGE
-    past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
+    past = store.at_version(
+        "points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs)
+    )
     rows = [_row(v, past.get(v.view, ())) for v in kept[first : first + RELATIONS_A_PAGE]]
     return page(
         request,
@@ -106,7 +109,9 @@ def views(
 
 
 @router.get("/dags/{dag_id}/graph")
-def graph_page(request: Request, user: User, dag_id: str, focus: Annotated[str, Query(max_length=200)] = "") -> HTMLResponse:
+def graph_page(
+    request: Request, user: User, dag_id: str, focus: Annotated[str, Query(max_length=200)] = ""
+) -> HTMLResponse:
     """The graph of sources, tables, views and sinks; around one of them where there are more than MOST_BOXES, or one is named."""
     store = store_of(dag_id)
     publish = store.pipeline.publish
@@ -147,10 +152,21 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
     shown = store.at_version(("relation", name), lambda _, version: _relation(version, name))
     if shown is None:
         raise HTTPException(404, f"the pipeline has no relation {name!r}")
-    past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
+    past = store.at_version(
+        "points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs)
+    )
     head = head_of(store, dag_id, user)
     trouble = next((t for t in head.state.troubles if t.name == name), None)
-    return page(request, "relation.html", head=head, tab="", name=name, past=tuple(reversed(past.get(name, ()))), trouble=trouble, **shown)
+    return page(
+        request,
+        "relation.html",
+        head=head,
+        tab="",
+        name=name,
+        past=tuple(reversed(past.get(name, ()))),
+        trouble=trouble,
+        **shown,
+    )
 
 
 def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
@@ -158,7 +174,9 @@ def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
     if relation is None:
         return None
     whole = schedule(version.catalog, relation.created)
-    found: tuple[FragmentFacts, ...] = () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, relation, whole)
+    found: tuple[FragmentFacts, ...] = (
+        () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, relation, whole)
+    )
     nodes = {node.name: node for node in graph(version)}
     return {
         "state": next(s for s in relation_states(version) if s.name == name),

@@ -25,7 +25,9 @@ class Run:
 
 def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool]:
     """Whether each of these DAGs is paused; without those that Airflow does not have (any more)."""
-    found = session.execute(select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale))
+    found = session.execute(
+        select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
+    )
     return {dag_id: bool(paused) for dag_id, paused in found}
 
 

@@ -22,12 +22,24 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 
 @router.get("/dags/{dag_id}/epochs")
-def epochs_page(request: Request, user: User, dag_id: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None) -> HTMLResponse:
+def epochs_page(
+    request: Request, user: User, dag_id: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None
+) -> HTMLResponse:
     """Epochs from one backwards, EPOCHS_A_PAGE a page."""
     store = store_of(dag_id)
-    found: EpochPage = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
+    found: EpochPage = store.at_version(
+        ("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version)
+    )
     quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs))}
-    return page(request, "epochs.html", head=head_of(store, dag_id, user), tab="epochs", found=found, quality=quality, before=before)
+    return page(
+        request,
+        "epochs.html",
+        head=head_of(store, dag_id, user),
+        tab="epochs",
+        found=found,
+        quality=quality,
+        before=before,
+    )
 
 
 @router.get("/dags/{dag_id}/epochs/{epoch}")
@@ -67,7 +79,17 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
     )
     quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
     head = head_of(store, dag_id, user)
-    return page(request, "run.html", head=head, tab="", run=run, epochs=found, quality=quality, committed=committed, most=MOST_OF_A_RUN)
+    return page(
+        request,
+        "run.html",
+        head=head,
+        tab="",
+        run=run,
+        epochs=found,
+        quality=quality,
+        committed=committed,
+        most=MOST_OF_A_RUN,
+    )
 
 
 def qualities(store: Store, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:

@@ -66,7 +66,9 @@ def from_here(request: Request) -> None:
         here = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
         fine = origin is None or urlsplit(origin).netloc in here - {None, ""}
     if not fine:
-        raise HTTPException(status.HTTP_403_FORBIDDEN, "this request comes from another site. Open the page in Airflow, and act there")
+        raise HTTPException(
+            status.HTTP_403_FORBIDDEN, "this request comes from another site. Open the page in Airflow, and act there"
+        )
 
 
 def with_headers(response: Response) -> Response:

@@ -67,7 +67,9 @@ def look_at_status(store: Store) -> Looked:
 
 
 @router.get("/pipelines")
-def overview(request: Request, user: User, session: SessionDep, page_number: Annotated[int, Query(alias="page", ge=1)] = 1) -> HTMLResponse:
+def overview(
+    request: Request, user: User, session: SessionDep, page_number: Annotated[int, Query(alias="page", ge=1)] = 1
+) -> HTMLResponse:
     """Pipelines whose epoch DAG the user may read, PIPELINES_A_PAGE a page."""
     readable = readable_dags(user)
     mine = [p for p in pipelines() if f"epoch_{p.name}" in readable]
@@ -78,7 +80,9 @@ def overview(request: Request, user: User, session: SessionDep, page_number: Ann
     rows = [_row(p, runs, paused) for p in shown]
     pages = max(1, -(-len(mine) // PIPELINES_A_PAGE))
     looking = any(row.looking for row in rows)
-    return page(request, "overview.html", looking=looking, rows=rows, total=len(mine), page_number=page_number, pages=pages)
+    return page(
+        request, "overview.html", looking=looking, rows=rows, total=len(mine), page_number=page_number, pages=pages
+    )
 
 
 def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
@@ -94,4 +98,6 @@ def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]
     if found is None:
         return PipelineRow(pipeline, dag_id, state, None, None, None, 0, run, is_paused, looked.looking)
     wrong = sum(trouble.wrong for trouble in found.troubles)
-    return PipelineRow(pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused)
+    return PipelineRow(
+        pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused
+    )

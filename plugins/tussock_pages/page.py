@@ -23,7 +23,9 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
         looking: something is that is not a Looked of `shown`.
         shown: what its template names, and nothing else.
     """
-    text = _templates.get_template(template).render(base=request.scope.get("root_path", ""), now=datetime.now(UTC), **shown)
+    text = _templates.get_template(template).render(
+        base=request.scope.get("root_path", ""), now=datetime.now(UTC), **shown
+    )
     looking |= any(isinstance(value, Looked) and value.looking for value in shown.values())
     return HTMLResponse(text, status, headers={"Refresh": RELOAD_S} if looking else None)
 
@@ -79,7 +81,16 @@ def age(now: datetime, at: datetime | None) -> str:
 
 
 _templates = Environment(
-    loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 _templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment, "fitted": fitted}
-_templates.globals |= {"age": age, "sparkline": sparkline, "spark_size": (WIDTH, HEIGHT), "box_size": (BOX_WIDTH, BOX_HEIGHT)}
+_templates.globals |= {
+    "age": age,
+    "sparkline": sparkline,
+    "spark_size": (WIDTH, HEIGHT),
+    "box_size": (BOX_WIDTH, BOX_HEIGHT),
+}

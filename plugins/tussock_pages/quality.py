@@ -74,13 +74,23 @@ def view_page(
         if check.view == view
     ]
     history = (
-        expectations(view, checks, store.pipeline.quality) if checks or view in {r.name for r in store.meta.latest().catalog.live()} else ()
+        expectations(view, checks, store.pipeline.quality)
+        if checks or view in {r.name for r in store.meta.latest().catalog.live()}
+        else ()
     )
     if not checks and not history:
         raise HTTPException(404, f"no suite of {view!r} has run, and there is none in the pipeline's folder")
     head = head_of(store, dag_id, user)
     return page(
-        request, "view_quality.html", head=head, tab="quality", view=view, checks=checks, history=history, older=found.older, before=before
+        request,
+        "view_quality.html",
+        head=head,
+        tab="quality",
+        view=view,
+        checks=checks,
+        history=history,
+        older=found.older,
+        before=before,
     )
 
 
@@ -100,4 +110,6 @@ def data_docs(dag_id: str, path: str) -> Response:
     ):
         raise HTTPException(404, f"the Data Docs have no page {path!r}")
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    return FileResponse(file, media_type=kind, headers={"Content-Security-Policy": DOCS_POLICY, "Cache-Control": "private, max-age=60"})
+    return FileResponse(
+        file, media_type=kind, headers={"Content-Security-Policy": DOCS_POLICY, "Cache-Control": "private, max-age=60"}
+    )

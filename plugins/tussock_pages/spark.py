@@ -31,7 +31,9 @@ def sparkline(numbers: Sequence[float | None]) -> Sparkline | None:
     step = (WIDTH - 2 * PAD) / max(1, len(numbers) - 1)
 
     def at(place: int, number: float) -> tuple[float, float]:
-        return PAD + place * step, HEIGHT - PAD - (HEIGHT - 2 * PAD) * ((number - foot) / (most - foot) if most > foot else 0)
+        return PAD + place * step, HEIGHT - PAD - (HEIGHT - 2 * PAD) * (
+            (number - foot) / (most - foot) if most > foot else 0
+        )
 
     spots = [at(place, number) for place, number in known]
     line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)

@@ -21,7 +21,9 @@ from tussock.statestore.objectstore.open import open_object_store
 
 T = TypeVar("T")
 REMEMBERED = 512  # manifests, barriers and answers a store: some hundred bytes a view each
-PATIENCE_S = 0.15  # a page waits so long for what takes long; else it shows what was last found, or that it is being looked up
+PATIENCE_S = (
+    0.15  # a page waits so long for what takes long; else it shows what was last found, or that it is being looked up
+)
 LOOK_AGAIN_S = 20.0
 KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
 """The DAGs of a pipeline are named after these and it."""

@@ -25,4 +25,13 @@ def verified_page(request: Request, user: User, dag_id: str) -> HTMLResponse:
     views = [(check, moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
     counts = [(verdict, len(found.with_verdict(verdict))) for verdict in _FIRST if found.with_verdict(verdict)]
     head = head_of(store, dag_id, user)
-    return page(request, "verified.html", head=head, tab="verified", views=views, counts=counts, repair=found.repair, total=len(checks))
+    return page(
+        request,
+        "verified.html",
+        head=head,
+        tab="verified",
+        views=views,
+        counts=counts,
+        repair=found.repair,
+        total=len(checks),
+    )

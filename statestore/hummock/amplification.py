@@ -29,7 +29,9 @@ class Amplification:
 
     levels: tuple[LevelShape, ...]
     read: int  # sorted runs that hold rows of one table: of the table with most, so of any key at most
-    space: float | None  # stored bytes / bytes of the largest level below L0: at least what live rows are stored as; None: all is on L0
+    space: (
+        float | None
+    )  # stored bytes / bytes of the largest level below L0: at least what live rows are stored as; None: all is on L0
     flushed: int  # bytes that epochs wrote, over the versions looked at
     compacted: int  # bytes that compaction wrote anew there
 
@@ -61,7 +63,9 @@ def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
         match delta.change:
             case EpochCommitted(ssts=ssts):
                 flushed += sum(sst.size for sst in ssts)
-            case CompactionCommitted(task_id, outputs):  # SSTs that stayed as they were are among the outputs, and cost nothing
+            case CompactionCommitted(
+                task_id, outputs
+            ):  # SSTs that stayed as they were are among the outputs, and cost nothing
                 compacted += sum(sst.size for sst in outputs if sst.name.startswith(task_prefix(task_id)))
     return flushed, compacted
 
@@ -71,8 +75,12 @@ def measure(meta: MetaStore, options: CompactionOptions, last_versions: int = 1_
     version = meta.latest()
     _, goals = level_goals(version, options)
     levels = tuple(
-        LevelShape(level, len(ssts), sum(s.rows for s in ssts), sum(s.size for s in ssts), goals[level] if level else None)
+        LevelShape(
+            level, len(ssts), sum(s.rows for s in ssts), sum(s.size for s in ssts), goals[level] if level else None
+        )
         for level, ssts in enumerate(version.levels)
         if ssts
     )
-    return Amplification(levels, read_amplification(version), space_amplification(version), *written_bytes(meta, last_versions))
+    return Amplification(
+        levels, read_amplification(version), space_amplification(version), *written_bytes(meta, last_versions)
+    )

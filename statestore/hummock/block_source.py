@@ -97,10 +97,16 @@ class BlockSource:
         loads: list[tuple[int, int]] = []  # request, partition
         for number, (section, partitions) in enumerate(requests):
             reader = section.reader
-            arena = self.cache.get_or_load((*self._section_key(section), -1, -1), FilterArena, lambda reader=reader: _empty_arena(reader))  # type: ignore[misc]
+            arena = self.cache.get_or_load(
+                (*self._section_key(section), -1, -1),
+                FilterArena,
+                lambda reader=reader: _empty_arena(reader),  # type: ignore[misc]
+            )
             arenas.append(arena)
             for partition in partitions[~arena.loaded[partitions]].tolist():
-                wanted.append((section.sst, (int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition]))))
+                wanted.append(
+                    (section.sst, (int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition])))
+                )
                 loads.append((number, partition))
         for (number, partition), (sst, part), data in zip(loads, wanted, self._fetch(wanted), strict=True):
             reader, arena = requests[number][0].reader, arenas[number]
@@ -135,7 +141,9 @@ class BlockSource:
         """Blocks first … end - 1 as one, past the caches: a scan must not push out what point reads keep warm."""
         part = _bytes_of(section, first, end)
         (data,) = self._fetch([(section.sst, part)], keep=False)
-        return self._checked(section.sst.info, part, data, lambda data: section.reader.decode(first, end, data, columns))
+        return self._checked(
+            section.sst.info, part, data, lambda data: section.reader.decode(first, end, data, columns)
+        )
 
     def _read(self, requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[tuple[_Span, Rows]]:
         """The spans, decoded. A call that reads much does so in waves, two at a time: one comes in while another is decoded, and memory
@@ -159,7 +167,9 @@ class BlockSource:
             for span in spans:
                 _, first, end, offset, length = span
                 part = view[offset - start : offset - start + length]
-                rows = self._checked(section.sst.info, (offset, length), part, partial(section.reader.decode, first, end))
+                rows = self._checked(
+                    section.sst.info, (offset, length), part, partial(section.reader.decode, first, end)
+                )
                 decoded.append((span, rows))
         return decoded
 
@@ -170,8 +180,13 @@ class BlockSource:
         for (sst, part), here in zip(wanted, found, strict=True):
             if here is None:
                 by_sst.setdefault(sst.name, (sst.info, []))[1].append(part)
-        fetched = {name: iter(parts) for name, parts in zip(by_sst, self.ranges.fetch(list(by_sst.values()), keep), strict=True)}
-        return [here if here is not None else next(fetched[sst.name]) for (sst, _), here in zip(wanted, found, strict=True)]
+        fetched = {
+            name: iter(parts)
+            for name, parts in zip(by_sst, self.ranges.fetch(list(by_sst.values()), keep), strict=True)
+        }
+        return [
+            here if here is not None else next(fetched[sst.name]) for (sst, _), here in zip(wanted, found, strict=True)
+        ]
 
     def _checked(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:
         """What `read` makes of the bytes; if they are damaged and a disk cache may be why, of those in the bucket."""
@@ -183,7 +198,10 @@ class BlockSource:
             return read(again)
 
     def _cached_partitions(self, request: BlockRequest) -> Positions:
-        partitions, section = np.unique(request.blocks // request.section.per_partition), self._section_key(request.section)
+        partitions, section = (
+            np.unique(request.blocks // request.section.per_partition),
+            self._section_key(request.section),
+        )
         cached = [p for p in partitions.tolist() if self.cache.holds((*section, *_partition_span(request.section, p)))]
         return np.array(cached, np.int64)
 
@@ -200,7 +218,9 @@ def _partition_span(section: OpenSection, partition: int) -> tuple[int, int]:
 def _spans(number: int, request: BlockRequest, cached: Positions) -> Iterable[_Span]:
     """How to read a request's blocks: whole partitions where they are cached or much of them is needed, else single blocks."""
     section = request.section
-    partitions, owner, needed = np.unique(request.blocks // section.per_partition, return_inverse=True, return_counts=True)
+    partitions, owner, needed = np.unique(
+        request.blocks // section.per_partition, return_inverse=True, return_counts=True
+    )
     firsts = partitions * section.per_partition
     ends = np.minimum(firsts + section.per_partition, len(section.reader))
     whole = (needed * _DENSE >= ends - firsts) | np.isin(partitions, cached)
@@ -257,4 +277,6 @@ def _filter_bits(reader: SectionReader, partition: int, data: Bytes) -> npt.NDAr
 
 
 def _empty_arena(reader: SectionReader) -> FilterArena:
-    return FilterArena(np.zeros(int(reader.filter_lengths.sum()), np.uint8), np.zeros(len(reader.filter_lengths), np.bool_))
+    return FilterArena(
+        np.zeros(int(reader.filter_lengths.sum()), np.uint8), np.zeros(len(reader.filter_lengths), np.bool_)
+    )

@@ -107,7 +107,9 @@ def open_cache_file(parent: Path, capacity: int | None, insist: bool = True) -> 
     try:
         if (found := _open_file(folder, wanted)) is None:
             try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of when `folder` is closed, or its process dies
+                fcntl.flock(
+                    folder, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # let go of when `folder` is closed, or its process dies
             except BlockingIOError as err:
                 raise BusyError(err.errno, "another process is making the cache's file") from err
             if (found := _open_file(folder, wanted)) is None:
@@ -151,7 +153,12 @@ def _open_file(folder: int, wanted: int | None) -> CacheFile | None:
         raise
     try:
         found = os.fstat(handle)
-        ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _FOREIGN and found.st_nlink == 1
+        ours = (
+            stat.S_ISREG(found.st_mode)
+            and found.st_uid == os.geteuid()
+            and not found.st_mode & _FOREIGN
+            and found.st_nlink == 1
+        )
         sets = _read_header(handle) if ours else 0
         if sets and found.st_size == _size_of(sets) and wanted in (None, sets):
             taken = CacheFile(handle, sets)
@@ -186,7 +193,9 @@ def _make_file(folder: int, sets: int) -> CacheFile:
 def _read_header(handle: int) -> int:
     """The number of sets; 0 if this is no cache file of this version."""
     data = os.pread(handle, _HEADER.size + 8, 0)
-    if len(data) < _HEADER.size + 8 or xxhash.xxh3_64_intdigest(data[: _HEADER.size]) != int.from_bytes(data[_HEADER.size :], "little"):
+    if len(data) < _HEADER.size + 8 or xxhash.xxh3_64_intdigest(data[: _HEADER.size]) != int.from_bytes(
+        data[_HEADER.size :], "little"
+    ):
         return 0
     magic, version, piece, ways, _, sets = _HEADER.unpack_from(data)
     return int(sets) if (magic, version, piece, ways) == (MAGIC, VERSION, PIECE_BYTES, WAYS) else 0

@@ -43,7 +43,9 @@ from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyR
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.vnode import one_array
 
-WINDOW_BYTES = 32 << 20  # decoded, of all runs of a merge together; merging and encoding hold several copies of a window
+WINDOW_BYTES = (
+    32 << 20
+)  # decoded, of all runs of a merge together; merging and encoding hold several copies of a window
 _BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # encoded at once
 _CHUNK_BYTES = 16 << 20
@@ -111,13 +113,19 @@ def plan_merge(
         return MergePlan(kept, ())
     grown = _grown_tables(version)
     tables = tuple(TableInput(i, tuple(_below(version, names, task.target, i)), grown.get(i, ())) for i in ids)
-    bounds: list[bytes | None] = [None, *_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))), None]
+    bounds: list[bytes | None] = [
+        None,
+        *_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))),
+        None,
+    ]
     made = []
     for start, end in pairwise(bounds):
         for first, last in _around(kept, start, end):
             mine = tuple(tuple(sst for sst in level if _has_keys(sst, first, last)) for level in inputs)
             if any(mine):
-                made.append(MergePiece(task.id, mine, first, last, tables, tuple(readable), version.mapping.units, target_bytes))
+                made.append(
+                    MergePiece(task.id, mine, first, last, tables, tuple(readable), version.mapping.units, target_bytes)
+                )
     return MergePlan(kept, tuple(made))
 
 
@@ -176,14 +184,18 @@ def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) ->
     if not first.all():
         newer = np.empty_like(epochs)
         newer[1:] = epochs[:-1]
-        seen_by = np.searchsorted(readable, epochs)  # the first readable epoch that sees the row, if no newer row hides it
+        seen_by = np.searchsorted(
+            readable, epochs
+        )  # the first readable epoch that sees the row, if no newer row hides it
         hidden = seen_by == len(readable)
         seen_by[hidden] = 0
         keep |= ~hidden & (readable[seen_by] < newer)
     if bottom and not (puts := rows.column(2).to_numpy() == PUT).all():
         starts = np.flatnonzero(first)
         last_put = np.maximum.reduceat(np.where(keep & puts, np.arange(len(keep)), -1), starts)
-        keep &= np.arange(len(keep)) <= last_put[np.cumsum(first) - 1]  # below a key's oldest row that is there, nothing needs hiding
+        keep &= (
+            np.arange(len(keep)) <= last_put[np.cumsum(first) - 1]
+        )  # below a key's oldest row that is there, nothing needs hiding
     return keep
 
 
@@ -193,7 +205,10 @@ def _kept_rows(
     """The rows of one table that stay, in order, all with one schema."""
     readers = source.open([ref.sst for ref in refs])
     shape = shape_of(table.columns)
-    opened = {id(ref): OpenSection(reader, reader.section(table.table_id, shape)) for ref, reader in zip(refs, readers, strict=True)}
+    opened = {
+        id(ref): OpenSection(reader, reader.section(table.table_id, shape))
+        for ref, reader in zip(refs, readers, strict=True)
+    }
     schema = _one_schema(table.table_id, list(opened.values()))
     runs = sorted_runs(list(refs))
     block = max(_decoded_block_bytes(section) for section in opened.values())
@@ -207,7 +222,14 @@ def _kept_rows(
 
     with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:
         cursors = [
-            RunCursor(BufferedSource(source), [opened[id(ref)] for ref in run], piece.first, piece.last, window=window, ahead=ahead)
+            RunCursor(
+                BufferedSource(source),
+                [opened[id(ref)] for ref in run],
+                piece.first,
+                piece.last,
+                window=window,
+                ahead=ahead,
+            )
             for run in runs
         ]
         for rows in merge_runs(cursors, choose):
@@ -264,7 +286,9 @@ def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 # --- cutting the task ------------------------------------------------------------------------------------------------------------
 
 
-def _undisturbed(inputs: Sequence[Sequence[SstInfo]], target: int, dropped: frozenset[int], target_bytes: int) -> tuple[SstInfo, ...]:
+def _undisturbed(
+    inputs: Sequence[Sequence[SstInfo]], target: int, dropped: frozenset[int], target_bytes: int
+) -> tuple[SstInfo, ...]:
     """SSTs of the target level with no other input's keys between their first and last: they are part of the output as they are.
 
     Not those with dropped tables, nor small ones, which are better put together with others.
@@ -289,7 +313,9 @@ def _undisturbed(inputs: Sequence[Sequence[SstInfo]], target: int, dropped: froz
     )
 
 
-def _around(kept: Sequence[SstInfo], first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes | None, bytes | None]]:
+def _around(
+    kept: Sequence[SstInfo], first: bytes | None, last: bytes | None
+) -> Iterator[tuple[bytes | None, bytes | None]]:
     """The ranges (first inclusive, last exclusive) between first … last that hold no key of SSTs that stay."""
     for hull in sorted((hull_of((sst,)) for sst in kept), key=lambda hull: hull.first):
         after = hull.last + b"\x00"  # the least key above
@@ -327,7 +353,9 @@ def _cuts(objects: ObjectStore, inputs: Sequence[Sequence[SstInfo]], pieces: int
         for table_id in reader.table_ids:
             section = reader.section(table_id)
             heads = fixed_keys(section.first_keys.array, 6).view(np.uint8).reshape(-1, 6)
-            starts.append(np.ascontiguousarray(np.pad(heads, ((0, 0), (2, 0)))).view(">u8").reshape(-1).astype(np.uint64))
+            starts.append(
+                np.ascontiguousarray(np.pad(heads, ((0, 0), (2, 0)))).view(">u8").reshape(-1).astype(np.uint64)
+            )
             sizes.append(section.lengths)
     start, size = np.concatenate(starts), np.concatenate(sizes)
     order = np.argsort(start, kind="stable")

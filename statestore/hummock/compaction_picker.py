@@ -26,7 +26,15 @@ import msgspec
 
 from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
 from tussock.statestore.meta.compaction import CompactionPlan
-from tussock.statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection
+from tussock.statestore.meta.levels import (
+    MAX_LEVELS,
+    conflict_of,
+    hull_of,
+    inputs_of,
+    levels_after,
+    merge_objection,
+    order_objection,
+)
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
@@ -65,7 +73,9 @@ def dropped_tables(version: HummockVersion, readable: Sequence[int]) -> frozense
         if relation.dropped is None or relation.dropped > oldest
         for table in relation.state_tables
     }
-    return frozenset(s.table_id for level in version.levels for sst in level for s in sst.sections if s.table_id not in live)
+    return frozenset(
+        s.table_id for level in version.levels for sst in level for s in sst.sections if s.table_id not in live
+    )
 
 
 def l0_runs(version: HummockVersion) -> list[tuple[SstInfo, ...]]:
@@ -111,7 +121,9 @@ def pick_compactions(
     Cost: O(SSTs log SSTs) comparisons of keys for each pick; no I/O.
     """
     picks: list[Pick] = []
-    candidates = sorted(_candidates(version, options, dropped, oldest), key=lambda pick: -pick.score)  # stable: equal ones in level order
+    candidates = sorted(
+        _candidates(version, options, dropped, oldest), key=lambda pick: -pick.score
+    )  # stable: equal ones in level order
     for pick in candidates:
         if len(picks) == most:
             break
@@ -123,13 +135,17 @@ def pick_compactions(
 
 def full_compaction(version: HummockVersion) -> Pick | None:
     """Everything into the last level; None: there is nothing, or a task is open that has some of it."""
-    inputs = tuple(LevelInput(level, tuple(sst.name for sst in ssts)) for level, ssts in enumerate(version.levels) if ssts)
+    inputs = tuple(
+        LevelInput(level, tuple(sst.name for sst in ssts)) for level, ssts in enumerate(version.levels) if ssts
+    )
     if not inputs or version.tasks:
         return None
     return Pick(CompactionPlan(inputs, BOTTOM), False, 1.0, "everything, on demand")
 
 
-def _candidates(version: HummockVersion, options: CompactionOptions, dropped: frozenset[int], oldest: int) -> Iterator[Pick]:
+def _candidates(
+    version: HummockVersion, options: CompactionOptions, dropped: frozenset[int], oldest: int
+) -> Iterator[Pick]:
     base, goals = level_goals(version, options)
     yield from _l0_candidates(version, options, base)
     for level in range(base, BOTTOM):
@@ -151,7 +167,9 @@ def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: in
         score = max(score, size * options.merge_ratio / below)
     if score < 1:
         return
-    oldest = next((i for i in range(len(runs), 0, -1) if not free[i - 1]), 0)  # runs from here on are free, to the oldest
+    oldest = next(
+        (i for i in range(len(runs), 0, -1) if not free[i - 1]), 0
+    )  # runs from here on are free, to the oldest
     if sinking := runs[oldest:]:
         yield from _sinking(version, sinking, base, options, score)
     if window := _window(runs, free, options):
@@ -175,7 +193,9 @@ def _sinking(
     if sinks:
         move = CompactionPlan((_input(0, last),), base)
         picks.append(Pick(move, True, score, f"the oldest run of L0 sinks to level {base}: none of its keys are there"))
-    yield from picks if small else reversed(picks)  # a small run that sinks as it is stays an SST of its own: merge it, if possible
+    yield from (
+        picks if small else reversed(picks)
+    )  # a small run that sinks as it is stays an SST of its own: merge it, if possible
 
 
 def _with_small_neighbours(
@@ -190,14 +210,18 @@ def _with_small_neighbours(
     start = bisect_left(there, hull.first, key=lambda sst: sst.sections[-1].last_key)
     end = start + len(met)
     while True:
-        beside = [sst for sst in (*there[max(0, start - 1) : start], *there[end : end + 1]) if sst.size < options.small_bytes]
+        beside = [
+            sst for sst in (*there[max(0, start - 1) : start], *there[end : end + 1]) if sst.size < options.small_bytes
+        ]
         if not beside or (least := min(beside, key=lambda sst: sst.size)).size > options.merge_ratio * total:
             return list(there[start:end])
         total += least.size
         start, end = (start - 1, end) if start and least is there[start - 1] else (start, end + 1)
 
 
-def _window(runs: Sequence[Sequence[SstInfo]], free: Sequence[bool], options: CompactionOptions) -> Sequence[Sequence[SstInfo]]:
+def _window(
+    runs: Sequence[Sequence[SstInfo]], free: Sequence[bool], options: CompactionOptions
+) -> Sequence[Sequence[SstInfo]]:
     """Neighbouring runs of L0 to be made one; empty: none are worth it.
 
     From the newest run on, as long as the next is no larger than all before it: each row is then written once per doubling. When there
@@ -237,9 +261,19 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
         excess -= sst.size
         own, others = _input(level, (sst,)), met[sst.name]
         if others:
-            yield Pick(CompactionPlan((own, _input(level + 1, others)), level + 1), False, score, f"level {level} is beyond {goal:,} bytes")
+            yield Pick(
+                CompactionPlan((own, _input(level + 1, others)), level + 1),
+                False,
+                score,
+                f"level {level} is beyond {goal:,} bytes",
+            )
         else:
-            yield Pick(CompactionPlan((own,), level + 1), True, score, f"level {level} is beyond {goal:,} bytes; nothing is in the way")
+            yield Pick(
+                CompactionPlan((own,), level + 1),
+                True,
+                score,
+                f"level {level} is beyond {goal:,} bytes; nothing is in the way",
+            )
 
 
 def _dead_candidates(
@@ -259,7 +293,12 @@ def _dead_candidates(
 
 
 def _rewritten(level: int, ssts: Sequence[SstInfo]) -> Pick:
-    return Pick(CompactionPlan((_input(level, ssts),), level), False, 1.0, f"rows that nobody needs in {len(ssts)} SSTs of level {level}")
+    return Pick(
+        CompactionPlan((_input(level, ssts),), level),
+        False,
+        1.0,
+        f"rows that nobody needs in {len(ssts)} SSTs of level {level}",
+    )
 
 
 def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: frozenset[int], oldest: int) -> int:
@@ -280,7 +319,9 @@ def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: froz
 def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bool:
     """Whether deeper levels have rows of the section's table among its keys."""
     return any(
-        other.table_id == section.table_id and other.first_key <= section.last_key and section.first_key <= other.last_key
+        other.table_id == section.table_id
+        and other.first_key <= section.last_key
+        and section.first_key <= other.last_key
         for deeper in range(level + 1, len(version.levels))
         for sst in _between(version, deeper, section.first_key, section.last_key)
         for other in sst.sections

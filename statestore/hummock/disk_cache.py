@@ -34,7 +34,9 @@ from tussock.statestore.hummock.cache_file import ENTRY_BYTES, PIECE_BYTES, WAYS
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.objectstore.base import ObjectStore
 
-SPARE_BYTES = 1 << 30  # of the file system that are left to others: with less free, only slots that have their room are written
+SPARE_BYTES = (
+    1 << 30
+)  # of the file system that are left to others: with less free, only slots that have their room are written
 
 _STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbouring pieces spread evenly over the sets
 _MASK = (1 << 64) - 1
@@ -109,7 +111,9 @@ class DiskCache:
         self._file: CacheFile | None = None
         self._off = self._read_only = False
 
-    def read(self, of: CachedObject, pieces: Positions, starts: Positions, ends: Positions, use: bool = True) -> list[bytes | None]:
+    def read(
+        self, of: CachedObject, pieces: Positions, starts: Positions, ends: Positions, use: bool = True
+    ) -> list[bytes | None]:
         """Bytes starts[i] … ends[i] - 1 of each piece, counted from the piece's begin; None where they are not here.
 
         Args:
@@ -169,7 +173,9 @@ class DiskCache:
             with _lock:
                 known, self._read_only = self._read_only, True
             if not known:
-                _warn(f"this process writes no more to the disk cache below {self.parent}: {err}. Reads go on, from it and the bucket.")
+                _warn(
+                    f"this process writes no more to the disk cache below {self.parent}: {err}. Reads go on, from it and the bucket."
+                )
 
     def forget(self, of: CachedObject, pieces: Positions) -> None:
         """Free the pieces' slots: what is in them came damaged from the bucket."""
@@ -178,7 +184,9 @@ class DiskCache:
         lows = of.lows(pieces)
         sets = _sets_of(lows, file.sets)
         rows = file.index[sets]
-        for place, way in np.argwhere((rows[:, :, 0] == np.uint64(of.high)) & (rows[:, :, 1] == lows[:, None])).tolist():
+        for place, way in np.argwhere(
+            (rows[:, :, 0] == np.uint64(of.high)) & (rows[:, :, 1] == lows[:, None])
+        ).tolist():
             self._free(file, int(sets[place]) * WAYS + way)
 
     def _opened(self) -> CacheFile | None:
@@ -201,7 +209,9 @@ class DiskCache:
                 _warn(f"there is no disk cache below {self.parent}: {err}. Reads go to the bucket. {advice}")
             return self._file
 
-    def _write_piece(self, file: CacheFile, number: int, high: int, low: int, checksum: int, data: memoryview, roomy: bool) -> None:
+    def _write_piece(
+        self, file: CacheFile, number: int, high: int, low: int, checksum: int, data: memoryview, roomy: bool
+    ) -> None:
         """Put a piece into set `number`. In this order: no entry ever names a slot whose bytes were not all written before."""
         row = np.array(file.index[number])
         if ((row[:, 0] == np.uint64(high)) & (row[:, 1] == np.uint64(low))).any():
@@ -227,7 +237,9 @@ class DiskCache:
         stamps = _stamps(rows)
         newest = stamps.max(axis=1)
         mine = stamps[np.arange(len(slots)), np.array(slots, np.int64) % WAYS]
-        for slot, stamp in zip(np.array(slots, np.int64)[mine < newest].tolist(), (newest[mine < newest] + 1).tolist(), strict=True):
+        for slot, stamp in zip(
+            np.array(slots, np.int64)[mine < newest].tolist(), (newest[mine < newest] + 1).tolist(), strict=True
+        ):
             try:
                 os.pwrite(file.handle, int(stamp).to_bytes(8, "little"), file.entry_offset(slot) + ENTRY_BYTES - 8)
             except OSError:
@@ -255,7 +267,11 @@ class DiskCacheSettings:
         size = environment.get("TUSSOCK_DISK_CACHE_BYTES") or ""
         folder = environment.get("TUSSOCK_DISK_CACHE_DIR") or ""
         match = re.fullmatch(r"(\d{1,18})\s*([KMGT]?)(iB|B)?", size) if size else None
-        if stores not in ("auto", "on", "off") or (size and match is None) or (folder and not Path(folder).is_absolute()):
+        if (
+            stores not in ("auto", "on", "off")
+            or (size and match is None)
+            or (folder and not Path(folder).is_absolute())
+        ):
             _warn(
                 f"the disk cache is off: found TUSSOCK_DISK_CACHE={stores!r}, TUSSOCK_DISK_CACHE_BYTES={size!r}, TUSSOCK_DISK_CACHE_DIR="
                 f"{folder!r}; expected auto, on or off; a number of bytes such as 20GiB (0: off); an absolute path."

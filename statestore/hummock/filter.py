@@ -67,7 +67,9 @@ def build_filter(hashes: Hashes) -> bytes:
     return np.packbits(held, bitorder="little").tobytes()
 
 
-def probe_filter(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes) -> npt.NDArray[np.bool_]:
+def probe_filter(
+    data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes
+) -> npt.NDArray[np.bool_]:
     """Per hash, whether the filter may hold it.
 
     `data` holds filters one after another; that of hash i starts at byte base[i] and has bits[i] bits (0: no filter, "maybe").
@@ -80,7 +82,9 @@ def probe_filter(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.
     return maybe
 
 
-def _probe_slice(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes) -> npt.NDArray[np.bool_]:
+def _probe_slice(
+    data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes
+) -> npt.NDArray[np.bool_]:
     maybe: npt.NDArray[np.bool_] = bits == 0
     alive = np.flatnonzero(bits)
     step, low = _halves(hashes.take(alive))
@@ -92,7 +96,13 @@ def _probe_slice(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.
         bit = np.uint8(1) << (position.astype(np.uint8) & np.uint8(7))
         kept = np.flatnonzero(data.take(base + (position >> 3)) & bit)
         if len(kept) < len(alive):
-            alive, base, bits, low, step = alive.take(kept), base.take(kept), bits.take(kept), low.take(kept), step.take(kept)
+            alive, base, bits, low, step = (
+                alive.take(kept),
+                base.take(kept),
+                bits.take(kept),
+                low.take(kept),
+                step.take(kept),
+            )
     maybe[alive] = True
     return maybe
 

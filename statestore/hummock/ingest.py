@@ -61,10 +61,19 @@ def batch_ingest(
     Cost: one PUT per SST; about 0.2 us of CPU a row of two numbers; memory: what is encoded, and the rows of one table again.
     """
     started = time.perf_counter()
-    sections = [encode_blocks(table_id, rows, cuts=_vnode_cuts(rows)) for table_id, rows in stamped_tables(batches, epoch)]
+    sections = [
+        encode_blocks(table_id, rows, cuts=_vnode_cuts(rows)) for table_id, rows in stamped_tables(batches, epoch)
+    ]
     infos = _uploaded(objects, [partial(build_sst, parts, prefix) for parts in cut_sections(sections, target_bytes)])
     rows, size = sum(info.rows for info in infos), sum(info.size for info in infos)
-    log.info("uploaded %d SSTs: %d tables, %d rows, %d bytes, %.3f s", len(infos), len(sections), rows, size, time.perf_counter() - started)
+    log.info(
+        "uploaded %d SSTs: %d tables, %d rows, %d bytes, %.3f s",
+        len(infos),
+        len(sections),
+        rows,
+        size,
+        time.perf_counter() - started,
+    )
     return infos
 
 
@@ -127,7 +136,11 @@ def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[l
     for piece in range(1, pieces):
         ideal = total * piece // pieces
         near = borders[np.abs(ends[borders - 1] - ideal) * _SNAP <= total // pieces]
-        cut = int(near[np.argmin(np.abs(ends[near - 1] - ideal))]) if len(near) else int(np.searchsorted(ends, ideal, "left")) + 1
+        cut = (
+            int(near[np.argmin(np.abs(ends[near - 1] - ideal))])
+            if len(near)
+            else int(np.searchsorted(ends, ideal, "left")) + 1
+        )
         if (cuts[-1] if cuts else 0) < cut < len(sizes):
             cuts.append(cut)
     answer = []
@@ -166,7 +179,11 @@ def vnodes_of_keys(keys: pa.Array) -> npt.NDArray[np.uint16]:
 
 def _require_columns(batch: SealedBatch) -> None:
     names, types = batch.rows.schema.names[:2], batch.rows.schema.types[:2]
-    if names != [KEY, OP] or not (pa.types.is_binary(types[0]) or pa.types.is_fixed_size_binary(types[0])) or types[1] != pa.uint8():
+    if (
+        names != [KEY, OP]
+        or not (pa.types.is_binary(types[0]) or pa.types.is_fixed_size_binary(types[0]))
+        or types[1] != pa.uint8()
+    ):
         found = ", ".join(f"{field.name} {field.type}" for field in batch.rows.schema)
         raise WrongRowsError(f"sealed batch of table {batch.table_id}", found, "key binary, op uint8, then the row's")
 
@@ -190,7 +207,10 @@ def _stamped(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
     if of_one_width:
         keys = as_fixed_size(keys, width)
     epochs = pa.array(np.full(rows.num_rows, epoch, np.uint64))
-    return pa.table([keys, epochs, rows.column(1), *rows.columns[2:]], schema=block_schema(keys.type, pa.schema(list(rows.schema)[2:])))
+    return pa.table(
+        [keys, epochs, rows.column(1), *rows.columns[2:]],
+        schema=block_schema(keys.type, pa.schema(list(rows.schema)[2:])),
+    )
 
 
 def _require_ascending(table_id: int, keys: pa.Array) -> None:

@@ -33,7 +33,14 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import KeyColumn
 from tussock.statestore.nested import as_list, bits_of, is_nested
 from tussock.statestore.types import UnsupportedTypeError, is_span
-from tussock.statestore.vnode import byte_spans, fixed_values, normalised_floats, null_mask, one_array, unscaled_decimals
+from tussock.statestore.vnode import (
+    byte_spans,
+    fixed_values,
+    normalised_floats,
+    null_mask,
+    one_array,
+    unscaled_decimals,
+)
 
 HEADER_BYTES = 6  # table_id and vnode
 MAX_TABLE_ID = 2**32 - 2  # one less than fits, so that every table has a key after its last
@@ -56,7 +63,9 @@ class KeyRangeError(InputError):
         return f"{self.what} {self.found} does not fit a storage key: 0 to {self.largest} do"
 
 
-def encode_keys(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]) -> pa.BinaryArray:
+def encode_keys(
+    table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]
+) -> pa.BinaryArray:
     """The storage keys of n rows of one table.
 
     Args:
@@ -77,7 +86,9 @@ def encode_keys(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence
     return encoding.joined()
 
 
-def encode_prefixes(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]) -> pa.BinaryArray:
+def encode_prefixes(
+    table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]
+) -> pa.BinaryArray:
     """The prefixes that the first len(columns) columns of `key` give: a stored key has these values iff it starts with the prefix.
 
     As `encode_keys`, but `key` may be longer than `columns`.
@@ -163,7 +174,9 @@ def _elements(array: pa.Array, descending: bool) -> pa.BinaryArray:
     # The elements of a list lie next to each other: the same bytes, cut elsewhere.
     data, starts, _ = byte_spans(encoded)
     ends = np.append(starts, len(data))[np.append(0, np.cumsum(counts))]
-    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(array), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    )
 
 
 def _markers(array: pa.Array, order: KeyColumn) -> npt.NDArray[np.uint8] | int:
@@ -173,7 +186,12 @@ def _markers(array: pa.Array, order: KeyColumn) -> npt.NDArray[np.uint8] | int:
 
 
 def _is_varying(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def _payload(array: pa.Array, descending: bool) -> list[_Field]:
@@ -241,4 +259,6 @@ def _escaped(array: pa.Array, descending: bool) -> pa.BinaryArray:
     if ends[-1] > 2**31 - 1:
         raise pa.ArrowCapacityError(f"{len(array)} keys of {ends[-1]} bytes exceed 2 GB; encode fewer rows at a time")
     payload = ~data if descending else np.ascontiguousarray(data)
-    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(payload)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(array), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(payload)]
+    )

@@ -75,7 +75,9 @@ class RunCursor:
         section, _, stop = self._window_at_hand()
         _, _, end = self._todo[0]
         self._todo[:1] = [(section, stop, end)] if stop < end else []
-        self._coming = self._ahead.submit(self._scan, *self._window_at_hand()) if self._ahead is not None and self._todo else None
+        self._coming = (
+            self._ahead.submit(self._scan, *self._window_at_hand()) if self._ahead is not None and self._todo else None
+        )
         key = rows.column(0)
         if self._first is not None and _binary(key[0]) < self._first:
             rows = rows.slice(_count_below(key, self._first))
@@ -138,11 +140,18 @@ def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
         return tables[0] if keep.all() else tables[0].filter(pa.array(keep))
     kinds = {table.schema.field(0).type for table in tables}
     if len(kinds) > 1:
-        tables = [table.set_column(0, pa.field(KEY, pa.binary(), nullable=False), table.column(0).cast(pa.binary())) for table in tables]
+        tables = [
+            table.set_column(0, pa.field(KEY, pa.binary(), nullable=False), table.column(0).cast(pa.binary()))
+            for table in tables
+        ]
     merged = pa.concat_tables(tables).combine_chunks()
     keys = one_array(merged.column(0))
     order = sort_order(keys)
-    heads = merged.select(range(1, HEAD_COLUMNS)).take(pa.array(order)).add_column(0, merged.schema.field(0), take_keys(keys, order))
+    heads = (
+        merged.select(range(1, HEAD_COLUMNS))
+        .take(pa.array(order))
+        .add_column(0, merged.schema.field(0), take_keys(keys, order))
+    )
     keep = choose(heads)
     if not keep.all():
         heads, order = heads.filter(pa.array(keep)), order[keep]

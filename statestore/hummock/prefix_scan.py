@@ -81,10 +81,15 @@ class _Gathered:
 class _Scan:
     """All rounds of one call: the blocks of each section that may hold rows, and those that have been decoded."""
 
-    def __init__(self, source: BufferedSource, sections: Sequence[Section], low: Probes, high: Probes, epoch: int, reverse: bool) -> None:
+    def __init__(
+        self, source: BufferedSource, sections: Sequence[Section], low: Probes, high: Probes, epoch: int, reverse: bool
+    ) -> None:
         self.source, self.low, self.high, self.epoch, self.reverse = source, low, high, epoch, reverse
         everything = slice(None)
-        self.ranges = [_Blocks(s, s.reader.last_keys.left(low, everything), s.reader.first_keys.left(high, everything)) for s in sections]
+        self.ranges = [
+            _Blocks(s, s.reader.last_keys.left(low, everything), s.reader.first_keys.left(high, everything))
+            for s in sections
+        ]
         self.batches: list[pa.RecordBatch] = []
         self._rows = 0  # of them
 
@@ -112,7 +117,9 @@ class _Round:
     def read(self) -> tuple[Scanned, Mask]:
         """The newest row of each key in the windows, by prefix and key, and whether it is a put."""
         scan, found = self.scan, _Gathered()
-        requests = [(b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)]
+        requests = [
+            (b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
+        ]
         for (first, end), units in zip(self.windows, scan.source.blocks(requests), strict=True):
             for unit in units:
                 inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))
@@ -133,7 +140,9 @@ class _Round:
             bounds = reader.first_keys.array if self.scan.reverse else reader.last_keys.array
             border = np.clip(first if self.scan.reverse else end - 1, 0, len(reader) - 1)
             bound = bounds.take(pa.array(border[place]))
-            reached = (pc.greater_equal if self.scan.reverse else pc.less_equal)(found.keys, bound).to_numpy(zero_copy_only=False)
+            reached = (pc.greater_equal if self.scan.reverse else pc.less_equal)(found.keys, bound).to_numpy(
+                zero_copy_only=False
+            )
             complete &= reached | ~unread[place]
         return complete
 
@@ -147,7 +156,9 @@ class _Round:
             return rows, self.prefixes[:0]
         counts = np.bincount(rows.prefix, minlength=int(self.prefixes[-1]) + 1)[self.prefixes]
         done = (counts >= limit) | ~np.logical_or.reduce(self.unread)
-        return rows.where(np.isin(rows.prefix, self.prefixes[done]) & (_rank(rows.prefix) < limit)), self.prefixes[~done]
+        return rows.where(np.isin(rows.prefix, self.prefixes[done]) & (_rank(rows.prefix) < limit)), self.prefixes[
+            ~done
+        ]
 
 
 def scan_prefixes(
@@ -207,12 +218,16 @@ def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
         return Scanned.nothing(), np.zeros(0, np.bool_)
     if len({part.type for part in found.keys}) > 1:  # a section without offsets beside one with
         found.keys = [part.cast(pa.binary()) for part in found.keys]
-    rows = Scanned(np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row))
+    rows = Scanned(
+        np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row)
+    )
     order = sort_order(rows.keys)  # stable: sections came newest first, and within one newer rows come first
     order = order[np.argsort(rows.prefix[order], kind="stable")]
     rows, put = rows.at(order), np.concatenate(found.put)[order]
     first = np.ones(len(order), np.bool_)
-    first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(zero_copy_only=False)
+    first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(
+        zero_copy_only=False
+    )
     return rows.where(first), put[first]
 
 

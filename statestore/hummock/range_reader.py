@@ -73,10 +73,18 @@ class RangeReader:
         of = CachedObject.of(self.objects.uri, sst.name, sst.size)
         spans = np.array(ranges, np.int64)
         begins, ends = spans[:, 0], spans[:, 0] + spans[:, 1]
-        if (spans[:, 1] <= 0).any() or begins.min() < 0 or ends.max() > sst.size:  # an index that cannot be right: the bucket says why
+        if (
+            (spans[:, 1] <= 0).any() or begins.min() < 0 or ends.max() > sst.size
+        ):  # an index that cannot be right: the bucket says why
             return self._get_ranges(sst, ranges)
         pieces, lows, highs = _pieces_of(begins, ends)
-        held = dict(zip(pieces.tolist(), zip(lows.tolist(), self.disk.read(of, pieces, lows, highs, use=keep), strict=True), strict=True))
+        held = dict(
+            zip(
+                pieces.tolist(),
+                zip(lows.tolist(), self.disk.read(of, pieces, lows, highs, use=keep), strict=True),
+                strict=True,
+            )
+        )
         missing = np.array([piece for piece, (_, data) in held.items() if data is None], np.int64)
         if not len(missing):
             return [_assembled(held, *part) for part in ranges]
@@ -90,7 +98,9 @@ class RangeReader:
         fetched = iter(self._get_ranges(sst, [part for part, here in zip(ranges, whole, strict=True) if not here]))
         return [_assembled(held, *part) if here else next(fetched) for part, here in zip(ranges, whole, strict=True)]
 
-    def _filled(self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], held: "_Held", missing: Positions) -> list[bytes]:
+    def _filled(
+        self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], held: "_Held", missing: Positions
+    ) -> list[bytes]:
         """The ranges, what is missing fetched with its neighbours and put on the disk."""
         assert self.disk is not None
         firsts = np.unique(missing // FILL_PIECES) * FILL_PIECES
@@ -149,7 +159,9 @@ def _pieces_of(begins: Positions, ends: Positions) -> tuple[Positions, Positions
 
 
 def _is_whole(held: _Held, offset: int, length: int) -> bool:
-    return all(held[piece][1] is not None for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1))
+    return all(
+        held[piece][1] is not None for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1)
+    )
 
 
 def _assembled(held: _Held, offset: int, length: int) -> bytes:

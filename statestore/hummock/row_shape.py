@@ -32,7 +32,9 @@ class RowShape:
         """Rows with the columns that were asked for (None: all), those that they lack at their value. Cost: a constant per such column."""
         wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         there = set(rows.schema.names)
-        arrays = [rows.column(f.name) if f.name in there else repeated(self.missing[f.name], rows.num_rows) for f in wanted]
+        arrays = [
+            rows.column(f.name) if f.name in there else repeated(self.missing[f.name], rows.num_rows) for f in wanted
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=wanted) if len(wanted) else rows
 
 

@@ -67,7 +67,10 @@ class ScrubReport:
         for sst in self.ssts:
             for lost in sst.lost:
                 hurt.setdefault(lost.table_id, []).append(lost)
-        return {table_id: tuple(sorted(ranges, key=lambda lost: lost.first_key)) for table_id, ranges in sorted(hurt.items())}
+        return {
+            table_id: tuple(sorted(ranges, key=lambda lost: lost.first_key))
+            for table_id, ranges in sorted(hurt.items())
+        }
 
 
 def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int = 2) -> ScrubReport:
@@ -87,7 +90,9 @@ def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int =
     total = sum(sst.size for _, sst in placed)
     damaged, done, reported = [], 0, 0
     with ThreadPoolExecutor(threads) as pool:
-        for (level, sst), found in zip(placed, _in_order(pool, threads, objects, [sst for _, sst in placed]), strict=True):
+        for (level, sst), found in zip(
+            placed, _in_order(pool, threads, objects, [sst for _, sst in placed]), strict=True
+        ):
             if found is not None:
                 damaged.append(DamagedSst(sst.name, level, found.missing, found.lost))
             done += sst.size
@@ -113,19 +118,29 @@ def check_sst(objects: ObjectStore, info: SstInfo) -> tuple[LostRange, ...]:
         lost += _check_section(reader.section(section.table_id), section, data)
     if not lost and not info.name.endswith(f"/{xxhash.xxh3_128_hexdigest(data)}.sst"):
         # Bytes that no read looks at, as the schema message in front of a section: the footer repeats it.
-        return _whole_of(info, "its bytes are not those it is named after, though every block is whole: rows can be read")
+        return _whole_of(
+            info, "its bytes are not those it is named after, though every block is whole: rows can be read"
+        )
     return tuple(lost)
 
 
 def _check_section(reader: SectionReader, info: SectionInfo, data: memoryview) -> Iterator[LostRange]:
     rows, first, last = int(reader.rows.sum()), reader.first_keys.array[0].as_py(), reader.last_keys.array[-1].as_py()
     if (rows, first, last) != (info.rows, info.first_key, info.last_key):
-        yield LostRange(info.table_id, info.first_key, info.last_key, info.rows, f"its index says {rows} rows, its version {info.rows}")
+        yield LostRange(
+            info.table_id,
+            info.first_key,
+            info.last_key,
+            info.rows,
+            f"its index says {rows} rows, its version {info.rows}",
+        )
         return
     for start in range(0, len(reader), _DECODED):
         end = min(start + _DECODED, len(reader))
         try:
-            reader.decode(start, end, data[int(reader.offsets[start]) : int(reader.offsets[end - 1] + reader.lengths[end - 1])])
+            reader.decode(
+                start, end, data[int(reader.offsets[start]) : int(reader.offsets[end - 1] + reader.lengths[end - 1])]
+            )
         except DamagedSstError:
             yield from _damaged_blocks(reader, start, end, data)
     for partition, (offset, length, crc) in enumerate(
@@ -168,7 +183,9 @@ def _judged(objects: ObjectStore, info: SstInfo) -> _Found | None:
     return _Found(False, lost) if lost else None
 
 
-def _in_order(pool: ThreadPoolExecutor, ahead: int, objects: ObjectStore, ssts: list[SstInfo]) -> Iterator[_Found | None]:
+def _in_order(
+    pool: ThreadPoolExecutor, ahead: int, objects: ObjectStore, ssts: list[SstInfo]
+) -> Iterator[_Found | None]:
     """Judgements in order; no more than `ahead` SSTs are in memory."""
     for start in range(0, len(ssts), ahead):
         yield from pool.map(lambda sst: _judged(objects, sst), ssts[start : start + ahead])
@@ -176,5 +193,7 @@ def _in_order(pool: ThreadPoolExecutor, ahead: int, objects: ObjectStore, ssts: 
 
 def _placed(versions: list[HummockVersion]) -> list[tuple[int, SstInfo]]:
     """Each SST that some version names, once, with its level."""
-    placed = {sst.name: (level, sst) for version in versions for level, ssts in enumerate(version.levels) for sst in ssts}
+    placed = {
+        sst.name: (level, sst) for version in versions for level, ssts in enumerate(version.levels) for sst in ssts
+    }
     return list(placed.values())

@@ -71,9 +71,13 @@ class SharedBuffer:
     def __init__(self, runs: Mapping[int, Sequence[tuple[int, Load]]] | None = None) -> None:
         """`runs`: per table id (epoch, what loads a sealed MemTable of it); no key twice in an epoch."""
         self._runs = {table: sorted(loads, key=lambda run: -run[0]) for table, loads in (runs or {}).items()}
-        self._sections: dict[tuple[int, int], BufferedSection | None] = {}  # by table and place in its runs; once loaded
+        self._sections: dict[
+            tuple[int, int], BufferedSection | None
+        ] = {}  # by table and place in its runs; once loaded
 
-    def sections(self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None) -> list[BufferedSection]:
+    def sections(
+        self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None
+    ) -> list[BufferedSection]:
         """What may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch`, newest first."""
         found = []
         for number, (sealed_in, load) in enumerate(self._runs.get(table_id, ())):
@@ -82,7 +86,11 @@ class SharedBuffer:
             if (table_id, number) not in self._sections:
                 self._sections[table_id, number] = _section(load(), sealed_in)
             section = self._sections[table_id, number]
-            if section is None or (first is not None and section.last_key < first) or (last is not None and section.first_key > last):
+            if (
+                section is None
+                or (first is not None and section.last_key < first)
+                or (last is not None and section.first_key > last)
+            ):
                 continue
             found.append(section)
         return found
@@ -96,13 +104,20 @@ class BufferedSource:
 
     def filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
         """As BlockSource.filters; None for a section that is in memory: looking for a key there is as cheap as a filter."""
-        found = iter(self.stored.filters([(section, parts) for section, parts in requests if isinstance(section, OpenSection)]))
+        found = iter(
+            self.stored.filters([(section, parts) for section, parts in requests if isinstance(section, OpenSection)])
+        )
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
     def blocks(self, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
         """As BlockSource.blocks: per section and its blocks (ascending, each once) the decoded rows."""
-        found = iter(self.stored.blocks([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)]))
-        return [next(found) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else []) for s, blocks in requests]
+        found = iter(
+            self.stored.blocks([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)])
+        )
+        return [
+            next(found) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else [])
+            for s, blocks in requests
+        ]
 
     def scan(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """As BlockSource.scan."""

@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 
 _WORTH_PACKING = 8192  # keys
 _FEW = 64  # probes that are searched sooner than packed
-_SPARSE = 32  # stored keys per probe from which on packing does not pay the first time; keys in order for one that is not
+_SPARSE = (
+    32  # stored keys per probe from which on packing does not pay the first time; keys in order for one that is not
+)
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
 _COPIED_ALONE = 4096  # bytes of a padded key from which on keys are copied one by one: a mask of their bytes would take as much again
 _COMPARED = 16384  # keys compared with others at once: their words stay in the CPU's cache
@@ -49,7 +51,9 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
     count = len(keys)
     if pa.types.is_fixed_size_binary(keys.type):
         own = int(keys.type.byte_width)
-        matrix = np.frombuffer(keys.buffers()[1], f"S{own}", count, keys.offset * own) if count else np.zeros(0, f"S{own}")
+        matrix = (
+            np.frombuffer(keys.buffers()[1], f"S{own}", count, keys.offset * own) if count else np.zeros(0, f"S{own}")
+        )
         return matrix if width is None or width == own else matrix.astype(f"S{width}")
     lengths, start, data = _lengths(keys), *_data(keys)
     width = max(1, int(lengths.max(initial=0))) if width is None else width
@@ -120,7 +124,9 @@ class SortedKeys:
     def left(self, probes: Probes, part: slice | Positions) -> Positions:
         """How many stored keys are less than each probe of `part`. Requires: probes are whole keys, or prefixes of ones."""
         if self._fixed is None:
-            return left_positions(self.array, probes.array[part] if isinstance(part, slice) else probes.array.take(pa.array(part)))
+            return left_positions(
+                self.array, probes.array[part] if isinstance(part, slice) else probes.array.take(pa.array(part))
+            )
         return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
 
     def find(self, probes: Probes, part: slice) -> tuple[Positions, Mask]:
@@ -163,7 +169,9 @@ class SortedKeys:
     def _equal_wide(self, positions: Positions, probes: pa.Array) -> Mask:
         equal: Mask = positions < self._count
         at = np.minimum(positions, self._count - 1)
-        equal &= lengths_of(self.array)[at] == lengths_of(probes)  # else one long key would be compared with, and copied for, every probe
+        equal &= lengths_of(self.array)[at] == lengths_of(
+            probes
+        )  # else one long key would be compared with, and copied for, every probe
         there = np.flatnonzero(equal)
         stored, searched = self.array.take(pa.array(at[there])), probes.take(pa.array(there))
         equal[there] = pc.equal(stored.cast(pa.binary()), searched.cast(pa.binary())).to_numpy(zero_copy_only=False)
@@ -258,7 +266,9 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     order, ranked = _sorted_with_places(_digit(fixed, digits[0]), place_bits)
     if len(digits) == 1:
         return order
-    new = np.ones(len(fixed), np.bool_)  # whether the key at a place of the order is known to differ from the one before
+    new = np.ones(
+        len(fixed), np.bool_
+    )  # whether the key at a place of the order is known to differ from the one before
     new[1:] = np.diff(ranked >> np.uint64(place_bits)) != 0
     if (inverted := _inverted(fixed, order)) is not None:
         tie = np.cumsum(new) - 1
@@ -272,7 +282,9 @@ def _order_by_digits(fixed: Fixed) -> Positions:
             break
         rows = order[at]
         numbers = np.cumsum(new[at], dtype=np.uint64) << np.uint64(digit_bits)
-        numbers |= _digit(fixed[rows], parts)  # the rank begins at 1, and is at most the number of keys / 2: no bit is lost
+        numbers |= _digit(
+            fixed[rows], parts
+        )  # the rank begins at 1, and is at most the number of keys / 2: no bit is lost
         within, ranked = _sorted_with_places(numbers, place_bits)
         order[at] = rows[within]
         fresh = np.ones(len(at), np.bool_)
@@ -426,7 +438,9 @@ def successors(prefixes: pa.Array) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(kept)])
     if offsets[-1] < len(data):
         raised = raised[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], kept)]
-    return pa.Array.from_buffers(pa.binary(), len(kept), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raised)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(kept), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raised)]
+    )
 
 
 def lengths_of(keys: pa.Array) -> Positions:
@@ -452,5 +466,9 @@ def _data(keys: pa.Array) -> tuple[Positions, npt.NDArray[np.uint8]]:
     """Where each key starts, and the bytes of all of them."""
     offsets = _offsets(keys).astype(np.int64)
     buffer = keys.buffers()[2] if len(keys) else None
-    data = np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]] if buffer is not None and buffer.size else np.zeros(0, np.uint8)
+    data = (
+        np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]
+        if buffer is not None and buffer.size
+        else np.zeros(0, np.uint8)
+    )
     return offsets[:-1], data

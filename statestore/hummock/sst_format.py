@@ -115,7 +115,9 @@ class Tail:
         place = f"its tail (last {TAIL_SIZE} bytes)"
         if len(data) != TAIL_SIZE:
             raise DamagedSstError(name, place, f"{len(data)} bytes", f"{TAIL_SIZE} bytes")
-        magic, version, per_partition, sections, blocks, filters, crc, _, rows, low, high, _ = _TAIL.unpack(data[: _TAIL.size])
+        magic, version, per_partition, sections, blocks, filters, crc, _, rows, low, high, _ = _TAIL.unpack(
+            data[: _TAIL.size]
+        )
         if magic != MAGIC:
             raise DamagedSstError(name, place, f"magic {magic!r}", f"{MAGIC!r}: the object is cut short or is no SST")
         require_crc(name, place, data[: _TAIL.size], int.from_bytes(data[_TAIL.size :], "little"))
@@ -142,5 +144,9 @@ def row_schema(columns: pa.Schema) -> pa.Schema:
 
 def block_schema(key: pa.DataType, rows: pa.Schema) -> pa.Schema:
     """The schema of a section's stream: key, epoch, op, then the row's columns."""
-    head = [pa.field(KEY, key, nullable=False), pa.field(EPOCH, pa.uint64(), nullable=False), pa.field(OP, pa.uint8(), nullable=False)]
+    head = [
+        pa.field(KEY, key, nullable=False),
+        pa.field(EPOCH, pa.uint64(), nullable=False),
+        pa.field(OP, pa.uint8(), nullable=False),
+    ]
     return pa.schema([*head, *row_schema(rows)])

@@ -95,7 +95,9 @@ class SectionReader:
         self.filter_offsets = _ints(filters, "offset")
         self.filter_lengths = _ints(filters, "length")
         self.filter_crcs = _ints(filters, "crc")
-        self.filter_starts = np.cumsum(self.filter_lengths) - self.filter_lengths  # where each partition lies in a FilterArena
+        self.filter_starts = (
+            np.cumsum(self.filter_lengths) - self.filter_lengths
+        )  # where each partition lies in a FilterArena
         self._layouts: dict[tuple[bool, bool, tuple[str, ...] | None], _Wanted] = {}
 
     def __len__(self) -> int:
@@ -195,10 +197,14 @@ class SectionReader:
         """How to read blocks where epochs differ or rows are deletes. Cost: a look-up; the first time the schema is gone through."""
         if (found := self._layouts.get((mixed, deletes, columns))) is None:
             heads = [0, *([1] if mixed else []), *([2] if deletes else [])]
-            places = list(range(HEAD_COLUMNS, len(self.schema))) if columns is None else [self._place_of(c) for c in columns]
+            places = (
+                list(range(HEAD_COLUMNS, len(self.schema))) if columns is None else [self._place_of(c) for c in columns]
+            )
             stored = sorted(set(places))  # in which order the stream gives them
             options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[*heads, *stored])
-            found = self._layouts[mixed, deletes, columns] = _Wanted(options, len(heads), [len(heads) + stored.index(p) for p in places])
+            found = self._layouts[mixed, deletes, columns] = _Wanted(
+                options, len(heads), [len(heads) + stored.index(p) for p in places]
+            )
         return found
 
     def _place_of(self, column: str) -> int:
@@ -239,9 +245,13 @@ class SstReader:
         self.tail = tail = Tail.decode(info.name, self._held[-TAIL_SIZE:])
         index = self._held[max(0, len(held) - TAIL_SIZE - tail.index_len) : len(held) - TAIL_SIZE]
         self.index_offset = info.size - TAIL_SIZE - tail.index_len
-        require_crc(info.name, f"its index, bytes {self.index_offset} to {info.size - TAIL_SIZE}", index, tail.index_crc)
+        require_crc(
+            info.name, f"its index, bytes {self.index_offset} to {info.size - TAIL_SIZE}", index, tail.index_crc
+        )
         if tail.rows != info.rows:
-            raise DamagedSstError(info.name, "its tail", f"{tail.rows} rows", f"{info.rows} rows, as the version says: it is another SST")
+            raise DamagedSstError(
+                info.name, "its tail", f"{tail.rows} rows", f"{info.rows} rows, as the version says: it is another SST"
+            )
         self._sections = _parse(index[: tail.sections_len], SECTIONS_SCHEMA)
         self._blocks = _parse(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
         self._filters = _parse(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
@@ -289,7 +299,9 @@ class SstReader:
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """A table's rows in one batch."""
     batches = table.combine_chunks().to_batches()
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches or [table.schema.empty_table().to_batches()[0]])
+    return (
+        batches[0] if len(batches) == 1 else pa.concat_batches(batches or [table.schema.empty_table().to_batches()[0]])
+    )
 
 
 def no_columns(rows: int) -> pa.RecordBatch:
@@ -299,7 +311,9 @@ def no_columns(rows: int) -> pa.RecordBatch:
 
 def _parse(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.ipc.open_stream(pa.py_buffer(data), options=_PLAIN).read_next_batch()
-    assert batch.schema.equals(schema), "the index passed its checksum, so this writer wrote another schema under this version"
+    assert batch.schema.equals(schema), (
+        "the index passed its checksum, so this writer wrote another schema under this version"
+    )
     return batch
 
 

@@ -106,7 +106,9 @@ class EncodedSst:
     data: bytes
 
 
-def encode_blocks(table_id: int, rows: pa.Table, rows_per_block: int | None = None, cuts: Ints | None = None) -> EncodedBlocks:
+def encode_blocks(
+    table_id: int, rows: pa.Table, rows_per_block: int | None = None, cuts: Ints | None = None
+) -> EncodedBlocks:
     """Encode sorted rows of one table as blocks.
 
     Args:
@@ -192,18 +194,30 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
         blocks.append(_blocks_index(section, first_block + np.cumsum(sizes) - sizes))
         count = int(section.rows.sum())
         for name, value in zip(
-            SECTIONS_SCHEMA.names, (section.table_id, offset, length, count, len(section), len(partitions), section.schema), strict=True
+            SECTIONS_SCHEMA.names,
+            (section.table_id, offset, length, count, len(section), len(partitions), section.schema),
+            strict=True,
         ):
             directory[name].append(value)
-        low_key, high_key, dead = section.first_keys[0].as_py(), section.last_keys[-1].as_py(), count - int(section.live.sum())
+        low_key, high_key, dead = (
+            section.first_keys[0].as_py(),
+            section.last_keys[-1].as_py(),
+            count - int(section.live.sum()),
+        )
         infos.append(SectionInfo(section.table_id, low_key, high_key, count, length, dead))
         offset += length
     filter_sizes = np.array([len(data) for data in filters], np.int64)
     filter_rows = [offset + np.cumsum(filter_sizes) - filter_sizes, filter_sizes, [crc32c(data) for data in filters]]
     indexes = [
-        _stream(pa.table([pa.array(directory[field.name], field.type) for field in SECTIONS_SCHEMA], schema=SECTIONS_SCHEMA)),
+        _stream(
+            pa.table([pa.array(directory[field.name], field.type) for field in SECTIONS_SCHEMA], schema=SECTIONS_SCHEMA)
+        ),
         _stream(pa.concat_tables(blocks)),
-        _stream(pa.table([pa.array(v, f.type) for v, f in zip(filter_rows, FILTERS_SCHEMA, strict=True)], schema=FILTERS_SCHEMA)),
+        _stream(
+            pa.table(
+                [pa.array(v, f.type) for v, f in zip(filter_rows, FILTERS_SCHEMA, strict=True)], schema=FILTERS_SCHEMA
+            )
+        ),
     ]
     index = b"".join(indexes)
     low = min(int(section.min_epochs.min()) for section in sections)
@@ -226,7 +240,10 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
     Requires: `rows` has the columns of `schema`, up to nullability and metadata.
     """
-    columns = (c if isinstance(c, pa.Array) else _one_array(c, field.type) for c, field in zip(rows.columns, schema, strict=True))
+    columns = (
+        c if isinstance(c, pa.Array) else _one_array(c, field.type)
+        for c, field in zip(rows.columns, schema, strict=True)
+    )
     return pa.record_batch([canonical(column) for column in columns], schema=schema)
 
 
@@ -265,7 +282,12 @@ def _bytes_a_row(values: pa.Array, rows: int) -> float:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+    )
 
 
 def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints | None) -> Ints:
@@ -303,7 +325,10 @@ def _blocks_index(section: EncodedBlocks, offsets: Ints) -> pa.Table:
         section.first_keys, section.last_keys, offsets, section.sizes, section.rows, section.deletes,
         section.min_epochs, section.max_epochs, [crc32c(payload) for payload in section.payloads],
     ]  # fmt: skip
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, BLOCKS_SCHEMA, strict=True)], schema=BLOCKS_SCHEMA)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, BLOCKS_SCHEMA, strict=True)],
+        schema=BLOCKS_SCHEMA,
+    )
 
 
 def _stream(table: pa.Table) -> bytes:

@@ -25,7 +25,13 @@ from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merg
 from tussock.statestore.hummock.net_changes import net_changes
 from tussock.statestore.hummock.prefix_scan import scan_prefixes
 from tussock.statestore.hummock.row_shape import RowShape
-from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
+from tussock.statestore.hummock.shared_buffer import (
+    BufferedIndex,
+    BufferedSection,
+    BufferedSource,
+    Section,
+    SharedBuffer,
+)
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
 from tussock.statestore.hummock.sst_reader import Rows
@@ -157,7 +163,11 @@ class HummockStore:
             nothing = self._rows(table_id, [], columns, schema, [])
             return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
         lookup = _Lookup(keys)
-        found_in = self._sections(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py()) if len(keys) else []
+        found_in = (
+            self._sections(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py())
+            if len(keys)
+            else []
+        )
         candidates = self._candidates(found_in, lookup.probes)
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
@@ -168,7 +178,13 @@ class HummockStore:
         found = at >= 0
         rows = self._rows(table_id, lookup.batches, columns, schema, found_in)
         blocks = len(lookup.batches)
-        log.debug("table %d: %d keys asked for in %d sections, rows from %d blocks", table_id, len(keys), len(found_in), blocks)
+        log.debug(
+            "table %d: %d keys asked for in %d sections, rows from %d blocks",
+            table_id,
+            len(keys),
+            len(found_in),
+            blocks,
+        )
         return pa.array(found), rows.take(pa.array(at, mask=~found))
 
     def scan_prefix(
@@ -218,16 +234,29 @@ class HummockStore:
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
             sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
-        if limit is None and not reverse and len(prefixes) <= _FEW_RANGES and _blocks_in(sections, prefixes, ends) >= _MANY_BLOCKS:
+        if (
+            limit is None
+            and not reverse
+            and len(prefixes) <= _FEW_RANGES
+            and _blocks_in(sections, prefixes, ends) >= _MANY_BLOCKS
+        ):
             give_back_freed_memory()  # what is read here is as large as what the process may have kept
             parts = list(self._streamed(table_id, prefixes, ends, epoch, columns))
             if parts:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
                 keyed = pa.concat_tables([rows for _, rows in parts])
                 return pa.array(index), one_array(keyed.column(0)), keyed.remove_column(0)
-        found, batches = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
+        found, batches = scan_prefixes(
+            self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse
+        )
         table = self._rows(table_id, batches, columns, schema, sections)
-        log.debug("table %d: %d prefixes asked for in %d sections, rows of %d blocks", table_id, len(prefixes), len(sections), len(batches))
+        log.debug(
+            "table %d: %d prefixes asked for in %d sections, rows of %d blocks",
+            table_id,
+            len(prefixes),
+            len(sections),
+            len(batches),
+        )
         return pa.array(found.prefix), found.keys, table.take(pa.array(found.row))
 
     def _streamed(
@@ -252,8 +281,13 @@ class HummockStore:
         """
         require_readable(self.version, epoch, self.pinned)
         runs = list(_runs(self._sections(table_id, epoch, first, last)))
-        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # which has no thread as long as there is nothing to read ahead
-            cursors = [RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead) for run in runs]
+        with ThreadPoolExecutor(
+            READ_AHEAD_THREADS
+        ) as ahead:  # which has no thread as long as there is nothing to read ahead
+            cursors = [
+                RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead)
+                for run in runs
+            ]
             for rows in merge_runs(cursors, visible_at(epoch)):
                 yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
 
@@ -283,13 +317,21 @@ class HummockStore:
         same.
         """
         for keys, put, after in self._written(table_id, first, last, since, until, columns):
-            found, before = self.multi_get(table_id, keys, since, columns, schema if schema is not None else after.schema)
+            found, before = self.multi_get(
+                table_id, keys, since, columns, schema if schema is not None else after.schema
+            )
             net = net_changes(keys, np.asarray(found), before, put, after)
             if net.num_rows:
                 yield net
 
     def written(
-        self, table_id: int, first: bytes | None, last: bytes | None, since: int, until: int, columns: Sequence[str] | None = None
+        self,
+        table_id: int,
+        first: bytes | None,
+        last: bytes | None,
+        since: int,
+        until: int,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[pa.Table]:
         """The rows of first … last at `until` that were written after `since`, also where the row before was the same.
 
@@ -301,7 +343,13 @@ class HummockStore:
                 yield after.add_column(0, KEY, keys).filter(pa.array(put))
 
     def _written(
-        self, table_id: int, first: bytes | None, last: bytes | None, since: int, until: int, columns: Sequence[str] | None
+        self,
+        table_id: int,
+        first: bytes | None,
+        last: bytes | None,
+        since: int,
+        until: int,
+        columns: Sequence[str] | None,
     ) -> Iterator[tuple[pa.BinaryArray, npt.NDArray[np.bool_], pa.Table]]:
         """The newest entry of each key written in between, in batches: keys, whether it puts, and its row."""
         self.require_readable(since)
@@ -310,7 +358,10 @@ class HummockStore:
         blocks = partial(_blocks_between, since, until)
         with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:
             cursors = [
-                RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead, blocks=blocks) for run in runs
+                RunCursor(
+                    self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead, blocks=blocks
+                )
+                for run in runs
             ]
             for rows in merge_runs(cursors, newest_between(since, until)):
                 keys = one_array(rows.column(0)).cast(pa.binary())
@@ -325,16 +376,22 @@ class HummockStore:
         stored = next(iter(sections_at(self.version, table_id, epoch, None, None, None)), None)
         return stored is not None or bool(self.buffer.sections(table_id, epoch))
 
-    def _sections(self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None) -> "list[_Ranged]":
+    def _sections(
+        self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None
+    ) -> "list[_Ranged]":
         """Sections, stored or buffered, that may hold rows of first … last (inclusive) written after `since`: newest first, opened."""
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))
         readers = self.source.stored.open([ref.sst for ref in refs])
         shape = self._shapes.get(table_id)
         stored = [
-            _Ranged(OpenSection(reader, reader.section(table_id, shape)), ref.section.first_key, ref.section.last_key, ref)
+            _Ranged(
+                OpenSection(reader, reader.section(table_id, shape)), ref.section.first_key, ref.section.last_key, ref
+            )
             for ref, reader in zip(refs, readers, strict=True)
         ]
-        for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):  # oldest first, so that each goes above those
+        for buffered in reversed(
+            self.buffer.sections(table_id, epoch, first, last)
+        ):  # oldest first, so that each goes above those
             if since is not None and buffered.epoch <= since:
                 continue
             place = next((i for i, ranged in enumerate(stored) if ranged.newest <= buffered.epoch), len(stored))
@@ -347,18 +404,24 @@ class HummockStore:
             return []
         stored = SortedKeys(probes.array)
         lows = stored.left(Probes(pa.array([ranged.first_key for ranged in sections], pa.binary())), slice(None))
-        highs = stored.left(Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None))
+        highs = stored.left(
+            Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None)
+        )
         found = []
         for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
-                found.append((ranged.section, slice(low, high), _partition_ends(ranged.section).left(probes, slice(low, high))))
+                found.append(
+                    (ranged.section, slice(low, high), _partition_ends(ranged.section).left(probes, slice(low, high)))
+                )
         arenas = self.source.filters([(section, _unique(partitions)) for section, _, partitions in found])
         hashes = hash_keys(probes.array)
         kept = []
         for (section, part, partitions), arena in zip(found, arenas, strict=True):
             reader, keys = section.reader, np.arange(part.start, part.stop)
             if arena is not None and not isinstance(reader, BufferedIndex):
-                maybe = probe_filter(arena.data, reader.filter_starts[partitions], 8 * reader.filter_lengths[partitions], hashes[part])
+                maybe = probe_filter(
+                    arena.data, reader.filter_starts[partitions], 8 * reader.filter_lengths[partitions], hashes[part]
+                )
                 if not maybe.all():
                     keys = keys[maybe]
             if len(keys):  # which block is asked for those only that passed: an absent key costs its filter and no more
@@ -408,14 +471,19 @@ def _blocks_in(sections: Sequence[_Ranged], firsts: pa.Array, ends: pa.Array) ->
     """How many blocks, of all sections, may hold rows between the keys; those of several ranges count for each."""
     low, high, everything = Probes(firsts), Probes(ends), slice(None)
     readers = [s.section.reader for s in sections]
-    return sum(int(np.maximum(r.first_keys.left(high, everything) - r.last_keys.left(low, everything), 0).sum()) for r in readers)
+    return sum(
+        int(np.maximum(r.first_keys.left(high, everything) - r.last_keys.left(low, everything), 0).sum())
+        for r in readers
+    )
 
 
 def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.bool_]:
     """Blocks of a section that may hold a row written after `since` and by `until`."""
     if isinstance(section, BufferedSection):
         return np.ones(1, np.bool_)  # its epoch was looked at
-    mask: npt.NDArray[np.bool_] = (section.reader.max_epochs > np.uint64(since)) & (section.reader.min_epochs <= np.uint64(until))
+    mask: npt.NDArray[np.bool_] = (section.reader.max_epochs > np.uint64(since)) & (
+        section.reader.min_epochs <= np.uint64(until)
+    )
     return mask
 
 
@@ -437,7 +505,9 @@ def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
             yield from ([by_ref[id(ref)] for ref in run] for run in sorted_runs(refs))
 
 
-def _newest_first(candidates: list[_Candidates], unresolved: npt.NDArray[np.bool_]) -> tuple[list[_Candidates], list[_Candidates]]:
+def _newest_first(
+    candidates: list[_Candidates], unresolved: npt.NDArray[np.bool_]
+) -> tuple[list[_Candidates], list[_Candidates]]:
     """Split candidates into (later rounds, this round): in a round each unresolved key is looked for in its newest section only."""
     free = unresolved.copy()
     later, now = [], []

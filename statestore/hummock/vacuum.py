@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 _BATCH = 1000  # names a delete request takes
 RECENT_SNAPSHOTS = 8  # that stay, the newest ones
-SPARSE_SNAPSHOTS = 64 * SNAPSHOT_EVERY  # older ones stay at multiples of this, so that any past version replays at most so many deltas
+SPARSE_SNAPSHOTS = (
+    64 * SNAPSHOT_EVERY
+)  # older ones stay at multiples of this, so that any past version replays at most so many deltas
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,13 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
         for start in range(0, len(garbage), _BATCH):
             meta.objects.delete([found.name for found in garbage[start : start + _BATCH]])
             progress(f"{min(start + _BATCH, len(garbage)):,} of {len(garbage):,} objects removed")
-    log.info("vacuum at version %d: %d objects %s, %d kept", version.id, len(garbage), "found" if dry_run else "removed", kept)
+    log.info(
+        "vacuum at version %d: %d objects %s, %d kept",
+        version.id,
+        len(garbage),
+        "found" if dry_run else "removed",
+        kept,
+    )
     return VacuumReport(version.id, tuple(garbage), not dry_run, kept, kept_bytes, pending, tuple(unknown))
 
 
@@ -121,7 +129,9 @@ def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | N
         return None
     if origin.kind == "epoch":
         is_past = origin.number <= version.epoch and (onward is None or origin.number <= onward)
-        return f"of epoch {origin.number}, behind the committed one, and in no version that is read" if is_past else None
+        return (
+            f"of epoch {origin.number}, behind the committed one, and in no version that is read" if is_past else None
+        )
     # Ids are allotted in order by the log: one that this version has not allotted is of a task opened since.
     if origin.number >= version.next_task_id or any(task.id == origin.number for task in version.tasks):
         return None

@@ -58,7 +58,11 @@ def sections_at(
             if (epoch is not None and sst.min_epoch > epoch) or (since is not None and sst.max_epoch <= since):
                 continue
             section = section_of(sst, table_id)
-            if section is not None and (first is None or section.last_key >= first) and (last is None or section.first_key <= last):
+            if (
+                section is not None
+                and (first is None or section.last_key >= first)
+                and (last is None or section.first_key <= last)
+            ):
                 yield SectionRef(level, sst, section)
 
 

@@ -58,7 +58,9 @@ def _sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> It
     for reader in source.open(ssts):
         for table_id in reader.table_ids:
             section = reader.section(table_id)
-            first, last = (vnodes_of_keys(keys.array).astype(np.int64) for keys in (section.first_keys, section.last_keys))
+            first, last = (
+                vnodes_of_keys(keys.array).astype(np.int64) for keys in (section.first_keys, section.last_keys)
+            )
             spread = _spread(first, last, np.stack([section.rows, section.lengths]).astype(np.float64), vnode_count)
             yield table_id, VnodeSizes(*spread)
 

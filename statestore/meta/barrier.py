@@ -36,14 +36,20 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     mapping: VnodeMapping  # the version's, unless this epoch is to run on another
     log_end: int  # entries of the log below this position are taken
-    splits: dict[int, msgspec.Raw] = {}  # source's relation id -> what to take of it: JSON of its reader's own, opaque here
+    splits: dict[
+        int, msgspec.Raw
+    ] = {}  # source's relation id -> what to take of it: JSON of its reader's own, opaque here
     catalog: Catalog | None = None  # after this barrier; None: unchanged
     mutation: Mutation = Mutation()
     run: dict[str, str] = {}  # of the scheduler, e.g. its data interval; opaque here
     skipped: tuple[str, ...] = ()  # what `tussock barrier abandon` left out, as text for a person
-    unread: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict, name="skipped_files")  # likewise: counts as taken, is not read
+    unread: dict[int, msgspec.Raw] = msgspec.field(
+        default_factory=dict, name="skipped_files"
+    )  # likewise: counts as taken, is not read
     skipped_entries: tuple[int, ...] = ()  # positions in the log that are not replayed
-    moment: int = 0  # Unix microseconds: what now() is to mean in views; at least that of the version before. 0: as before
+    moment: int = (
+        0  # Unix microseconds: what now() is to mean in views; at least that of the version before. 0: as before
+    )
 
 
 class Barrier(BarrierPlan, frozen=True, kw_only=True):

@@ -29,7 +29,11 @@ class BarrierLog:
     def in_force(self, prev_epoch: int) -> Barrier | None:
         """The highest attempt after `prev_epoch`; None: there is none. Attempts are few, so they are read one by one."""
         found: Barrier | None = None
-        while (following := read_document(self._objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)) is not None:
+        while (
+            following := read_document(
+                self._objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier
+            )
+        ) is not None:
             found = following
         return found
 
@@ -43,7 +47,9 @@ class BarrierLog:
     def draft(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.draft_barrier."""
         drafted = self._attempt(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
-        self._last_draft = drafted.epoch  # workers remember what they ran by its epoch: no two drafts of a process share one
+        self._last_draft = (
+            drafted.epoch
+        )  # workers remember what they ran by its epoch: no two drafts of a process share one
         return drafted
 
     def put_in_force(self, barrier: Barrier) -> None:
@@ -52,7 +58,9 @@ class BarrierLog:
         self._base_of(barrier.prev_epoch, what)
         found = self._put(barrier)
         if found != barrier:
-            raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}")
+            raise LostRaceError(
+                what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}"
+            )
 
     def supersede(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.supersede_barrier."""
@@ -83,7 +91,11 @@ class BarrierLog:
         epoch = allot_epoch(above, self._clock_ms(), attempt)
         plan = plan(epoch) if callable(plan) else plan
         if plan.log_end < version.log_end:
-            raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
+            raise SettingError(
+                "the log end of a barrier",
+                str(plan.log_end),
+                f"at least {version.log_end}, up to which it is committed",
+            )
         return barrier_of(plan, version, epoch=epoch, attempt=attempt, writer=self._writer)
 
 

@@ -28,7 +28,9 @@ from tussock.statestore.meta.levels import conflict_of, merge_objection, move_ob
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
 from tussock.statestore.meta.version_log import Appended, VersionLog
 
-LEASE_MS = 15 * 60 * 1000  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
+LEASE_MS = (
+    15 * 60 * 1000
+)  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
 
 
 class CompactionPlan(msgspec.Struct, frozen=True):
@@ -56,7 +58,9 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
         if taken(version) is not None:
             return None
         _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
-        return CompactionOpened(CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs))
+        return CompactionOpened(
+            CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs)
+        )
 
     opened = taken(log.append(decide).version)
     assert opened is not None, "the version that opened it holds it"
@@ -72,7 +76,11 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
     def decide(version: HummockVersion) -> VersionChange | None:
         if any(open_one.id == task.id for open_one in version.tasks):
             if (reason := outputs_objection(version, task, outputs)) is not None:
-                raise SettingError(f"the result of compaction task {task.id}", f"refused on version {version.id}", f"to fit, but {reason}")
+                raise SettingError(
+                    f"the result of compaction task {task.id}",
+                    f"refused on version {version.id}",
+                    f"to fit, but {reason}",
+                )
             return CompactionCommitted(task.id, outputs)
         _require_committed(log, version, task)
         return None
@@ -139,7 +147,9 @@ def _require_free(version: HummockVersion, plan: CompactionPlan, reason: str | N
     if reason is not None:
         raise LostRaceError(what, f"on version {version.id} {reason}")
     if (task := conflict_of(version, plan.inputs, plan.target)) is not None:
-        raise LostRaceError(what, f"open task {task.id} of writer {task.writer!r} holds SSTs of these keys, to level {task.target}")
+        raise LostRaceError(
+            what, f"open task {task.id} of writer {task.writer!r} holds SSTs of these keys, to level {task.target}"
+        )
 
 
 def _require_committed(log: VersionLog, version: HummockVersion, task: CompactionTask) -> None:
@@ -149,5 +159,7 @@ def _require_committed(log: VersionLog, version: HummockVersion, task: Compactio
             case CompactionCommitted(task_id) if task_id == task.id:
                 return
             case CompactionClosed(task_id, reason) if task_id == task.id:
-                raise LostRaceError(f"compaction task {task.id}", f"writer {delta.writer!r} closed it in version {delta.id}: {reason}")
+                raise LostRaceError(
+                    f"compaction task {task.id}", f"writer {delta.writer!r} closed it in version {delta.id}: {reason}"
+                )
     raise SettingError("a compaction task", str(task.id), f"one that version {task.opened} opened in this store")

@@ -9,11 +9,20 @@ import msgspec
 
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import BadDeltaError
-from tussock.statestore.meta.levels import conflict_of, inputs_of, levels_after, merge_objection, move_objection, outputs_objection
+from tussock.statestore.meta.levels import (
+    conflict_of,
+    inputs_of,
+    levels_after,
+    merge_objection,
+    move_objection,
+    outputs_objection,
+)
 from tussock.statestore.meta.sight import oldest_seen
 from tussock.statestore.meta.version import CompactionTask, HeldBack, HummockVersion, LevelInput, SstInfo, VnodeMapping
 
-MAX_EPOCHS = 1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
+MAX_EPOCHS = (
+    1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
+)
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
@@ -26,7 +35,9 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     log_end: int
     catalog: Catalog | None = None
     moment: int = 0  # of its barrier; 0: an earlier release's, whose views know no moment
-    net: dict[int, int] | None = None  # by relation's id, how many rows it has more than before, where any; None: nobody counted
+    net: dict[int, int] | None = (
+        None  # by relation's id, how many rows it has more than before, where any; None: nobody counted
+    )
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
@@ -120,24 +131,42 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
         case Published(epoch, held):
             newer = epoch > version.published or (epoch == version.published and held != version.held)
             _require(delta, newer, f"it publishes epoch {epoch}, {version.published} is published already")
-            _require(delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept")
+            _require(
+                delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept"
+            )
             lost = [h.epoch for h in held if h.epoch and h.epoch not in version.epochs]
-            _require(delta, not lost, f"it holds relations back at epochs {lost}, which are not committed or no longer kept")
+            _require(
+                delta, not lost, f"it holds relations back at epochs {lost}, which are not committed or no longer kept"
+            )
             return msgspec.structs.replace(version, id=delta.id, published=epoch, held=held)
         case FloorRaised(epoch):
-            _require(delta, epoch > version.min_readable_epoch, f"it puts the floor to {epoch}, below {version.min_readable_epoch}")
+            _require(
+                delta,
+                epoch > version.min_readable_epoch,
+                f"it puts the floor to {epoch}, below {version.min_readable_epoch}",
+            )
             oldest = oldest_seen(version)
             _require(delta, epoch <= oldest, f"it puts the floor to {epoch}, above epoch {oldest}, which readers see")
             kept = tuple(e for e in version.epochs if e >= epoch)
             return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=kept)
         case RelationsForgotten(relations):
             floor, gone = version.min_readable_epoch, set(relations)
-            needed = [r.id for r in version.catalog.relations if r.id in gone and (r.dropped is None or r.dropped > floor)]
-            _require(delta, not needed, f"it forgets relations {needed}, which readers at the floor {floor} or later see")
+            needed = [
+                r.id for r in version.catalog.relations if r.id in gone and (r.dropped is None or r.dropped > floor)
+            ]
+            _require(
+                delta, not needed, f"it forgets relations {needed}, which readers at the floor {floor} or later see"
+            )
             left = tuple(r for r in version.catalog.relations if r.id not in gone)
-            return msgspec.structs.replace(version, id=delta.id, catalog=msgspec.structs.replace(version.catalog, relations=left))
+            return msgspec.structs.replace(
+                version, id=delta.id, catalog=msgspec.structs.replace(version.catalog, relations=left)
+            )
         case MappingChanged(mapping):
-            _require(delta, mapping.id > version.mapping.id, f"it brings mapping {mapping.id}, mapping {version.mapping.id} is in force")
+            _require(
+                delta,
+                mapping.id > version.mapping.id,
+                f"it brings mapping {mapping.id}, mapping {version.mapping.id} is in force",
+            )
             wanted, found = len(version.mapping.units), len(mapping.units)
             _require(delta, wanted == found, f"its mapping has {found} vnodes, the store has {wanted}")
             return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
@@ -150,7 +179,9 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             return msgspec.structs.replace(version, id=delta.id, tasks=_tasks_without(version, task_id))
         case CompactionsRenewed(task_ids, expires_ms):
             renewed = {_open_task(version, delta, task_id).id for task_id in task_ids}
-            tasks = tuple(msgspec.structs.replace(t, expires_ms=expires_ms) if t.id in renewed else t for t in version.tasks)
+            tasks = tuple(
+                msgspec.structs.replace(t, expires_ms=expires_ms) if t.id in renewed else t for t in version.tasks
+            )
             return msgspec.structs.replace(version, id=delta.id, tasks=tasks)
         case SstsMoved(inputs, target):
             return _apply_move(version, delta, inputs, target)
@@ -162,11 +193,16 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         change.prev_epoch == version.epoch and change.epoch > version.epoch,
         f"it commits epoch {change.epoch} onto {change.prev_epoch}, the committed epoch is {version.epoch}",
     )
-    _require(delta, change.log_end >= version.log_end, f"it ends the log at {change.log_end}, entries up to {version.log_end} are taken")
+    _require(
+        delta,
+        change.log_end >= version.log_end,
+        f"it ends the log at {change.log_end}, entries up to {version.log_end} are taken",
+    )
     catalog = version.catalog if change.catalog is None else change.catalog
     _require(
         delta,
-        catalog.next_relation_id >= version.catalog.next_relation_id and catalog.next_table_id >= version.catalog.next_table_id,
+        catalog.next_relation_id >= version.catalog.next_relation_id
+        and catalog.next_table_id >= version.catalog.next_table_id,
         "its catalog would allot ids again that are in use",
     )
     seen = {version.published, *(h.epoch for h in version.held if h.epoch)}
@@ -205,34 +241,46 @@ def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:
 
 
 def _apply_opened(version: HummockVersion, delta: VersionDelta, task: CompactionTask) -> HummockVersion:
-    _require(delta, task.id == version.next_task_id, f"it opens compaction task {task.id}, the next one is {version.next_task_id}")
+    _require(
+        delta,
+        task.id == version.next_task_id,
+        f"it opens compaction task {task.id}, the next one is {version.next_task_id}",
+    )
     _require(delta, task.opened == delta.id, f"its task says that version {task.opened} opened it")
     _require_free(version, delta, merge_objection(version, task.inputs, task.target), task.inputs, task.target)
     return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
 
 
-def _apply_compaction(version: HummockVersion, delta: VersionDelta, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> HummockVersion:
+def _apply_compaction(
+    version: HummockVersion, delta: VersionDelta, task: CompactionTask, outputs: tuple[SstInfo, ...]
+) -> HummockVersion:
     reason = outputs_objection(version, task, outputs)
     _require(delta, reason is None, f"compaction task {task.id} does not fit: {reason}")
     after = _moved(version, task.inputs, task.target, outputs)
     return msgspec.structs.replace(after, id=delta.id, tasks=_tasks_without(version, task.id))
 
 
-def _apply_move(version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int) -> HummockVersion:
+def _apply_move(
+    version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int
+) -> HummockVersion:
     _require_free(version, delta, move_objection(version, inputs, target), inputs, target)
     found = inputs_of(version, inputs)
     assert not isinstance(found, str), "merge_objection has resolved them"
     return msgspec.structs.replace(_moved(version, inputs, target, found), id=delta.id)
 
 
-def _require_free(version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int) -> None:
+def _require_free(
+    version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int
+) -> None:
     """That there is no reason against it, and no open task in the way."""
     _require(delta, reason is None, f"its compaction does not fit: {reason}")
     other = conflict_of(version, inputs, target)
     _require(delta, other is None, f"open compaction task {other.id if other else 0} has SSTs or keys of its inputs")
 
 
-def _moved(version: HummockVersion, inputs: tuple[LevelInput, ...], target: int, outputs: Sequence[SstInfo]) -> HummockVersion:
+def _moved(
+    version: HummockVersion, inputs: tuple[LevelInput, ...], target: int, outputs: Sequence[SstInfo]
+) -> HummockVersion:
     """The version with `outputs` in the inputs' place, which checks have allowed."""
     levels = levels_after(version.levels, inputs, target, outputs)
     kept = {sst.name for sst in outputs}
@@ -242,7 +290,11 @@ def _moved(version: HummockVersion, inputs: tuple[LevelInput, ...], target: int,
 
 def _open_task(version: HummockVersion, delta: VersionDelta, task_id: int) -> CompactionTask:
     task = next((task for task in version.tasks if task.id == task_id), None)
-    _require(delta, task is not None, f"compaction task {task_id} is not open: it was committed or closed before, or never opened")
+    _require(
+        delta,
+        task is not None,
+        f"compaction task {task_id} is not open: it was committed or closed before, or never opened",
+    )
     assert task is not None
     return task
 

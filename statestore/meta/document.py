@@ -36,7 +36,9 @@ def decode_document(name: str, data: bytes, kind: type[T]) -> T:
     try:
         value = decoder_of(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise DamagedDocumentError(name, f"its checksum is right, but it is no {kind.__name__} of this release: {err}") from err
+        raise DamagedDocumentError(
+            name, f"its checksum is right, but it is no {kind.__name__} of this release: {err}"
+        ) from err
     assert isinstance(value, kind)
     return value
 

@@ -13,7 +13,11 @@ MAX_ATTEMPT = (1 << COUNTER_BITS) - 1
 def allot_epoch(above: int, clock_ms: int, attempt: int = 0) -> int:
     """An epoch greater than `above`, at `clock_ms` (Unix ms) or as little after it as possible: a clock that goes back is harmless."""
     if not 0 <= attempt <= MAX_ATTEMPT:
-        raise SettingError("the attempt of a barrier", str(attempt), f"0 to {MAX_ATTEMPT}; commit this epoch before superseding it again")
+        raise SettingError(
+            "the attempt of a barrier",
+            str(attempt),
+            f"0 to {MAX_ATTEMPT}; commit this epoch before superseding it again",
+        )
     return max(clock_ms, (above >> COUNTER_BITS) + 1) << COUNTER_BITS | attempt
 
 

@@ -69,7 +69,9 @@ class AlreadyInitialisedError(InputError):
         self.uri, self.found = uri, found
 
     def __str__(self) -> str:
-        return f"{self.uri} already holds a store ({self.found}). Nothing was changed; use it, or choose an empty place."
+        return (
+            f"{self.uri} already holds a store ({self.found}). Nothing was changed; use it, or choose an empty place."
+        )
 
 
 class ConditionalPutIgnoredError(InputError):

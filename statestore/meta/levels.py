@@ -44,7 +44,11 @@ def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[Sst
     """The SSTs that are named, newest first; a text that says which one is not on its level."""
     found = []
     for taken in inputs:
-        level = {s.name: (place, s) for place, s in enumerate(version.levels[taken.level])} if taken.level < len(version.levels) else {}
+        level = (
+            {s.name: (place, s) for place, s in enumerate(version.levels[taken.level])}
+            if taken.level < len(version.levels)
+            else {}
+        )
         if missing := [name for name in taken.ssts if name not in level]:
             return f"its input {missing[0]!r} is not on level {taken.level}"
         found += [sst for _, sst in sorted((level[name] for name in taken.ssts), key=lambda placed: placed[0])]
@@ -67,7 +71,11 @@ def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], targe
         return found
     if target == 0:
         places = [place for place, sst in enumerate(version.levels[0]) if sst.name in names]
-        return None if places[-1] - places[0] + 1 == len(places) else "it merges L0 runs that do not lie next to each other"
+        return (
+            None
+            if places[-1] - places[0] + 1 == len(places)
+            else "it merges L0 runs that do not lie next to each other"
+        )
     hull = hull_of(found)
     if (left := _left_above(version, names, hull, target)) is not None:
         return left

@@ -85,7 +85,10 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
     """
     report = MetaReport()
     version = _initial(objects, report)
-    pins = [pin for _, pin in _documents(objects, report, _names(objects, PINS), Pin, "its reader is not protected; delete it")]
+    pins = [
+        pin
+        for _, pin in _documents(objects, report, _names(objects, PINS), Pin, "its reader is not protected; delete it")
+    ]
     _replay(objects, report, version, {pin.version for pin in pins}, progress)
     for prefix, kind, cost in (
         (BARRIERS, Barrier, "an epoch on it cannot be resumed; epochs that are committed stand"),
@@ -108,14 +111,18 @@ def _initial(objects: ObjectStore, report: MetaReport) -> HummockVersion | None:
         return None
 
 
-def _replay(objects: ObjectStore, report: MetaReport, version: HummockVersion | None, pinned: set[int], progress: Progress) -> None:
+def _replay(
+    objects: ObjectStore, report: MetaReport, version: HummockVersion | None, pinned: set[int], progress: Progress
+) -> None:
     """All versions, one after another, in `report` the newest and those pinned."""
     snapshots = {i for name in _names(objects, SNAPSHOTS) if (i := number_in(name)) is not None}
     ids = {i for name in _names(objects, VERSIONS) if (i := number_in(name)) is not None}
     last = max(ids | snapshots, default=0)
     names = [version_name(i) for i in range(1, last + 1)]
     found = _read(objects, report, names)
-    hole = 0 if version is not None else 1  # the first version after which nothing can be worked out until the next snapshot
+    hole = (
+        0 if version is not None else 1
+    )  # the first version after which nothing can be worked out until the next snapshot
     for i, (name, data) in enumerate(found, 1):
         if i % 10_000 == 0:
             progress(f"version {i:,} of {last:,}")
@@ -136,12 +143,16 @@ def _replay(objects: ObjectStore, report: MetaReport, version: HummockVersion | 
         report.newest = version
     if hole and report.newest is not None:
         where = version_name(report.newest.id)
-        report.damages.append(DamagedObject(version_name(hole), False, f"the log ends in damage after {where}", "no process can commit"))
+        report.damages.append(
+            DamagedObject(version_name(hole), False, f"the log ends in damage after {where}", "no process can commit")
+        )
 
 
 def _next(report: MetaReport, version: HummockVersion | None, name: str, data: Read) -> HummockVersion | None:
     """The version after `version`; None where that cannot be worked out."""
-    cost = "versions from it to the next snapshot cannot be reconstructed; where there is none, the store cannot be opened"
+    cost = (
+        "versions from it to the next snapshot cannot be reconstructed; where there is none, the store cannot be opened"
+    )
     if not isinstance(data, bytes):
         report.add(name, data, cost)
         return None
@@ -153,7 +164,9 @@ def _next(report: MetaReport, version: HummockVersion | None, name: str, data: R
     return None
 
 
-def _compared(objects: ObjectStore, report: MetaReport, i: int, replayed: HummockVersion | None) -> HummockVersion | None:
+def _compared(
+    objects: ObjectStore, report: MetaReport, i: int, replayed: HummockVersion | None
+) -> HummockVersion | None:
     """The version of a snapshot's id: from the replay, or from the snapshot where replay has nothing."""
     name = snapshot_name(i)
     ((_, data),) = _read(objects, report, [name])
@@ -165,7 +178,11 @@ def _compared(objects: ObjectStore, report: MetaReport, i: int, replayed: Hummoc
         report.add(name, err, "deltas rebuild it: delete it")
         return replayed
     if replayed is not None and snapshot != replayed:
-        report.add(name, "it is whole, but not the version that the log gives", "processes that start from it are wrong: delete it now")
+        report.add(
+            name,
+            "it is whole, but not the version that the log gives",
+            "processes that start from it are wrong: delete it now",
+        )
         return replayed
     return snapshot
 

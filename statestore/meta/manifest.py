@@ -44,7 +44,9 @@ class UnitWork(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: int
     rows: int  # that came into its fragments
     bytes: int  # of these, as Arrow arrays
-    seconds: float = 0.0  # wall seconds in which its fragments worked, over all levels; waiting for input is not in here
+    seconds: float = (
+        0.0  # wall seconds in which its fragments worked, over all levels; waiting for input is not in here
+    )
     hot: HotKey | None = None  # of its fragments' the one with most rows; None: too few came in, or none by a key
 
 
@@ -66,8 +68,12 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: what `tussock barrier abandon` left out, as text for a person
-    units: tuple[UnitWork, ...] = ()  # those that had something to do, in order; empty where an earlier release sealed it, too
-    requests: Requests | None = None  # of driver and workers to the bucket, since the manifest before; None: nobody counted
+    units: tuple[
+        UnitWork, ...
+    ] = ()  # those that had something to do, in order; empty where an earlier release sealed it, too
+    requests: Requests | None = (
+        None  # of driver and workers to the bucket, since the manifest before; None: nobody counted
+    )
 
 
 def manifest_of(
@@ -107,4 +113,6 @@ def net_by_relation(manifest: SealedManifest, catalog: Catalog) -> dict[int, int
     if manifest.rows is None or any(counts.net is None for counts in manifest.rows.values()):
         return None
     relations = catalog.called()
-    return {relations[name].id: counts.net for name, counts in manifest.rows.items() if counts.net and name in relations}
+    return {
+        relations[name].id: counts.net for name, counts in manifest.rows.items() if counts.net and name in relations
+    }

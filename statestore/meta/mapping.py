@@ -75,7 +75,9 @@ def relieve(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float
     return mapping if units == mapping.units else VnodeMapping(mapping.id + 1, units)
 
 
-def _to_give(own: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], excess: float, room: float, lead: float) -> int | None:
+def _to_give(
+    own: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], excess: float, room: float, lead: float
+) -> int | None:
     """Which of its vnodes a unit gives; None: none that makes the two any more even.
 
     Args:
@@ -92,7 +94,9 @@ def _to_give(own: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], exces
         return int(own[np.argmin(np.where(ends, weights, np.inf))])
     if fits.any():
         return int(own[np.argmax(np.where(fits, weights, -1.0))])
-    return int(own[np.argmin(np.where(useful, np.abs(weights - lead / 2), np.inf))])  # beyond what either should, but less so than before
+    return int(
+        own[np.argmin(np.where(useful, np.abs(weights - lead / 2), np.inf))]
+    )  # beyond what either should, but less so than before
 
 
 def checked(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:

@@ -58,7 +58,9 @@ def renew_pin(objects: ObjectStore, pin: Pin, expires_ms: int) -> Pin:
     if not pin_stands(objects, pin):
         delete_pins(objects, renewed)
         raise PinLapsedError(pin.epoch, pin.holder)
-    if pin.renewal:  # `pin` itself stays until the next renewal: a listing under way may have passed the new one's place
+    if (
+        pin.renewal
+    ):  # `pin` itself stays until the next renewal: a listing under way may have passed the new one's place
         delete_pins(objects, msgspec.structs.replace(pin, renewal=pin.renewal - 1))
     return renewed
 

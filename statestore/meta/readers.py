@@ -35,7 +35,12 @@ class Readers:
     """Takes pins for one process. The methods are those of MetaStore with the same names. Not safe for threads: one for each."""
 
     def __init__(
-        self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int], numbers: Iterator[int]
+        self,
+        objects: ObjectStore,
+        versions: VersionLog,
+        writer: str,
+        clock_ms: Callable[[], int],
+        numbers: Iterator[int],
     ) -> None:
         self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
         self._numbers = numbers  # of pins: no two of a process share one
@@ -48,7 +53,9 @@ class Readers:
             pin = Pin(epoch, holder, version.id, self._clock_ms() + lease_ms, onward=onward)
             write_pin(self._objects, pin)
             try:
-                now = self.version_at(epoch, besides=holder)  # the floor may have risen in between, without our pin being seen
+                now = self.version_at(
+                    epoch, besides=holder
+                )  # the floor may have risen in between, without our pin being seen
             except (EpochExpiredError, EpochNotCommittedError):
                 delete_pins(self._objects, pin)
                 raise

@@ -6,7 +6,12 @@ import msgspec
 
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.document import encode_document, read_document
-from tussock.statestore.meta.errors import AlreadyInitialisedError, ConditionalPutIgnoredError, NotInitialisedError, SettingError
+from tussock.statestore.meta.errors import (
+    AlreadyInitialisedError,
+    ConditionalPutIgnoredError,
+    NotInitialisedError,
+    SettingError,
+)
 from tussock.statestore.meta.mapping import even_mapping
 from tussock.statestore.meta.names import PROBE, STORE
 from tussock.statestore.meta.version import HummockVersion
@@ -70,7 +75,9 @@ def read_settings(objects: ObjectStore) -> StoreSettings:
     if (settings := read_document(objects, STORE, StoreSettings)) is None:
         raise NotInitialisedError(objects.uri)
     if settings.format != FORMAT:
-        raise SettingError(f"the format of {objects.uri}", str(settings.format), f"{FORMAT}; use the release of Tussock that wrote it")
+        raise SettingError(
+            f"the format of {objects.uri}", str(settings.format), f"{FORMAT}; use the release of Tussock that wrote it"
+        )
     return settings
 
 

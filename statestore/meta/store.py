@@ -8,7 +8,15 @@ from itertools import count
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
 from tussock.statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
-from tussock.statestore.meta.compaction import CompactionPlan, close_lapsed, close_task, commit_task, move_ssts, open_task, renew_tasks
+from tussock.statestore.meta.compaction import (
+    CompactionPlan,
+    close_lapsed,
+    close_task,
+    commit_task,
+    move_ssts,
+    open_task,
+    renew_tasks,
+)
 from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
@@ -156,14 +164,20 @@ class MetaStore:
         """
         prefix = data_prefix(manifest.epoch)
         if stray := [sst.name for sst in manifest.ssts if not sst.name.startswith(prefix)]:
-            raise SettingError(f"the name of an SST of epoch {manifest.epoch}", repr(stray[0]), f"one below {prefix}: vacuum goes by it")
+            raise SettingError(
+                f"the name of an SST of epoch {manifest.epoch}",
+                repr(stray[0]),
+                f"one below {prefix}: vacuum goes by it",
+            )
         name = manifest_name(manifest.epoch)
         if self.objects.put_if_absent(name, encode_document(manifest)):
             return manifest
         found = require_document(self.objects, name, SealedManifest)
         if (found.prev_epoch, found.attempt) != (manifest.prev_epoch, manifest.attempt):
             other = f"writer {found.writer!r} sealed it for attempt {found.attempt} after epoch {found.prev_epoch}"
-            raise LostRaceError(f"sealing epoch {manifest.epoch} (attempt {manifest.attempt} after epoch {manifest.prev_epoch})", other)
+            raise LostRaceError(
+                f"sealing epoch {manifest.epoch} (attempt {manifest.attempt} after epoch {manifest.prev_epoch})", other
+            )
         return found
 
     def sealed(self, epoch: int) -> SealedManifest | None:
@@ -286,7 +300,9 @@ class MetaStore:
         """End an open task without effect, ours or another's: its commit is refused from here on. Without effect when it is not open."""
         return close_task(self._versions, task_id, reason)
 
-    def renew_compactions(self, tasks: Sequence[CompactionTask], lease_ms: int = TASK_LEASE_MS) -> tuple[CompactionTask, ...]:
+    def renew_compactions(
+        self, tasks: Sequence[CompactionTask], lease_ms: int = TASK_LEASE_MS
+    ) -> tuple[CompactionTask, ...]:
         """Keep others from closing tasks that are being merged. Returns those that are still open, with their leases: what to renew next.
 
         To be called often: without a request until a third of the lease of one of them is over, and then it is one delta for all.

@@ -84,10 +84,14 @@ class HummockVersion(msgspec.Struct, frozen=True):
     levels: tuple[tuple[SstInfo, ...], ...]  # levels[0] = L0 runs, newest first; levels[k>=1] sorted, not overlapping
     catalog: Catalog
     mapping: VnodeMapping
-    epochs: tuple[int, ...] = (0,)  # committed epochs that a reader may name, ascending: from the floor on, MAX_EPOCHS at most
+    epochs: tuple[int, ...] = (
+        0,
+    )  # committed epochs that a reader may name, ascending: from the floor on, MAX_EPOCHS at most
     next_task_id: int = 1  # of compaction; a task below it that is not in `tasks` is closed
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
-    retired: tuple[str, ...] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
+    retired: tuple[
+        str, ...
+    ] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
     moment: int = 0  # Unix microseconds: what now() means in the views of `epoch`; 0: no epoch had one
     held: tuple[HeldBack, ...] = ()  # of the relations of the published epoch; see tussock.statestore.meta.sight
     rows: dict[

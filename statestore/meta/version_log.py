@@ -22,7 +22,9 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_EVERY = 16  # deltas; opening a store replays fewer than this many, and one commit in as many writes a whole version
+SNAPSHOT_EVERY = (
+    16  # deltas; opening a store replays fewer than this many, and one commit in as many writes a whole version
+)
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -104,7 +106,9 @@ class VersionLog:
                 self._write_snapshot()
                 log.debug("version %d committed: %s", after.id, type(change).__name__)
                 return Appended(after, mine=True)
-            log.info("version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__)
+            log.info(
+                "version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__
+            )
 
     def _seen(self, version: HummockVersion) -> HummockVersion:
         self._newest = version
@@ -129,7 +133,10 @@ class VersionLog:
             head = read_document(self._objects, HEAD, Head)
         except DamagedDocumentError:
             head = None  # it only saves reads
-        if head is None or (version := read_document(self._objects, snapshot_name(head.snapshot), HummockVersion)) is None:
+        if (
+            head is None
+            or (version := read_document(self._objects, snapshot_name(head.snapshot), HummockVersion)) is None
+        ):
             return self._initial()
         return version
 

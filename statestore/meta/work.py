@@ -39,7 +39,9 @@ class HowFar:
 
 
 @contextmanager
-def followed(objects: ObjectStore, kind: str, what: str, far: HowFar, progress: Progress, every_s: float | None = None) -> Iterator[None]:
+def followed(
+    objects: ObjectStore, kind: str, what: str, far: HowFar, progress: Progress, every_s: float | None = None
+) -> Iterator[None]:
     """Say how far the block is, every `every_s` seconds (None: EVERY_S): a line to `progress`, and the object that `work_under_way` reads.
 
     Args:
@@ -57,7 +59,9 @@ def followed(objects: ObjectStore, kind: str, what: str, far: HowFar, progress: 
             progress(f"{what}: {found[0]:,} of {found[1]:,} tasks done after {now - began:.0f} s")
             said.set()
             with suppress(TussockError):
-                objects.put(f"{_PREFIX}{kind}.json", msgspec.json.encode(Work(what, int(began * 1000), int(now * 1000), *found)))
+                objects.put(
+                    f"{_PREFIX}{kind}.json", msgspec.json.encode(Work(what, int(began * 1000), int(now * 1000), *found))
+                )
 
     follower = Thread(target=follow, name=f"tussock-{kind}-follower", daemon=True)
     follower.start()

@@ -16,7 +16,9 @@ class ObjectInfo:
     name: str
     size: int
     etag: str  # of an S3 object its ETag; of a local file `size-mtime-ctime`, times in ns: a write after a file system's tick changes it
-    modified_ms: int = field(default=0, compare=False)  # Unix ms of the last write, by the server's clock; 0: it does not say
+    modified_ms: int = field(
+        default=0, compare=False
+    )  # Unix ms of the last write, by the server's clock; 0: it does not say
 
 
 class ObjectNotFoundError(InputError):
@@ -91,9 +93,7 @@ class BadObjectNameError(InputError):
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return (
-            f"{self.name!r} cannot name an object: {self.reason}. Names are relative and `/`-separated, without empty, `.` or `..` parts."
-        )
+        return f"{self.name!r} cannot name an object: {self.reason}. Names are relative and `/`-separated, without empty, `.` or `..` parts."
 
 
 class ShortReadError(DamagedError):

@@ -162,7 +162,10 @@ class LocalObjectStore:
         """Remove what killed processes left in `.tmp`, and return it; files of writers at work stay, however long those take."""
         swept = []
         for path in sorted((self._root / _TEMPORARY).glob("*")):
-            with suppress(OSError), path.open("rb", buffering=0) as file:  # gone, in use, or a file system without locks: not ours
+            with (
+                suppress(OSError),
+                path.open("rb", buffering=0) as file,
+            ):  # gone, in use, or a file system without locks: not ours
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 swept.append(_info(f"{_TEMPORARY}/{path.name}", path.stat()))
                 if not dry_run:
@@ -217,7 +220,9 @@ class LocalObjectStore:
             folder.mkdir(parents=True, exist_ok=True)
         _sync_folder(folder.parent)
 
-    def _walk(self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()) -> Iterator[ObjectInfo]:
+    def _walk(
+        self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()
+    ) -> Iterator[ObjectInfo]:
         """Objects below `folder` ("" or ending in `/`). A folder sorts as its name with `/`, which makes the walk follow name order.
 
         Args:
@@ -271,8 +276,12 @@ class LocalObjectStore:
             if err.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise AccessDeniedError(self.uri, f"{operation} {name!r}", os.strerror(err.errno)) from err
             if err.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
-                raise BadObjectNameError(name, "in a local store, it or a part of it is already a folder or an object") from err
-            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", os.strerror(err.errno) if err.errno else str(err)) from err
+                raise BadObjectNameError(
+                    name, "in a local store, it or a part of it is already a folder or an object"
+                ) from err
+            raise ObjectStoreUnavailableError(
+                self.uri, f"{operation} {name!r}", os.strerror(err.errno) if err.errno else str(err)
+            ) from err
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -290,7 +299,9 @@ def _id_of(path: Path) -> tuple[int, int]:
 
 
 def _info(name: str, stat: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}", stat.st_mtime_ns // 1_000_000)
+    return ObjectInfo(
+        name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}", stat.st_mtime_ns // 1_000_000
+    )
 
 
 def _write(file: io.FileIO, data: bytes) -> None:

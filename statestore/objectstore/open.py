@@ -44,7 +44,8 @@ def open_object_store(uri: str) -> ObjectStore:
         return LocalObjectStore(Path(uri))
     if (dropped := _NOT_IN_URIS.search(uri)) is not None:  # urlsplit would open another store without a word
         raise BadStoreError(
-            uri.partition("#")[0], f"{dropped[0]!r} has no meaning in a URI; as part of a name, write %{ord(dropped[0]):02X}"
+            uri.partition("#")[0],
+            f"{dropped[0]!r} has no meaning in a URI; as part of a name, write %{ord(dropped[0]):02X}",
         )
     parts = urlsplit(uri)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else uri

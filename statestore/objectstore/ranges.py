@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-COALESCE_GAP_BYTES = 64 << 10  # reading this much for nothing costs less than another request (1 ms at 100 MB/s against 10-30 ms)
+COALESCE_GAP_BYTES = (
+    64 << 10
+)  # reading this much for nothing costs less than another request (1 ms at 100 MB/s against 10-30 ms)
 MAX_READ_BYTES = 16 << 20  # coalescing stops here, so that a long run of neighbours still loads in parallel
 
 

@@ -57,15 +57,31 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
 
 PARALLEL_REQUESTS = 16  # of one process; the connection pool has as many, so that none is opened and thrown away
-CONNECT_TIMEOUT_S = 2  # an endpoint that does not answer at all is reported after ATTEMPTS of these and the backoff, some 10 s
+CONNECT_TIMEOUT_S = (
+    2  # an endpoint that does not answer at all is reported after ATTEMPTS of these and the backoff, some 10 s
+)
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
 ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
 SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
 
-_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError, ProfileNotFound)
+_NO_CREDENTIALS = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    TokenRetrievalError,
+    ProfileNotFound,
+)
 _ABSENT_CODES = ("NoSuchKey", "404", "NotFound")
 _OTHER_NOW_CODES = ("NoSuchVersion", "PreconditionFailed", "412")  # what was to be copied
-_DENIED_CODES = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403")
+_DENIED_CODES = (
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "401",
+    "403",
+)
 _MOVED_CODES = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301")
 _FULL_CODES = ("XMinioStorageFull", "QuotaExceeded", "507", "InsufficientStorage")
 
@@ -84,9 +100,15 @@ class S3Address:
     def uri(self) -> str:
         """The one spelling of this address that `open_object_store` takes back."""
         plain_aws = self.endpoint is None and not self.path_style  # the style goes without saying
-        options = {"endpoint": self.endpoint, "path_style": None if plain_aws else str(self.path_style).lower(), "region": self.region}
+        options = {
+            "endpoint": self.endpoint,
+            "path_style": None if plain_aws else str(self.path_style).lower(),
+            "region": self.region,
+        }
         query = urlencode({k: v for k, v in options.items() if v is not None}, safe=":/")
-        return f"s3://{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "") + (f"?{query}" if query else "")
+        return (
+            f"s3://{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "") + (f"?{query}" if query else "")
+        )
 
 
 class S3ObjectStore:
@@ -136,7 +158,9 @@ class S3ObjectStore:
         with self._translated("head", name):
             self.requests.got()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
-            return ObjectInfo(name, answer["ContentLength"], answer["ETag"].strip('"'), _unix_ms(answer["LastModified"]))
+            return ObjectInfo(
+                name, answer["ContentLength"], answer["ETag"].strip('"'), _unix_ms(answer["LastModified"])
+            )
 
     def put(self, name: str, data: bytes) -> None:
         key = self._key(name)
@@ -158,7 +182,9 @@ class S3ObjectStore:
             self.requests.got()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
             version = answer.get("VersionId", "null")
-            return ObjectInfo(name, answer["ContentLength"], answer["ETag"].strip('"')), "" if version == "null" else version
+            return ObjectInfo(
+                name, answer["ContentLength"], answer["ETag"].strip('"')
+            ), "" if version == "null" else version
 
     def is_beside(self, other: "S3ObjectStore") -> bool:
         """Whether one server has both, so that it can copy from one to the other."""
@@ -193,9 +219,16 @@ class S3ObjectStore:
                         return won
                     # Not there: the PUT did not happen, or a competitor's is under way (409). The next one is the same bytes on the same
                     # condition, so it cannot undo anything, even if the lost one arrives after it.
-                    log.warning("put_if_absent %s: attempt %d did not create the object (%s), trying again", name, attempt + 1, err)
+                    log.warning(
+                        "put_if_absent %s: attempt %d did not create the object (%s), trying again",
+                        name,
+                        attempt + 1,
+                        err,
+                    )
                     time.sleep(SETTLE_BACKOFF_S * 2**attempt)
-        raise ObjectStoreUnavailableError(self.uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts did not create the object nor find it")
+        raise ObjectStoreUnavailableError(
+            self.uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts did not create the object nor find it"
+        )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -203,7 +236,9 @@ class S3ObjectStore:
             checked_name(folder)
         with self._translated("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._address.bucket, Prefix=self._prefix + prefix, StartAfter=self._prefix + start_after if start_after else ""
+                Bucket=self._address.bucket,
+                Prefix=self._prefix + prefix,
+                StartAfter=self._prefix + start_after if start_after else "",
             )
             for page in pages:
                 self.requests.listed()
@@ -224,7 +259,9 @@ class S3ObjectStore:
                 first = failed[0]
                 code = first.get("Code", "no code")
                 operation = f"delete {first.get('Key', '')!r} (and {len(failed) - 1} more)"
-                raise (AccessDeniedError if code in _DENIED_CODES else ObjectStoreUnavailableError)(self.uri, operation, code)
+                raise (AccessDeniedError if code in _DENIED_CODES else ObjectStoreUnavailableError)(
+                    self.uri, operation, code
+                )
 
     @property
     def _client(self) -> "S3Client":
@@ -282,9 +319,13 @@ class S3ObjectStore:
         except ClientError as err:
             raise self._error_of(err, operation, name, size) from err
         except _NO_CREDENTIALS as err:
-            raise AccessDeniedError(self.uri, f"{operation} {name!r}", f"no credentials were found ({type(err).__name__})") from err
+            raise AccessDeniedError(
+                self.uri, f"{operation} {name!r}", f"no credentials were found ({type(err).__name__})"
+            ) from err
         except ParamValidationError as err:
-            raise BadStoreError(self.uri, f"{operation} {name!r} is no request that S3 takes; is this a bucket's name?") from err
+            raise BadStoreError(
+                self.uri, f"{operation} {name!r} is no request that S3 takes; is this a bucket's name?"
+            ) from err
         except BotoCoreError as err:
             raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", _reason_of(err)) from err
 
@@ -294,9 +335,13 @@ class S3ObjectStore:
         if code in absent and operation in ("get", "get_ranges", "head", "copy"):
             return ObjectNotFoundError(self.uri, name)
         if code in ("NoSuchBucket", "InvalidBucketName", *_ABSENT_CODES):
-            return BadStoreError(self.uri, f"{what} was answered {code}: there is no such bucket; create it, or correct its name")
+            return BadStoreError(
+                self.uri, f"{what} was answered {code}: there is no such bucket; create it, or correct its name"
+            )
         if code in _MOVED_CODES:
-            return BadStoreError(self.uri, f"{what} was answered {code}: the bucket is in another region; add ?region=… to the URI")
+            return BadStoreError(
+                self.uri, f"{what} was answered {code}: the bucket is in another region; add ?region=… to the URI"
+            )
         if code in _DENIED_CODES:
             return AccessDeniedError(self.uri, what, code)
         if code in _FULL_CODES:
@@ -360,7 +405,12 @@ def _reason_of(err: BotoCoreError) -> str:
 
 def _is_settled_by_reading(err: Exception) -> bool:
     """Whether the server said that somebody's object is there (412) or on its way (409)."""
-    return isinstance(err, ClientError) and _code(err) in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
+    return isinstance(err, ClientError) and _code(err) in (
+        "PreconditionFailed",
+        "412",
+        "ConditionalRequestConflict",
+        "409",
+    )
 
 
 def _is_refused(err: Exception) -> bool:
@@ -369,4 +419,8 @@ def _is_refused(err: Exception) -> bool:
         return True
     if not isinstance(err, ClientError) or _is_settled_by_reading(err):
         return False
-    return 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500 and _code(err) not in ("RequestTimeout", "SlowDown", "429")
+    return 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500 and _code(err) not in (
+        "RequestTimeout",
+        "SlowDown",
+        "429",
+    )

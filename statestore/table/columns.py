@@ -15,7 +15,10 @@ def take_columns(tables: list[pa.Table], places: pa.Array) -> pa.Table:
     Cost: a gather. Memory: the answer, what the tables hold, and one column more at most.
     """
     schema = tables[0].schema
-    columns = [pa.chunked_array([chunk for table in tables for chunk in table.column(i).chunks], f.type) for i, f in enumerate(schema)]
+    columns = [
+        pa.chunked_array([chunk for table in tables for chunk in table.column(i).chunks], f.type)
+        for i, f in enumerate(schema)
+    ]
     tables.clear()
     taken = []
     while columns:

@@ -53,7 +53,11 @@ class Edge:
 
 
 def key_bounds(
-    layout: TableLayout, fixed: Sequence[pa.Array], low: Edge | None = None, high: Edge | None = None, known: bool = False
+    layout: TableLayout,
+    fixed: Sequence[pa.Array],
+    low: Edge | None = None,
+    high: Edge | None = None,
+    known: bool = False,
 ) -> KeyBounds:
     """The bounds of the rows whose first key columns have the values `fixed` (arrays of one; NULL means NULL).
 
@@ -118,7 +122,9 @@ class _Runs:
     """Each vnode's run: what of it is still to be read."""
 
     def __init__(self, layout: TableLayout, vnodes: Iterable[int], bounds: KeyBounds, reverse: bool) -> None:
-        ranges = [vnode_range(layout.schema.table_id, v) for v in vnodes if layout.schema.distribution or v == 0]  # a singleton's is 0
+        ranges = [
+            vnode_range(layout.schema.table_id, v) for v in vnodes if layout.schema.distribution or v == 0
+        ]  # a singleton's is 0
         self.firsts = [head + bounds.first for head, _ in ranges]
         self.ends = [after if bounds.end is None else head + bounds.end for head, after in ranges]
         self.open = np.ones(len(ranges), np.bool_)  # there may be more than was read
@@ -127,7 +133,9 @@ class _Runs:
 
     def ranges(self, runs: Positions) -> tuple[pa.BinaryArray, pa.BinaryArray]:
         """The keys between which some runs are still to be read."""
-        firsts, ends = (pa.array([keys[run] for run in runs.tolist()], pa.binary()) for keys in (self.firsts, self.ends))
+        firsts, ends = (
+            pa.array([keys[run] for run in runs.tolist()], pa.binary()) for keys in (self.firsts, self.ends)
+        )
         return firsts, ends
 
     def read(self, run: int, key: bytes) -> None:

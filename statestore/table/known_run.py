@@ -20,7 +20,9 @@ class KnownRun:
     keys: SortedKeys  # (n,) strictly ascending
     live: Mask  # (n,) False: the key has no row
     rows: pa.Table  # (n,) in one chunk; anything where there is no row
-    used: npt.NDArray[np.uint64]  # (n,) the last epoch that read or wrote the key; raised in place, as it changes no answer
+    used: npt.NDArray[
+        np.uint64
+    ]  # (n,) the last epoch that read or wrote the key; raised in place, as it changes no answer
     file: MemoryFile | None = None  # that holds rows and keys; None: they are this process's alone
 
     def __len__(self) -> int:

@@ -13,7 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, differs_from_previous, probe_order, take_keys
+from tussock.statestore.hummock.sorted_keys import (
+    Probes,
+    SortedKeys,
+    above_previous,
+    differs_from_previous,
+    probe_order,
+    take_keys,
+)
 from tussock.statestore.table.columns import take_columns
 
 Positions = npt.NDArray[np.int64]
@@ -74,7 +81,9 @@ class MemTable:
         """No row has one of these keys from now on; `rows` are the rows that go."""
         self._append(keys, rows, False)
 
-    def write(self, keys: pa.BinaryArray, puts: npt.NDArray[np.bool_], rows: pa.Table, touched: npt.NDArray[np.bool_]) -> None:
+    def write(
+        self, keys: pa.BinaryArray, puts: npt.NDArray[np.bool_], rows: pa.Table, touched: npt.NDArray[np.bool_]
+    ) -> None:
         """Of the keys that are touched, put the rows of some and delete the others: all arguments are aligned with `keys`.
 
         Requires: `keys` ascend, each once.

@@ -52,10 +52,14 @@ def merge_live(changes: Entries, stored: Entries, limit: int | None = None, reve
         order = np.asarray(pc.array_sort_indices(both.keys, order=direction)).astype(np.int64)
     else:
         sortable = pa.table([pa.array(both.index), both.keys], ["index", "key"])
-        order = np.asarray(pc.sort_indices(sortable, sort_keys=[("index", "ascending"), ("key", direction)])).astype(np.int64)
+        order = np.asarray(pc.sort_indices(sortable, sort_keys=[("index", "ascending"), ("key", direction)])).astype(
+            np.int64
+        )
     index, keys = both.index[order], both.keys.take(pa.array(order))
     first = np.ones(len(order), np.bool_)
-    first[1:] = (index[1:] != index[:-1]) | np.asarray(pc.not_equal(keys.slice(1), keys.slice(0, max(len(keys) - 1, 0))))
+    first[1:] = (index[1:] != index[:-1]) | np.asarray(
+        pc.not_equal(keys.slice(1), keys.slice(0, max(len(keys) - 1, 0)))
+    )
     order = order[first & both.live[order]]
     if limit is not None:
         index = both.index[order]

@@ -99,7 +99,10 @@ class RowCache:
     """Rows known to one process, of all tables and units that it runs. Safe among threads."""
 
     def __init__(
-        self, capacity: int = DEFAULT_CAPACITY_BYTES, spare: Callable[[], int] | None = None, shared: SharedRuns | None = None
+        self,
+        capacity: int = DEFAULT_CAPACITY_BYTES,
+        spare: Callable[[], int] | None = None,
+        shared: SharedRuns | None = None,
     ) -> None:
         """
         Args:
@@ -112,7 +115,9 @@ class RowCache:
         self.counts = RowCacheCounts()
         self._spare = spare
         self._known: dict[RowsOf, _Known] = {}
-        self._bases: dict[str, int] = {}  # the newest epoch that each store's attempts read at: nobody will read at an older one
+        self._bases: dict[
+            str, int
+        ] = {}  # the newest epoch that each store's attempts read at: nobody will read at an older one
         self._bytes = 0
         self._lock = threading.Lock()
         self._tasks = _TasksOfThread()
@@ -245,7 +250,9 @@ class UnitRows:
     epoch: int
     runs: tuple[KnownRun, ...]  # as of the epoch before
     _loaded: list[MemRun] = field(default_factory=list)  # what had to be read from the store
-    _asked: Places | None = None  # in the newest run, of the keys last asked for: most likely those that are then written
+    _asked: Places | None = (
+        None  # in the newest run, of the keys last asked for: most likely those that are then written
+    )
 
     def read(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
         """Rows by storage key, as of the epoch before: those known, and the others as `load` finds them; these are kept if `again`.

@@ -97,7 +97,9 @@ class TableLayout:
         self.shape = shape_of(schema.columns)  # None: no column was ever added
         self.keys = key_schema(schema)
         self.key_columns = tuple(part.column for part in schema.key)
-        self._distribution = tuple(self.key_columns.index(column) for column in schema.distribution)  # places in the key
+        self._distribution = tuple(
+            self.key_columns.index(column) for column in schema.distribution
+        )  # places in the key
 
     def keys_of_rows(self, rows: pa.Table) -> pa.BinaryArray:
         """The storage keys of whole rows. Requires: `rows` as `as_rows` returns them."""
@@ -141,7 +143,9 @@ class TableLayout:
 def _check(schema: TableSchema) -> None:
     key = [part.column for part in schema.key]
     if (wrong := [column for column in (*key, *schema.distribution) if not 0 <= column < len(schema.columns)]) != []:
-        raise TableSchemaError(schema.name, f"key or distribution names column {wrong[0]}, the row has {len(schema.columns)}")
+        raise TableSchemaError(
+            schema.name, f"key or distribution names column {wrong[0]}, the row has {len(schema.columns)}"
+        )
     if len(set(key)) < len(key):
         raise TableSchemaError(schema.name, f"the key {key} names a column twice")
     if not set(schema.distribution) <= set(key):

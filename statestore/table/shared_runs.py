@@ -100,7 +100,9 @@ def _sign_name(of: str, epoch: int) -> str:
 
 
 def _in_shared_memory(run: KnownRun) -> KnownRun:
-    table = pa.table([run.keys.array, pa.array(run.live), *run.rows.columns], names=["key", "live", *run.rows.column_names])
+    table = pa.table(
+        [run.keys.array, pa.array(run.live), *run.rows.columns], names=["key", "live", *run.rows.column_names]
+    )
     # `used` first: it is what changes in place
     file = MemoryFile.holding("tussock-rows", [len(run).to_bytes(_WORD, "little"), run.used.view(np.uint8).data])
     with file.appended() as end, pa.ipc.new_stream(end, table.schema) as writer:

@@ -49,7 +49,9 @@ class StateTable:
     A put is an upsert: it replaces the row of its key if there is one. A caller that must know whether there is one reads first.
     """
 
-    def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int, remembered: UnitRows | None = None) -> None:
+    def __init__(
+        self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int, remembered: UnitRows | None = None
+    ) -> None:
         """A table in an actor's hands.
 
         Args:
@@ -105,7 +107,9 @@ class StateTable:
         """As `get_rows`, aligned with the located keys."""
         return self._read(located.keys, again)
 
-    def replace_located(self, located: Located, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> None:
+    def replace_located(
+        self, located: Located, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
+    ) -> None:
         """Put the row of each located key where there is one `after`, delete it where there was one `before` only.
 
         Requires: `rows` (whole, aligned with the keys) have these very keys, also where they are deleted. Raises WrongColumnsError.
@@ -144,7 +148,9 @@ class StateTable:
         found = self.scan_between(encoded, successors(encoded), limit, reverse)
         return PrefixRows(found.index, found.rows)
 
-    def scan_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None = None, reverse: bool = False) -> KeyedRows:
+    def scan_between(
+        self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None = None, reverse: bool = False
+    ) -> KeyedRows:
         """Rows between storage keys: from `firsts[i]` up to, not with, `ends[i]`.
 
         Args:
@@ -158,7 +164,9 @@ class StateTable:
         first, end = changed.places(firsts, ends)
         if not (end > first).any():
             return KeyedRows(*self.stored.read_between(firsts, ends, limit, reverse))
-        if limit is not None and changed.puts.all():  # of rows that only come no more than these can be among the first ones
+        if (
+            limit is not None and changed.puts.all()
+        ):  # of rows that only come no more than these can be among the first ones
             first, end = (np.maximum(first, end - limit), end) if reverse else (first, np.minimum(end, first + limit))
         changes = _in_ranges(changed, first, end)
         deletes = np.bincount(changes.index[~changes.live], minlength=len(firsts))
@@ -203,7 +211,9 @@ class StateTable:
         """
         before, after = self.layout.as_rows(old, "old rows"), self.layout.as_rows(new, "new rows")
         if before.num_rows != after.num_rows:
-            raise ValueError(f"update of {self.name!r}: {before.num_rows} old rows, {after.num_rows} new ones; they must pair up")
+            raise ValueError(
+                f"update of {self.name!r}: {before.num_rows} old rows, {after.num_rows} new ones; they must pair up"
+            )
         differs = pa.array(~same_rows(before, after))
         before, after = before.filter(differs), after.filter(differs)
         left, reached = self.layout.keys_of_rows(before), self.layout.keys_of_rows(after)
@@ -253,7 +263,9 @@ class StateTable:
         asked, wanted = limit, np.arange(len(firsts))
         while len(wanted):
             chosen = pa.array(wanted)
-            index, keys, rows = _numbered(self.stored.read_between(firsts.take(chosen), ends.take(chosen), asked, reverse))
+            index, keys, rows = _numbered(
+                self.stored.read_between(firsts.take(chosen), ends.take(chosen), asked, reverse)
+            )
             places = changed.find(keys)
             hidden = (places >= 0) & ~changed.puts[np.maximum(places, 0)]
             got = np.bincount(index, minlength=len(wanted))
@@ -295,7 +307,9 @@ def _in_ranges(changed: MemRun, first: npt.NDArray[np.int64], end: npt.NDArray[n
     return Entries(index, changed.keys.take(chosen), changed.puts[places], changed.rows.take(chosen))
 
 
-def _numbered(read: tuple[pa.Int64Array, pa.BinaryArray, pa.Table]) -> tuple[npt.NDArray[np.int64], pa.BinaryArray, pa.Table]:
+def _numbered(
+    read: tuple[pa.Int64Array, pa.BinaryArray, pa.Table],
+) -> tuple[npt.NDArray[np.int64], pa.BinaryArray, pa.Table]:
     index, keys, rows = read
     return np.asarray(index), keys, rows
 

@@ -64,10 +64,14 @@ class StorageTable:
         blocks that hold the rows. Memory: some 131,072 rows, or 256 of each vnode.
         """
 
-        def read(firsts: pa.BinaryArray, ends: pa.BinaryArray, most: int) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
+        def read(
+            firsts: pa.BinaryArray, ends: pa.BinaryArray, most: int
+        ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
             return self.read_between(firsts, ends, most, reverse, columns)
 
-        return rows_in_order(self.layout, range(self.layout.vnode_count) if vnodes is None else vnodes, read, bounds, limit, reverse)
+        return rows_in_order(
+            self.layout, range(self.layout.vnode_count) if vnodes is None else vnodes, read, bounds, limit, reverse
+        )
 
     def scan_prefix(
         self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False, columns: Sequence[int] | None = None
@@ -86,7 +90,11 @@ class StorageTable:
         return PrefixRows(index, rows)
 
     def changes(
-        self, since: int, until: int | None = None, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None
+        self,
+        since: int,
+        until: int | None = None,
+        columns: Sequence[int] | None = None,
+        vnodes: Iterable[int] | None = None,
     ) -> Iterator[ChangedRows]:
         """The net changes between two readable epochs: what, added to the rows at `since`, gives those at `until`.
 
@@ -104,7 +112,9 @@ class StorageTable:
         self._store.require_readable(until)
         return self._changes(since, until, columns, range(self.layout.vnode_count) if vnodes is None else vnodes)
 
-    def written(self, since: int, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None) -> Iterator[pa.Table]:
+    def written(
+        self, since: int, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None
+    ) -> Iterator[pa.Table]:
         """This epoch's rows that were written after `since`, an epoch as in `changes`: those that it gives at +1, and rows that were
         written again as they were.
 
@@ -116,7 +126,9 @@ class StorageTable:
             for part in self._store.written(self.layout.schema.table_id, low, high, since, self.epoch, names):
                 yield _conform(part.remove_column(0), schema, part.num_rows)
 
-    def _changes(self, since: int, until: int, columns: Sequence[int] | None, vnodes: Iterable[int]) -> Iterator[ChangedRows]:
+    def _changes(
+        self, since: int, until: int, columns: Sequence[int] | None, vnodes: Iterable[int]
+    ) -> Iterator[ChangedRows]:
         schema, names = self._selected(columns), self._names(columns)
         for first, end in vnode_ranges(vnodes):
             low, high = self.layout.range_of(first, end)
@@ -140,15 +152,24 @@ class StorageTable:
         self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """As `scan_prefix`, by storage key prefixes: (place of the prefix, storage key, row) of each row."""
-        index, keys, rows = self._store.scan_prefix(self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._names(columns))
+        index, keys, rows = self._store.scan_prefix(
+            self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._names(columns)
+        )
         return index, keys.cast(pa.binary()), _conform(rows, self._selected(columns), len(keys))
 
     def read_between(
-        self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
+        self,
+        firsts: pa.BinaryArray,
+        ends: pa.BinaryArray,
+        limit: int | None,
+        reverse: bool,
+        columns: Sequence[int] | None = None,
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """As `read_prefixes`, by the storage keys between which to read: `firsts[i]` inclusive, `ends[i]` exclusive."""
         names = self._names(columns)
-        index, keys, rows = self._store.scan_between(self.layout.schema.table_id, firsts, ends, self.epoch, limit, reverse, names)
+        index, keys, rows = self._store.scan_between(
+            self.layout.schema.table_id, firsts, ends, self.epoch, limit, reverse, names
+        )
         return index, keys.cast(pa.binary()), _conform(rows, self._selected(columns), len(keys))
 
     def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
@@ -159,7 +180,9 @@ class StorageTable:
             yield rows.add_column(0, "key", keyed.column(0).cast(pa.binary()))
 
     def _selected(self, columns: Sequence[int] | None) -> pa.Schema:
-        return self.layout.rows if columns is None else pa.schema([self.layout.rows.field(column) for column in columns])
+        return (
+            self.layout.rows if columns is None else pa.schema([self.layout.rows.field(column) for column in columns])
+        )
 
     def _names(self, columns: Sequence[int] | None) -> list[str] | None:
         return None if columns is None else [self.layout.rows.field(column).name for column in columns]

@@ -26,7 +26,9 @@ def test_a_uri_opens_the_same_store_here_and_in_another_process(tmp_path: Path) 
     store.put("x", b"here")
     assert open_object_store(store.uri).uri == store.uri == pickle.loads(pickle.dumps(store)).uri
     program = f"from tussock.statestore.objectstore.open import open_object_store as o; print(o({store.uri!r}).get('x').decode())"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "here\n"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "here\n"
+    )
     counts = read_log(tmp_path / "log")
     assert dict(counts.requests) == {"put": 1, "get": 1}
     assert dict(counts.sizes) == {"put": 4, "get": 4}
@@ -38,7 +40,9 @@ def test_options_of_the_store_below_stay_with_it() -> None:
     )
 
 
-def test_each_request_costs_its_latency_and_its_bytes_and_those_of_one_call_run_beside_each_other(tmp_path: Path) -> None:
+def test_each_request_costs_its_latency_and_its_bytes_and_those_of_one_call_run_beside_each_other(
+    tmp_path: Path,
+) -> None:
     inner = LocalObjectStore(tmp_path)
     inner.put("x", bytes(4_000_000))
     store = LatencyObjectStore(inner, ms=20, mbps=100)

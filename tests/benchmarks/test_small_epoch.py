@@ -32,7 +32,9 @@ def _bids(changes: int) -> pa.Table:
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_a_store_that_was_left_half_loaded_is_loaded_to_the_end_and_a_whole_one_used_again(tmp_path: Path, spark: Any) -> None:
+def test_a_store_that_was_left_half_loaded_is_loaded_to_the_end_and_a_whole_one_used_again(
+    tmp_path: Path, spark: Any
+) -> None:
     def stop_at_the_second_piece(line: str) -> None:
         if "1,800" in line:
             raise KeyboardInterrupt
@@ -90,7 +92,11 @@ def test_sizes_are_measured_in_turns_and_their_growth_is_told(tmp_path: Path, sp
 
 def test_a_figure_is_judged_by_its_budget_from_both_sides() -> None:
     assert [Figure("x", value, "s", at_most=1.0).verdict for value in (0.9, 1.0, 1.1)] == ["ok", "ok", "MISSED"]
-    assert [Figure("x", value, "s", 2.0, at_most=3.0).verdict for value in (1.9, 2.5, 3.1)] == ["MISSED", "ok", "MISSED"]
+    assert [Figure("x", value, "s", 2.0, at_most=3.0).verdict for value in (1.9, 2.5, 3.1)] == [
+        "MISSED",
+        "ok",
+        "MISSED",
+    ]
     assert (Figure("x", 1.0, "s").verdict, Figure("x", 1.0, "s", 2.0, at_most=3.0).budget) == ("", ">= 2 s <= 3 s")
 
 

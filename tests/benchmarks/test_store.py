@@ -69,10 +69,14 @@ def test_every_part_runs_and_every_answer_is_right(engine: str, load: Workload, 
 
 
 @pytest.mark.deep
-def test_the_comparison_has_a_line_for_each_series_and_json_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparison_has_a_line_for_each_series_and_json_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compare, "_run", run_part)  # in this process: starting one for each part takes a minute
     size = Size(rows=20_000, batch=5_000, keys=500, prefixes=20)
-    compared, figures = compare.compare_stores(tmp_path / "scratch", size, 1, ("ingest", "warm", "compact"), lambda _: None)
+    compared, figures = compare.compare_stores(
+        tmp_path / "scratch", size, 1, ("ingest", "warm", "compact"), lambda _: None
+    )
     assert [(c.ours.name, c.theirs.name, c.budget) for c in compared if c.what.startswith("batch_ingest of 5,000")] in (
         [("tussock", f"rocksdb, {a}", 3.0), ("tussock", f"rocksdb, {b}", None)]
         for a, b in itertools.permutations(["WriteBatch and flush", "sorted SstFileWriter and ingest"])

@@ -16,7 +16,11 @@ from tussock.jobs.session import Session
 from tussock.jobs.spark.session import build_spark
 
 TASKS = 16
-SETTINGS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.driver.memory": "1g", "spark.executor.memory": "512m"}
+SETTINGS = {
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+}
 
 
 def origin_of(task: int) -> tuple[str, str, str, str]:

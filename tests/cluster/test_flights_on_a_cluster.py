@@ -33,7 +33,11 @@ pytestmark = [
 FOLDER = ROOT / "pipelines" / "flights"
 DAYS = 3
 FIRST_DAY = ("2013-01-01", "2013-01-02")
-VIEWS = dict(re.findall(r"CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) AS\s+(.*?);", (FOLDER / "views.sql").read_text(), re.DOTALL))
+VIEWS = dict(
+    re.findall(
+        r"CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) AS\s+(.*?);", (FOLDER / "views.sql").read_text(), re.DOTALL
+    )
+)
 BOTH_WORKERS = ("--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0", "--conf", "spark.driver.memory=1g")
 
 
@@ -58,8 +62,14 @@ def on_the_cluster(cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPa
     elsewhere = tmp_path_factory.mktemp("elsewhere")  # nobody finds the code by being in its folder
 
     def run(*command: str) -> str:
-        environment = cluster.environment() | {"FLIGHTS_STORE": store, "FLIGHTS_DATA": str(data), "TUSSOCK_PIPELINES": str(FOLDER.parent)}
-        done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        environment = cluster.environment() | {
+            "FLIGHTS_STORE": store,
+            "FLIGHTS_DATA": str(data),
+            "TUSSOCK_PIPELINES": str(FOLDER.parent),
+        }
+        done = subprocess.run(
+            command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
         return done.stdout
 
@@ -87,7 +97,9 @@ def publish_newest(store: str, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_of_the_cluster_equals_spark_over_the_same_files(view: str, on_the_cluster: Path, truth: dict[str, pa.Table]) -> None:
+def test_a_view_of_the_cluster_equals_spark_over_the_same_files(
+    view: str, on_the_cluster: Path, truth: dict[str, pa.Table]
+) -> None:
     assert truth[view].num_rows
     assert_same_answer(found_in(on_the_cluster, view), truth[view], f"{view}, on a cluster")
 
@@ -111,9 +123,13 @@ def test_workers_run_the_code_that_was_submitted(cluster: Cluster, on_the_cluste
 
 
 def test_workers_have_no_other_code_to_run(cluster: Cluster, tmp_path: Path) -> None:
-    run = subprocess.run([str(cluster.python), "-c", "import tussock"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [str(cluster.python), "-c", "import tussock"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "No module named 'tussock'" in run.stderr
-    subprocess.run([str(cluster.python), "-c", "import pyarrow, duckdb, pyspark"], cwd=tmp_path, check=True)  # what the code needs is there
+    subprocess.run(
+        [str(cluster.python), "-c", "import pyarrow, duckdb, pyspark"], cwd=tmp_path, check=True
+    )  # what the code needs is there
 
 
 @pytest.fixture(scope="module")

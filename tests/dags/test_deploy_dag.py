@@ -31,7 +31,9 @@ def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> ModuleT
     return module
 
 
-@pytest.mark.parametrize(("more", "tasks"), [("", ["plan", "apply"]), ("[deploy]\napprove = true\n", ["plan", "approve", "apply"])])
+@pytest.mark.parametrize(
+    ("more", "tasks"), [("", ["plan", "apply"]), ("[deploy]\napprove = true\n", ["plan", "approve", "apply"])]
+)
 def test_a_plan_comes_first_and_a_person_where_the_pipeline_says_so(
     more: str, tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +41,9 @@ def test_a_plan_comes_first_and_a_person_where_the_pipeline_says_so(
     assert [task.task_id for task in dag.topological_sort()] == tasks
     assert (dag.schedule, dag.max_active_runs) == (None, 1)
     if more:
-        assert "ti.xcom_pull(task_ids='plan', key='text')" in dag.get_task("approve").body, "who approves has read what is to be done"
+        assert "ti.xcom_pull(task_ids='plan', key='text')" in dag.get_task("approve").body, (
+            "who approves has read what is to be done"
+        )
 
 
 def test_no_statement_ends_the_block_in_which_a_person_reads_the_plan() -> None:

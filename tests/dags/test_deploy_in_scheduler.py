@@ -39,7 +39,11 @@ class Home(AirflowHome):
             if "approve" in self.asking(run):
                 began = time.monotonic()
                 eventually("the person has read it", lambda: time.monotonic() > began + READING_S, 2 * READING_S + 1)
-                self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
+                self.api(
+                    f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails",
+                    {"chosen_options": [said]},
+                    "PATCH",
+                )
             return bool(self.query(ended))
 
         wait_for("it ends", happened)
@@ -51,7 +55,9 @@ class Home(AirflowHome):
         return [task for (task,) in self.query(f"{asked} AND h.responded_at IS NULL AND t.run_id = '{run}'")]
 
     def read_before_answering(self, run: str) -> str:
-        return self.query(f"SELECT h.body FROM hitl_detail h JOIN task_instance t ON t.id = h.ti_id WHERE t.run_id = '{run}'")[0][0]
+        return self.query(
+            f"SELECT h.body FROM hitl_detail h JOIN task_instance t ON t.id = h.ti_id WHERE t.run_id = '{run}'"
+        )[0][0]
 
 
 def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Path) -> None:
@@ -63,7 +69,9 @@ def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Pat
         home.airflow("dags", "unpause", DAG)
         run = home.asks()
         assert "+ table t" in home.read_before_answering(run)
-        assert "SELECT count(*) AS n FROM t" in home.read_before_answering(run), "who says yes has read every new statement"
+        assert "SELECT count(*) AS n FROM t" in home.read_before_answering(run), (
+            "who says yes has read every new statement"
+        )
         assert not (tmp_path / "store").exists() or open_meta(str(tmp_path / "store")).log_end() == 0
         assert home.answer(run, "Approve") == {"plan": "success", "approve": "success", "apply": "success"}
         meta = open_meta(str(tmp_path / "store"))

@@ -48,13 +48,23 @@ def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "epoch", 
     return module
 
 
-def test_tasks_whose_logs_one_reads_have_buttons_to_the_runs_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_whose_logs_one_reads_have_buttons_to_the_runs_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP).epoch_shop
-    buttons = {task.task_id: [link.name for link in task.operator_extra_links] for task in dag.tasks if task.operator_extra_links}
-    assert buttons == {task_id: ["Epoch", "Quality report"] for task_id in ("run_actors", "validate_views", "publish_views")}
+    buttons = {
+        task.task_id: [link.name for link in task.operator_extra_links]
+        for task in dag.tasks
+        if task.operator_extra_links
+    }
+    assert buttons == {
+        task_id: ["Epoch", "Quality report"] for task_id in ("run_actors", "validate_views", "publish_views")
+    }
 
 
-def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
     for dag in (module.epoch_shop, module.epoch_ship):
         row = [task for task in dag.topological_sort() if task.task_id not in ("held_sources", "owed_events")]
@@ -103,7 +113,9 @@ def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tm
     from tussock.jobs.operations.files import created_in_files
 
     (tmp_path / "shop").mkdir()
-    text = "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT 'CREATE MATERIALIZED VIEW x;'; -- CREATE MATERIALIZED VIEW y\n"
+    text = (
+        "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT 'CREATE MATERIALIZED VIEW x;'; -- CREATE MATERIALIZED VIEW y\n"
+    )
     text += "create source if not exists `S` (id int) using csv options (path 'x'); CREATE SOURCE t USING parquet OPTIONS (path 'y');"
     text += "create materialized view if not exists `B` as select 1; CREATE VIEW plain AS SELECT 1"
     (tmp_path / "shop/views.sql").write_text(text)
@@ -123,18 +135,27 @@ def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tm
     assert day_of(pipeline, None, None) is None
 
 
-def test_the_last_task_of_a_scheduled_run_says_nothing_about_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owed = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY + '[publish]\nto = "tables"\n').epoch_shop.get_task("owed_events")
+def test_the_last_task_of_a_scheduled_run_says_nothing_about_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owed = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY + '[publish]\nto = "tables"\n').epoch_shop.get_task(
+        "owed_events"
+    )
     assert owed.is_teardown
     assert not owed.on_failure_fail_dagrun
     assert owed.upstream_task_ids == {"publish_views"}
     assert [outlet.name for outlet in owed.outlets] == ["shop.sources", "shop.views", "shop.tables"]
 
 
-def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = '[publish]\nto = "tables"\nengine = "{}"\n'
     module = dags_of(
-        tmp_path, monkeypatch, shop=SHOP + tables.format("deltalake"), ship=SHOP.replace("shop", "ship") + tables.format("spark")
+        tmp_path,
+        monkeypatch,
+        shop=SHOP + tables.format("deltalake"),
+        ship=SHOP.replace("shop", "ship") + tables.format("spark"),
     )
     for dag, operator in ((module.epoch_shop, "PublishTablesHere"), (module.epoch_ship, "PublishTables")):
         tasks = [task for task in dag.topological_sort() if task.task_id != "held_sources"]
@@ -142,7 +163,9 @@ def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_
         assert type(tasks[-1]).__name__ == operator
 
 
-def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
     from pendulum import DateTime
 
@@ -157,18 +180,25 @@ def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(
     assert read_back.catchup
 
 
-def test_a_run_by_hand_after_the_schedules_end_still_has_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_by_hand_after_the_schedules_end_still_has_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY).epoch_shop
     assert {task.end_date for task in dag.tasks} == {None}
 
 
-def test_without_a_schedule_a_pipeline_runs_when_it_is_triggered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_schedule_a_pipeline_runs_when_it_is_triggered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert type(dags_of(tmp_path, monkeypatch, shop=SHOP).epoch_shop.timetable).__name__ == "NullTimetable"
 
 
 BROKEN = {
     "a misspelled key": ('stroe = "x"\n', "stroe: found an unknown key, expected 'store', perhaps"),
-    "a variable without a value": ('data = "${NO_SUCH}/x"\n', "data: found ${NO_SUCH}, expected a variable that has a value"),
+    "a variable without a value": (
+        'data = "${NO_SUCH}/x"\n',
+        "data: found ${NO_SUCH}, expected a variable that has a value",
+    ),
     "no TOML": ("= 1\n", "the file: found Invalid"),
 }
 
@@ -205,7 +235,9 @@ def test_a_folder_of_pipelines_that_is_not_there_is_an_import_error_that_says_wh
     bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
     (error,) = bag.import_errors.values()
     assert bag.dags == {}
-    assert f"pipelines are looked for in {tmp_path}/pipelines, and there is no such folder. Set TUSSOCK_PIPELINES" in error
+    assert (
+        f"pipelines are looked for in {tmp_path}/pipelines, and there is no such folder. Set TUSSOCK_PIPELINES" in error
+    )
 
 
 def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> None:
@@ -233,7 +265,10 @@ IN_PARAMS = {"start": "2013-02-01T00:00:00Z", "end": "2013-03-01T00:00:00+00:00"
 
 
 def context(run_type: str, own: tuple[datetime | None, datetime | None] = DAY, **params: str | None) -> dict[str, Any]:
-    return {"params": params, "dag_run": SimpleNamespace(run_type=run_type, data_interval_start=own[0], data_interval_end=own[1])}
+    return {
+        "params": params,
+        "dag_run": SimpleNamespace(run_type=run_type, data_interval_start=own[0], data_interval_end=own[1]),
+    }
 
 
 def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> None:
@@ -254,11 +289,15 @@ def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() ->
     from airflow.sdk.exceptions import AirflowFailException
     from tussock_operators import run_interval
 
-    with pytest.raises(AirflowFailException, match=r"params say the interval from 2013-02-01.* interval of this run is .*2013-01-05"):
+    with pytest.raises(
+        AirflowFailException, match=r"params say the interval from 2013-02-01.* interval of this run is .*2013-01-05"
+    ):
         run_interval(context("manual", DAY, **IN_PARAMS))
 
 
-def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
     from pendulum import DateTime
 

@@ -48,7 +48,9 @@ CREATE MATERIALIZED VIEW per_shop AS SELECT shop, count(*) AS n, sum(amount) AS 
 CREATE MATERIALIZED VIEW sizes AS SELECT n, count(*) AS shops FROM per_shop GROUP BY n;
 CREATE MATERIALIZED VIEW home AS SELECT country, count(*) AS n FROM countries GROUP BY country;
 """
-SUITE = {"expectations": [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 0}}]}
+SUITE = {
+    "expectations": [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 0}}]
+}
 VIEWS, SOURCES = {"shop.per_shop", "shop.sizes", "shop.home"}, {"shop.orders", "shop.countries"}
 Order = tuple[int, int]
 
@@ -96,7 +98,9 @@ class Shop(AirflowHome):
         return True
 
     def states(self, first: int, last: int) -> dict[str, str]:
-        rows = self.query(f"SELECT data_interval_start, state FROM dag_run WHERE dag_id = '{DAG}' AND run_type = 'backfill'")
+        rows = self.query(
+            f"SELECT data_interval_start, state FROM dag_run WHERE dag_id = '{DAG}' AND run_type = 'backfill'"
+        )
         wanted = {str(DAY_0 + timedelta(days=day)) for day in range(first, last + 1)}
         return {start[:10]: state for start, state in rows if start[:10] in wanted}
 
@@ -127,8 +131,12 @@ class Shop(AirflowHome):
 
     def graph(self) -> set[tuple[str, str]]:
         """The lines that Airflow draws: asset to task, task to asset."""
-        into = self.query("SELECT a.name, r.task_id FROM task_inlet_asset_reference r JOIN asset a ON a.id = r.asset_id")
-        out = self.query("SELECT r.task_id, a.name FROM task_outlet_asset_reference r JOIN asset a ON a.id = r.asset_id")
+        into = self.query(
+            "SELECT a.name, r.task_id FROM task_inlet_asset_reference r JOIN asset a ON a.id = r.asset_id"
+        )
+        out = self.query(
+            "SELECT r.task_id, a.name FROM task_outlet_asset_reference r JOIN asset a ON a.id = r.asset_id"
+        )
         return {(str(a), str(b)) for a, b in (*into, *out)}
 
     def follow(self, view: str) -> "Counter[tuple[Any, ...]]":
@@ -174,7 +182,9 @@ def orders_of(day: int) -> list[Order]:
 
 
 def per_shop(orders: list[Order]) -> "Counter[tuple[Any, ...]]":
-    return Counter({(shop, sum(s == shop for s, _ in orders), sum(a for s, a in orders if s == shop)): 1 for shop, _ in orders})
+    return Counter(
+        {(shop, sum(s == shop for s, _ in orders), sum(a for s, a in orders if s == shop)): 1 for shop, _ in orders}
+    )
 
 
 def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_last_run_fails(shop: Shop) -> None:
@@ -188,7 +198,9 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
     assert set(shop.backfill(0, 4).values()) == {"success"}
     told = shop.events()
     assert Counter(e.asset for e in told) == dict.fromkeys((*VIEWS, *SOURCES, "shop.per_shop.table"), 1)
-    assert {e.run for e in told} == {"backfill__2026-01-06T00:00:00+00:00"}, "the run over the last day, named after its end"
+    assert {e.run for e in told} == {"backfill__2026-01-06T00:00:00+00:00"}, (
+        "the run over the last day, named after its end"
+    )
     taken = {e.asset: e.extra for e in told if e.asset in SOURCES}
     files = [shop.folder / f"data/orders/{DAY_0 + timedelta(days=day)}.parquet" for day in rows]
     orders = taken["shop.orders"]
@@ -234,7 +246,10 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
     day_9 = [f"{DAY_0 + timedelta(days=day)}T00:00:00Z" for day in (9, 10)]
     shop.trigger(DAG, {"logical_date": None, "conf": {"start": day_9[0], "end": day_9[1]}})
     wait_for(
-        "its event", lambda: shop.events()[-1].asset in (VIEWS | {"shop.per_shop.table"}) and shop.events()[-1].run.startswith("manual")
+        "its event",
+        lambda: (
+            shop.events()[-1].asset in (VIEWS | {"shop.per_shop.table"}) and shop.events()[-1].run.startswith("manual")
+        ),
     )
     (taken_in,) = (e.extra for e in shop.events() if e.asset == "shop.orders" and e.run.startswith("manual"))
     assert taken_in["interval"] == ["2026-01-10T00:00:00+00:00", "2026-01-11T00:00:00+00:00"]

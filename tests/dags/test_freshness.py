@@ -73,7 +73,9 @@ def alerts(folder: Path) -> list[str]:
     return sorted(str(file.relative_to(folder / "store")) for file in folder.glob("store/alerts/*"))
 
 
-def test_a_view_that_gets_too_old_is_said_once_until_it_is_published_again(meta: MetaStore, tmp_path: Path, told: Told) -> None:
+def test_a_view_that_gets_too_old_is_said_once_until_it_is_published_again(
+    meta: MetaStore, tmp_path: Path, told: Told
+) -> None:
     assert steps.say_if_stale("shop", "v").said == "view v is up to date"
     arrives(tmp_path, "two", 3 * HOUR)
     for _ in range(3):
@@ -104,7 +106,9 @@ def test_a_view_that_stays_too_old_while_epochs_go_on_is_said_once(meta: MetaSto
     assert len(told) == 1
 
 
-def test_a_change_that_came_late_is_waited_for_until_it_is_too_old_or_seen(meta: MetaStore, tmp_path: Path, told: Told) -> None:
+def test_a_change_that_came_late_is_waited_for_until_it_is_too_old_or_seen(
+    meta: MetaStore, tmp_path: Path, told: Told
+) -> None:
     from tussock_freshness import say_if_stale
 
     waited: list[float] = []
@@ -134,7 +138,10 @@ def test_the_status_says_that_a_view_is_too_old_and_that_a_name_is_no_view(
     assert cli.main(["status", "shop"]) == 0
     arrives(tmp_path, "two", 3 * HOUR)
     assert cli.main(["status", "shop"]) == 4
-    assert "is older than it should be: readers miss a change of 3 h ago, and are to miss none of 2 h" in capsys.readouterr().out
+    assert (
+        "is older than it should be: readers miss a change of 3 h ago, and are to miss none of 2 h"
+        in capsys.readouterr().out
+    )
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('v = "2h"', 'w = "2h"'))
     assert cli.main(["status", "shop"]) == 4
@@ -155,7 +162,9 @@ def test_what_cannot_be_taken_is_refused_with_its_key(text: str, message: str, t
         load_pipeline(tmp_path / "shop")
 
 
-def test_a_scheduled_run_has_a_deadline_for_each_view_and_survives_the_way_to_the_scheduler(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_scheduled_run_has_a_deadline_for_each_view_and_survives_the_way_to_the_scheduler(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     from airflow.serialization.decoders import decode_deadline_alert
     from airflow.serialization.encoders import encode_deadline_alert
     from tussock_deadline import IntervalEnd

@@ -51,8 +51,14 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
     append(meta, CreateSource("s", "parquet", fields, {"path": f"{tmp_path}/data"}), view("v", Scan("s", (0,), fields)))
     (done,) = advance(LocalRunner(), meta)
     meta.publish(done.epoch)
-    (tmp_path / "data/two.parquet").write_bytes(b"no rows")  # its source is held: the view stays as it is, run after run
-    environment = {**airflow_environment(tmp_path), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"), "PYTHONPATH": str(code)}
+    (tmp_path / "data/two.parquet").write_bytes(
+        b"no rows"
+    )  # its source is held: the view stays as it is, run after run
+    environment = {
+        **airflow_environment(tmp_path),
+        "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
+        "PYTHONPATH": str(code),
+    }
     home = AirflowHome(tmp_path, ROOT, environment)
     missed = "SELECT c.state FROM deadline d JOIN callback c ON c.id = d.callback_id WHERE d.missed"
     with home.up(DAG, PATIENCE_S):

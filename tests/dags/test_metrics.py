@@ -84,7 +84,9 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
     MetaStore.init(open_object_store(pipeline.store))
     meta = opened(NAME).meta
     scan = Scan("s", (0, 1), FIELDS)
-    append(meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}), view("per_g", counted(scan, 1)))
+    append(
+        meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}), view("per_g", counted(scan, 1))
+    )
     epoch(meta)
     write(tmp_path / "files/1.parquet", 10)
     return meta
@@ -122,7 +124,9 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
     assert (found["vacuum.objects"], found["vacuum.bytes"]) == ((3.0, "c"), (1_000.0, "c"))
 
 
-def test_the_task_that_runs_epochs_sends_them_also_where_it_fails(meta: MetaStore, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_that_runs_epochs_sends_them_also_where_it_fails(
+    meta: MetaStore, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = run_actors(pipeline_of(NAME))
 
     def take_in(_: object) -> None:
@@ -155,4 +159,7 @@ def test_nothing_is_looked_up_where_airflow_sends_no_metrics(meta: MetaStore, mo
 
 
 def write(path: Path, rows: int) -> None:
-    pq.write_table(pa.table({"k": pa.array(range(rows), pa.int64()), "g": pa.array([k % 4 for k in range(rows)], pa.int32())}), path)
+    pq.write_table(
+        pa.table({"k": pa.array(range(rows), pa.int64()), "g": pa.array([k % 4 for k in range(rows)], pa.int32())}),
+        path,
+    )

@@ -61,7 +61,10 @@ class Pulled:
 
 @pytest.mark.parametrize(
     ("more", "tasks"),
-    [("", ["measure", "decide", "move", "verify"]), ("[rebalance]\napprove = true\n", ["measure", "decide", "approve", "move", "verify"])],
+    [
+        ("", ["measure", "decide", "move", "verify"]),
+        ("[rebalance]\napprove = true\n", ["measure", "decide", "approve", "move", "verify"]),
+    ],
 )
 def test_what_moves_is_decided_first_and_a_person_is_asked_where_the_pipeline_says_so(
     more: str, tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +74,9 @@ def test_what_moves_is_decided_first_and_a_person_is_asked_where_the_pipeline_sa
     assert (dag.schedule, dag.max_active_runs) == (None, 1)
     assert (dag.params["units"], dag.params["target"]) == (None, 1.25)
     if more:
-        assert "xcom_pull(task_ids='decide', key='text')" in dag.get_task("approve").body, "who approves has read what is to move"
+        assert "xcom_pull(task_ids='decide', key='text')" in dag.get_task("approve").body, (
+            "who approves has read what is to move"
+        )
 
 
 def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_time(

@@ -32,7 +32,11 @@ class Home(AirflowHome):
             if self.asking(run):
                 began = time.monotonic()
                 eventually("the person has read it", lambda: time.monotonic() > began + READING_S, 2 * READING_S + 1)
-                self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
+                self.api(
+                    f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails",
+                    {"chosen_options": [said]},
+                    "PATCH",
+                )
             return bool(self.query(ended))
 
         wait_for("it ends", happened)
@@ -44,7 +48,9 @@ class Home(AirflowHome):
         return bool(self.query(f"{asked} AND h.responded_at IS NULL AND t.run_id = '{run}'"))
 
     def read_before_answering(self, run: str) -> str:
-        body: str = self.query(f"SELECT h.body FROM hitl_detail h JOIN task_instance t ON t.id = h.ti_id WHERE t.run_id = '{run}'")[0][0]
+        body: str = self.query(
+            f"SELECT h.body FROM hitl_detail h JOIN task_instance t ON t.id = h.ti_id WHERE t.run_id = '{run}'"
+        )[0][0]
         return body
 
 

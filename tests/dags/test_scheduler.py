@@ -52,7 +52,13 @@ class Home(AirflowHome):
         happened = [(file.stat().st_mtime_ns, "injected") for file in store.glob("barrier/*/*.json")]
         for number in range(1, meta.latest().id + 1):
             before, after = meta.version(number - 1), meta.version(number)
-            what = "committed" if after.epoch > before.epoch else "published" if after.published > before.published else "other"
+            what = (
+                "committed"
+                if after.epoch > before.epoch
+                else "published"
+                if after.published > before.published
+                else "other"
+            )
             happened.append(((store / f"version/{number:020}.json").stat().st_mtime_ns, what))
         return [what for _, what in sorted(happened)]
 
@@ -89,8 +95,12 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.taken_days() == ["2013-01-01", "2013-01-02", "2013-01-03"]
     version = home.meta().latest()
     assert version.published == version.epoch
-    assert home.story() == ["injected", "committed", "published"] * 3, "each run has published before the next one begins"
-    assert home.query("SELECT pool FROM slot_pool") == [("default_pool",)], "an Airflow that was there before has no other"
+    assert home.story() == ["injected", "committed", "published"] * 3, (
+        "each run has published before the next one begins"
+    )
+    assert home.query("SELECT pool FROM slot_pool") == [("default_pool",)], (
+        "an Airflow that was there before has no other"
+    )
 
     # A finished run that is cleared takes in nothing and commits nothing.
     home.airflow("tasks", "clear", DAG, "--start-date", "2013-01-02", "--end-date", "2013-01-02", "--yes")
@@ -117,7 +127,9 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.taken_days()[-1] == "2013-01-05"
     assert held.epoch > before.epoch
     assert held.published == before.epoch
-    assert "takes in the interval from 2013-01-05T00:00:00+00:00 to 2013-01-06T00:00:00+00:00" in home.log_of("inject_barrier")
+    assert "takes in the interval from 2013-01-05T00:00:00+00:00 to 2013-01-06T00:00:00+00:00" in home.log_of(
+        "inject_barrier"
+    )
     log = home.log_of("validate_views")
     assert "expect_column_values_to_be_between(column='miles', min_value=100000" in log
     assert "failing rows: manufacturer=" in log

@@ -48,7 +48,9 @@ CREATE MATERIALIZED VIEW sizes AS SELECT n, count(*) AS shops FROM per_shop GROU
 CREATE MATERIALIZED VIEW doubled AS SELECT shop, amount + 2147483000 AS high FROM orders;
 CREATE MATERIALIZED VIEW visitors AS SELECT shop, count(*) AS n FROM visits GROUP BY shop;
 """
-SUITE = {"expectations": [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 0}}]}
+SUITE = {
+    "expectations": [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 0}}]
+}
 Order = tuple[int, int]
 
 
@@ -59,7 +61,10 @@ class Shop(AirflowHome):
     def write(self, day: int, orders: list[Order], visits: list[int]) -> None:
         name = f"{DAY_0 + timedelta(days=day)}.parquet"
         shops, amounts = zip(*orders, strict=True)
-        pq.write_table(pa.table({"shop": pa.array(shops, pa.int32()), "amount": pa.array(amounts, pa.int32())}), self.data("orders") / name)
+        pq.write_table(
+            pa.table({"shop": pa.array(shops, pa.int32()), "amount": pa.array(amounts, pa.int32())}),
+            self.data("orders") / name,
+        )
         pq.write_table(pa.table({"shop": pa.array(visits, pa.int32())}), self.data("visits") / name)
 
     def data(self, source: str) -> Path:
@@ -79,7 +84,10 @@ class Shop(AirflowHome):
         return self.ended(run)
 
     def ended(self, run: str) -> dict[str, str]:
-        wait_for(f"run {run}", lambda: self.query(f"SELECT state FROM dag_run WHERE run_id = '{run}'")[0][0] in ("success", "failed"))
+        wait_for(
+            f"run {run}",
+            lambda: self.query(f"SELECT state FROM dag_run WHERE run_id = '{run}'")[0][0] in ("success", "failed"),
+        )
         return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
 
     def newest_run(self) -> str:
@@ -89,7 +97,9 @@ class Shop(AirflowHome):
         """Clear a run from its first task on, and wait for its end."""
         body = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
         self.api(f"dags/{DAG}/clearTaskInstances", body)
-        wait_for("it runs again", lambda: self.query(f"SELECT state FROM dag_run WHERE run_id = '{run}'")[0][0] != "failed")
+        wait_for(
+            "it runs again", lambda: self.query(f"SELECT state FROM dag_run WHERE run_id = '{run}'")[0][0] != "failed"
+        )
         return self.ended(run)
 
     def log_of(self, task: str, run: str) -> str:
@@ -129,7 +139,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 def per_shop(*days: list[Order]) -> "Counter[tuple[int, ...]]":
     orders = [order for day in days for order in day]
-    return Counter({(shop, sum(s == shop for s, _ in orders), sum(a for s, a in orders if s == shop)): 1 for shop, _ in orders})
+    return Counter(
+        {(shop, sum(s == shop for s, _ in orders), sum(a for s, a in orders if s == shop)): 1 for shop, _ in orders}
+    )
 
 
 def sizes(*days: list[Order]) -> "Counter[tuple[int, ...]]":
@@ -144,16 +156,22 @@ def visitors(*days: list[int]) -> "Counter[tuple[int, ...]]":
     return Counter(dict.fromkeys(Counter(shop for day in days for shop in day).items(), 1))
 
 
-def test_a_held_source_a_paused_view_and_a_failing_suite_with_either_scope_and_everything_else_goes_on(shop: Shop) -> None:
+def test_a_held_source_a_paused_view_and_a_failing_suite_with_either_scope_and_everything_else_goes_on(
+    shop: Shop,
+) -> None:
     orders: list[list[Order]] = [[(1, 5), (2, 6)]]
     visits = [[1]]
-    fine = dict.fromkeys(("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"), "success")
+    fine = dict.fromkeys(
+        ("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"), "success"
+    )
     quiet = dict.fromkeys(("held_sources", "paused_views", "held_views", "owed_events"), "skipped")
 
     wait_for("the scheduled run", lambda: bool(shop.query(f"SELECT 1 FROM dag_run WHERE dag_id = '{DAG}'")))
     assert shop.ended(shop.newest_run()) == {**fine, **quiet}
     events = shop.events(shop.newest_run())
-    assert {name: key for name, (key, _) in events.items()} == dict.fromkeys(("per_shop", "sizes", "doubled", "visitors"), "2026-01-01")
+    assert {name: key for name, (key, _) in events.items()} == dict.fromkeys(
+        ("per_shop", "sizes", "doubled", "visitors"), "2026-01-01"
+    )
     assert {name: said["quality"] for name, (_, said) in events.items()} == {
         "per_shop": "passed",
         "sizes": "not checked",
@@ -196,7 +214,9 @@ def test_a_held_source_a_paused_view_and_a_failing_suite_with_either_scope_and_e
     visits.append([2])
     assert (shop.seen("doubled"), shop.seen("per_shop")) == (doubled(*before), per_shop(*orders))
     views = shop.folder / "pipelines/shop/views.sql"
-    views.write_text(views.read_text().replace("amount + 2147483000 AS high", "CAST(amount AS bigint) + 2147483000 AS high"))
+    views.write_text(
+        views.read_text().replace("amount + 2147483000 AS high", "CAST(amount AS bigint) + 2147483000 AS high")
+    )
     shop.python("-m", "tussock.jobs.cli", "apply", "shop", "--resume", "doubled")
     shop.write(4, [(2, 2)], [4])
     assert shop.run_day(4) == {**fine, **quiet}
@@ -230,8 +250,15 @@ def test_a_held_source_a_paused_view_and_a_failing_suite_with_either_scope_and_e
     shop.write(7, [(10, -1)], [7])
     states = shop.run_day(7)
     assert (states["validate_views"], states["publish_views"]) == ("failed", "upstream_failed")
-    assert (shop.seen("per_shop"), shop.seen("doubled"), shop.seen("visitors")) == (per_shop(*passed), doubled(*passed), visitors(*visits))
+    assert (shop.seen("per_shop"), shop.seen("doubled"), shop.seen("visitors")) == (
+        per_shop(*passed),
+        doubled(*passed),
+        visitors(*visits),
+    )
 
 
 def _tasks(shop: Shop) -> str:
-    return shop.query(f"SELECT data FROM serialized_dag WHERE dag_id = '{DAG}' ORDER BY last_updated DESC LIMIT 1")[0][0] or ""
+    return (
+        shop.query(f"SELECT data FROM serialized_dag WHERE dag_id = '{DAG}' ORDER BY last_updated DESC LIMIT 1")[0][0]
+        or ""
+    )

@@ -25,8 +25,13 @@ def answers(port: int) -> bool:
 
 def at_work(home: Path) -> int:
     """How many of Airflow's processes have reported a heartbeat to its database."""
-    with suppress(sqlite3.OperationalError), sqlite3.connect(f"file:{home}/.airflow/airflow.db?mode=ro", uri=True) as database:
-        found: int = database.execute("SELECT count(*) FROM job WHERE state = 'running' AND latest_heartbeat > start_date").fetchone()[0]
+    with (
+        suppress(sqlite3.OperationalError),
+        sqlite3.connect(f"file:{home}/.airflow/airflow.db?mode=ro", uri=True) as database,
+    ):
+        found: int = database.execute(
+            "SELECT count(*) FROM job WHERE state = 'running' AND latest_heartbeat > start_date"
+        ).fetchone()[0]
         return found
     return 0
 
@@ -47,7 +52,12 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ps
     port = int(env["AIRFLOW__API__PORT"])
     log = (home / "up.log").open("w")
     server = psutil.Popen(
-        ["bash", "-c", "umask 022; exec scripts/airflow.sh up"], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True
+        ["bash", "-c", "umask 022; exec scripts/airflow.sh up"],
+        cwd=ROOT,
+        env=env,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     try:
 
@@ -78,7 +88,11 @@ def test_the_password_is_in_its_file_and_in_no_log(started: tuple[Path, psutil.P
     passwords = json.loads((home / ".airflow/passwords.json").read_text())
     assert list(passwords) == ["admin"]
     assert len(passwords["admin"]) >= 16
-    logs = [path for path in [home / "up.log", *home.rglob("*.log")] if passwords["admin"] in path.read_text(errors="replace")]
+    logs = [
+        path
+        for path in [home / "up.log", *home.rglob("*.log")]
+        if passwords["admin"] in path.read_text(errors="replace")
+    ]
     assert logs == []
 
 

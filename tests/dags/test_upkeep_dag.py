@@ -68,8 +68,12 @@ def test_upkeep_runs_at_moments_of_the_pipelines_zone_and_makes_up_for_none_it_m
     assert not read_back.catchup
 
 
-def test_upkeep_is_hourly_unless_said_otherwise_and_may_be_left_to_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = dags_of(tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + '[upkeep]\nschedule = "none"\n')
+def test_upkeep_is_hourly_unless_said_otherwise_and_may_be_left_to_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = dags_of(
+        tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + '[upkeep]\nschedule = "none"\n'
+    )
     assert module.upkeep_shop.timetable.summary == "0 * * * *"
     assert type(module.upkeep_ship.timetable).__name__ == "NullTimetable"
 

@@ -73,7 +73,11 @@ def start_job(case: Case, store: Path, tmp_path: Path) -> Iterator[Callable[...,
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [sys.executable, "-m", "tests.exactly_once.child", "--pipeline", str(case.pipeline)]
-        started.append(subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(
+            subprocess.Popen(
+                command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
         return started[-1]
 
     yield start

@@ -74,7 +74,10 @@ VIEWS = {
     "top": f"SELECT id, cur, ext, seq, v, day, amt FROM {_KEYED} ORDER BY amt DESC NULLS LAST, id, cur, ext, seq, v, day LIMIT 5",
     "listed": f"SELECT day, cur, count(*) AS n FROM {_KEYED} WHERE cur IN ('EUR', 'USD', 'GBP', 'CHF', 'SEK') GROUP BY day, cur",
 }
-_IN_DUCKDB = (("<=>", "IS NOT DISTINCT FROM"), ("max_by(rate, struct(vf, rate))", "arg_max(rate, struct_pack(a := vf, b := rate))"))
+_IN_DUCKDB = (
+    ("<=>", "IS NOT DISTINCT FROM"),
+    ("max_by(rate, struct(vf, rate))", "arg_max(rate, struct_pack(a := vf, b := rate))"),
+)
 
 Condition = tuple[str, Callable[[Row], bool]]
 Assignment = tuple[str, Callable[[Row], Row]]
@@ -114,7 +117,9 @@ def bind(spark: Any, folder: Path) -> Path:
         entries = [json.loads(bytes(e.statement)) for e in session.meta.read_log(0, session.meta.log_end())]
     assert len(entries) == len(creates) + len(changes)
     (folder / "bound.json").write_text(
-        json.dumps({"creates": entries[: len(creates)], "changes": dict(zip(changes, entries[len(creates) :], strict=True))})
+        json.dumps(
+            {"creates": entries[: len(creates)], "changes": dict(zip(changes, entries[len(creates) :], strict=True))}
+        )
     )
     return folder / "bound.json"
 
@@ -206,14 +211,20 @@ class History:
                     self.u = [x for x in self.u if table == "t" or not holds(x)]
                 case "rates":
                     day = date(2024, 2, 25) + timedelta(days=self.random.randrange(4))
-                    rate = {"cur": self.random.choice(["EUR", "USD", "GBP"]), "vf": day, "rate": self.random.choice([1.0, 1.25, 2.0])}
+                    rate = {
+                        "cur": self.random.choice(["EUR", "USD", "GBP"]),
+                        "vf": day,
+                        "rate": self.random.choice([1.0, 1.25, 2.0]),
+                    }
                     self.insert("rates", [rate], RATES)
                     self.rates[rate["cur"], day] = rate
 
     def insert(self, table: str, rows: list[Row], schema: pa.Schema) -> None:
         given = pa.Table.from_pylist(rows, schema)
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, (named := given.rename_columns([f"c{i}" for i in range(given.num_columns)])).schema) as writer:
+        with pa.ipc.new_stream(
+            sink, (named := given.rename_columns([f"c{i}" for i in range(given.num_columns)])).schema
+        ) as writer:
             writer.write_table(named)
         statement = Insert(table, len(rows), self.meta.put_payload(sink.getvalue().to_pybytes()))
         self.append(json.loads(msgspec.json.encode(statement)))
@@ -227,7 +238,10 @@ class History:
     def judge(self, epoch: int) -> None:
         """Compare tables and views with plain Python and DuckDB."""
         files = [x for name in self.files for x in self.files[name]]
-        tables = {name: pa.Table.from_pylist(rows, SCHEMA) for name, rows in (("p", files), ("t", list(self.t.values())), ("u", self.u))}
+        tables = {
+            name: pa.Table.from_pylist(rows, SCHEMA)
+            for name, rows in (("p", files), ("t", list(self.t.values())), ("u", self.u))
+        }
         tables["rates"] = pa.Table.from_pylist(list(self.rates.values()), RATES)
         with duckdb.connect() as connection:
             connection.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
@@ -239,13 +253,17 @@ class History:
                 connection.register(name, tables.setdefault(name, connection.sql(sql).to_arrow_table()))
         for name in ("t", "u", "rates", *VIEWS):
             ours, theirs = _counted(self.read(name)), _counted(tables[name])
-            assert ours == theirs, f"seed {self.seed}, epoch {epoch}, {name}: too many {ours - theirs}, missing {theirs - ours}"
+            assert ours == theirs, (
+                f"seed {self.seed}, epoch {epoch}, {name}: too many {ours - theirs}, missing {theirs - ours}"
+            )
 
     def read(self, name: str) -> pa.Table:
         version = self.meta.latest()
         (relation,) = [r for r in version.catalog.live() if r.name == name]
         schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
-        return pa.concat_tables([schema.empty_table(), *scan_relation(self.meta.objects, version, relation, version.epoch)])
+        return pa.concat_tables(
+            [schema.empty_table(), *scan_relation(self.meta.objects, version, relation, version.epoch)]
+        )
 
 
 def _counted(rows: pa.Table) -> Counter[tuple[str, ...]]:

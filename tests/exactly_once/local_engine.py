@@ -19,14 +19,18 @@ from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.version import SstInfo
 
-_ONE_TASK = threading.Lock()  # a worker process of Spark's runs one task at a time; here the committing thread runs some too
+_ONE_TASK = (
+    threading.Lock()
+)  # a worker process of Spark's runs one task at a time; here the committing thread runs some too
 
 
 class UnkindShuffle(LocalRunner):
     """Runs every task twice, each time on its cells in another order, and compares."""
 
     def __init__(self, seed: int, target_sst_bytes: int = 4096) -> None:
-        small = {"driver_bytes": 6_000} if seed % 2 == 0 else {"little_rows": -1}  # units upload most of what they seal, or gather it all
+        small = (
+            {"driver_bytes": 6_000} if seed % 2 == 0 else {"little_rows": -1}
+        )  # units upload most of what they seal, or gather it all
         super().__init__(FlushPolicy(target_bytes=target_sst_bytes, **small))
         self.random = random.Random(seed)
         self.moved = 0  # cells that went from one unit to another

@@ -59,7 +59,11 @@ def marker(file: Path) -> Path:
 def reach(point: str) -> None:
     """Called at each point: acts where the fault in force says so."""
     file = Path(os.environ[FAULT_FILE])
-    if not file.exists() or (fault := msgspec.json.decode(file.read_bytes(), type=Fault | None)) is None or fault.point != point:
+    if (
+        not file.exists()
+        or (fault := msgspec.json.decode(file.read_bytes(), type=Fault | None)) is None
+        or fault.point != point
+    ):
         return
     if _is_early(file.parent, fault.skip):
         return

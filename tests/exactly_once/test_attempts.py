@@ -19,7 +19,9 @@ EPOCHS = 6
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep), pytest.param(3, marks=pytest.mark.deep)])
 @pytest.mark.deep
-def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(
+    seed: int, spark: SparkSession, tmp_path: Path
+) -> None:
     """UnkindShuffle runs every task twice and compares. The rows have to be right as well."""
     shuffle = UnkindShuffle(seed)
     data, store = tmp_path / "data", tmp_path / "store"
@@ -56,7 +58,11 @@ def test_a_join_key_that_moves_between_units_keeps_its_row(units: int, spark: Sp
             "CREATE MATERIALIZED VIEW per_key AS SELECT j, count(*) AS n FROM joined GROUP BY j;"
             "CREATE MATERIALIZED VIEW again AS SELECT a.lid, b.n FROM joined a JOIN per_key b ON a.lid = b.n"
         )
-        session.execute("; ".join(f"INSERT INTO {t} VALUES " + ", ".join(map(str, rows.items())) for t, rows in _tables(left, right)))
+        session.execute(
+            "; ".join(
+                f"INSERT INTO {t} VALUES " + ", ".join(map(str, rows.items())) for t, rows in _tables(left, right)
+            )
+        )
         moved = 0
         for number in range(EPOCHS):
             for table, rows in _tables(left, right):
@@ -66,7 +72,9 @@ def test_a_join_key_that_moves_between_units_keeps_its_row(units: int, spark: Sp
                     rows[i] = (rows[i] + step) % KEYS
                     moved += 1
                 one = rng.randint(0, 59)  # out and back, or on to a third place, within the epoch
-                session.execute(f"UPDATE {table} SET j = {number} WHERE id = {one}; DELETE FROM {table} WHERE id = {one}")
+                session.execute(
+                    f"UPDATE {table} SET j = {number} WHERE id = {one}; DELETE FROM {table} WHERE id = {one}"
+                )
                 session.execute(f"INSERT INTO {table} VALUES ({one}, {number + 1})")
                 rows[one] = number + 1
             session.flush()

@@ -42,7 +42,10 @@ def test_a_flipped_bit_of_an_insert_is_named_and_commits_nothing(session: Sessio
     assert session.meta.latest() == version
     objects.put(name, whole)  # restored from a copy, as the message advises
     session.flush()
-    assert sorted(read(session.meta, "t").to_pylist(), key=lambda row: int(row["k"])) == [{"k": 1, "v": 10}, {"k": 2, "v": 16909060}]
+    assert sorted(read(session.meta, "t").to_pylist(), key=lambda row: int(row["k"])) == [
+        {"k": 1, "v": 10},
+        {"k": 2, "v": 16909060},
+    ]
 
 
 @pytest.mark.spark

@@ -66,7 +66,9 @@ def template(spark: SparkSession, tmp_path: Path) -> Path:
     with Session(str(template), spark, create=False, runner=UnkindShuffle(3)) as session:
         session.meta = workload.open_meta(template)
         for source in ("sales", "more"):
-            session.execute(f"CREATE SOURCE {source} (id int, g int, amount int) USING parquet OPTIONS (path '{data}/{source}')")
+            session.execute(
+                f"CREATE SOURCE {source} (id int, g int, amount int) USING parquet OPTIONS (path '{data}/{source}')"
+            )
         views = ";".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in VIEWS.items())
         session.execute(f"CREATE TABLE t (k int, g int, PRIMARY KEY (k)); {views}; INSERT INTO t VALUES (1, 1), (2, 2)")
         session.flush()
@@ -77,7 +79,9 @@ def template(spark: SparkSession, tmp_path: Path) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("at", ["meta/barrier", pytest.param("", marks=pytest.mark.deep)], ids=["barriers", "every creation"])
+@pytest.mark.parametrize(
+    "at", ["meta/barrier", pytest.param("", marks=pytest.mark.deep)], ids=["barriers", "every creation"]
+)
 def test_a_train_with_a_held_source_killed_where_it_creates_something_ends_in_the_rows_of_what_was_taken(
     at: str, template: Path, spark: SparkSession, tmp_path: Path, copied: Callable[[int], Path]
 ) -> None:
@@ -90,9 +94,13 @@ def test_a_train_with_a_held_source_killed_where_it_creates_something_ends_in_th
     undisturbed = run(copied(-1), watched)
     assert list(held_sources(undisturbed.latest().catalog)) == ["sales"]
     require_truth(undisturbed, data, spark, "held")
-    attempts = [name for operation, name in watched.calls if operation == "put_if_absent" and name.startswith("meta/barrier")]
+    attempts = [
+        name for operation, name in watched.calls if operation == "put_if_absent" and name.startswith("meta/barrier")
+    ]
     assert any(name.endswith("00001.json") for name in attempts), "a barrier was superseded"
-    for number in [i for i, (operation, name) in enumerate(watched.calls) if operation == "put_if_absent" and name.startswith(at)]:
+    for number in [
+        i for i, (operation, name) in enumerate(watched.calls) if operation == "put_if_absent" and name.startswith(at)
+    ]:
         objects = FaultyObjectStore(open_object_store(str(copied(number))))
         objects.kill(number)
         with suppress(Killed, RetryableError):
@@ -101,7 +109,11 @@ def test_a_train_with_a_held_source_killed_where_it_creates_something_ends_in_th
         assert meta.open_barrier() is None
         assert held_sources(meta.latest().catalog) == held_sources(undisturbed.latest().catalog), watched.calls[number]
         for name in VIEWS:
-            assert_same_answer(workload.read(meta, name), workload.read(undisturbed, name), f"{name}, killed at {watched.calls[number]}")
+            assert_same_answer(
+                workload.read(meta, name),
+                workload.read(undisturbed, name),
+                f"{name}, killed at {watched.calls[number]}",
+            )
     file.write_bytes(whole)
     for last in (-1, number):  # the undisturbed one, and the last that was killed
         meta = run(copied(last), writer="later")

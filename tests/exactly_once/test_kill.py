@@ -41,7 +41,10 @@ DEEP = (
 
 def some_of(quick: Sequence[Any], deep: Sequence[Any]) -> list[Any]:
     """Cases of a test: those of the quick run, and deep ones."""
-    return [pytest.param(*([c] if isinstance(c, str) else c), marks=[] if c in quick else [pytest.mark.deep]) for c in (*quick, *deep)]
+    return [
+        pytest.param(*([c] if isinstance(c, str) else c), marks=[] if c in quick else [pytest.mark.deep])
+        for c in (*quick, *deep)
+    ]
 
 
 def assert_undisturbed(case: Case, store: Path) -> None:
@@ -64,7 +67,12 @@ def test_an_undisturbed_run_equals_spark_and_uses_every_level(case: Case, store:
 @pytest.mark.spark
 @pytest.mark.parametrize("point", some_of(QUICK, DEEP))
 def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
-    point: str, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+    point: str,
+    case: Case,
+    store: Path,
+    spark: SparkSession,
+    start_job: Callable[..., "subprocess.Popen[str]"],
+    tmp_path: Path,
 ) -> None:
     child = start_job(Fault(point, "kill driver"))
     _, errors = child.communicate(timeout=CHILD_TIMEOUT_S)
@@ -78,7 +86,13 @@ def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
 @pytest.mark.spark
 @pytest.mark.parametrize(("point", "skip"), some_of((), TRAIN))
 def test_a_train_killed_and_started_again_ends_as_if_its_epochs_had_run_one_by_one(
-    point: str, skip: int, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+    point: str,
+    skip: int,
+    case: Case,
+    store: Path,
+    spark: SparkSession,
+    start_job: Callable[..., "subprocess.Popen[str]"],
+    tmp_path: Path,
 ) -> None:
     child = start_job(Fault(point, "kill driver", skip=skip))
     _, errors = child.communicate(timeout=CHILD_TIMEOUT_S)
@@ -90,7 +104,9 @@ def test_a_train_killed_and_started_again_ends_as_if_its_epochs_had_run_one_by_o
 
 @pytest.mark.kill
 @pytest.mark.spark
-@pytest.mark.parametrize("point", some_of(("level 1 begins",), ("flush ends", *(f"level {n} ends" for n in range(workload.LEVELS)))))
+@pytest.mark.parametrize(
+    "point", some_of(("level 1 begins",), ("flush ends", *(f"level {n} ends" for n in range(workload.LEVELS))))
+)
 @pytest.mark.parametrize("action", ["kill worker", pytest.param("raise", marks=pytest.mark.deep)])
 def test_a_worker_that_dies_is_replaced_and_changes_nothing(
     point: str, action: str, case: Case, store: Path, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path

@@ -70,10 +70,14 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Killed], ids=lambda f: getattr(f, "name", "KILLED"))
+@pytest.mark.parametrize(
+    "fault", [Fault.REFUSED, Fault.LOST_ANSWER, Killed], ids=lambda f: getattr(f, "name", "KILLED")
+)
 @pytest.mark.parametrize("only", ["put_if_absent", pytest.param("", marks=DEEP)], ids=["creations", "every request"])
 @pytest.mark.sampled(3)
-def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(fault: Any, only: str, prepared: Prepared, tmp_path: Path) -> None:
+def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
+    fault: Any, only: str, prepared: Prepared, tmp_path: Path
+) -> None:
     chosen = [i for i, (operation, _) in enumerate(prepared.calls) if operation.startswith(only)]
     assert sum(name.startswith("meta/version") for i in chosen for _, name in [prepared.calls[i]]) >= 1
     for number in chosen:
@@ -84,7 +88,9 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(fault: A
             objects.kill(number)
         else:
             objects.fail(number, fault)
-        with suppress(Killed, RetryableError):  # the process is gone, or says that the store was away; anything else is an error
+        with suppress(
+            Killed, RetryableError
+        ):  # the process is gone, or says that the store was away; anything else is an error
             advance(store, objects)
         meta = advance(store, writer="another")
         assert meta.latest() == prepared.undisturbed, what
@@ -93,9 +99,13 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(fault: A
 
 @pytest.mark.spark
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=DEEP)])
-def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(step: int, prepared: Prepared, tmp_path: Path) -> None:
+def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
+    step: int, prepared: Prepared, tmp_path: Path
+) -> None:
     """The other acts right before each of the driver's requests: what comes after can only lose, and never doubles anything."""
-    commit = next(i for i, (o, name) in enumerate(prepared.calls) if o == "put_if_absent" and name.startswith("meta/version"))
+    commit = next(
+        i for i, (o, name) in enumerate(prepared.calls) if o == "put_if_absent" and name.startswith("meta/version")
+    )
     lost = 0
     for number in range(commit, -1, -step):
         store = Path(shutil.copytree(prepared.template, tmp_path / f"store-{number}"))
@@ -106,7 +116,9 @@ def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(step
         except LostRaceError:
             lost += 1
         advance(store, writer="a third")  # what both left, having lost to each other
-        assert workload.open_meta(store).latest() == prepared.undisturbed, f"overtaken before request {number}, {prepared.calls[number]}"
+        assert workload.open_meta(store).latest() == prepared.undisturbed, (
+            f"overtaken before request {number}, {prepared.calls[number]}"
+        )
     assert lost > 0
 
 
@@ -116,20 +128,26 @@ def _overtake(store: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over S3: the creation of barrier, manifest and version happens, the connection breaks, and the repeat meets its own object."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.01)
     lost: list[str] = []
 
     def lose(method: str, path: str) -> bool:
-        first = method == "PUT" and "/meta/" in path and not path.startswith(f"/{BUCKET}/s/meta/log") and path not in lost
+        first = (
+            method == "PUT" and "/meta/" in path and not path.startswith(f"/{BUCKET}/s/meta/log") and path not in lost
+        )
         lost.extend([path] if first else [])
         return first
 
     with moto_server() as endpoint, LossyProxy(endpoint) as proxy:
         store = f"s3://{BUCKET}/s?endpoint={proxy.endpoint}&path_style=true"
         with Session(store, spark, runner=UnkindShuffle(3)) as session:
-            session.execute("CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t")
+            session.execute(
+                "CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t"
+            )
             for k in range(3):
                 session.execute(f"INSERT INTO t VALUES ({k})")
                 proxy.lose = lose

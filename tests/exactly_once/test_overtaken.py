@@ -37,7 +37,9 @@ class _Slow(UnkindShuffle):
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Session:
     session = Session(str(tmp_path / "store"), spark, units=2, runner=UnkindShuffle(7))
-    session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW s AS SELECT sum(v) AS v FROM t")
+    session.execute(
+        "CREATE TABLE t (k int, v int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW s AS SELECT sum(v) AS v FROM t"
+    )
     session.execute("INSERT INTO t VALUES (1, 10), (2, 20)")
     session.flush()
     return session

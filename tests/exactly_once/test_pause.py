@@ -68,7 +68,9 @@ def stopped(session: Session, statement: str, *, can_be_paused: bool = True) -> 
     assert ("--pause ratio" in str(raised.value)) == can_be_paused
 
 
-def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(session: Session, tussock: Tussock) -> None:
+def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(
+    session: Session, tussock: Tussock
+) -> None:
     still = {name: rows(session, name) for name in ("ratio", "ratios")}
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
     code, said, _ = tussock("barrier", "abandon", "--pause", "ratio")
@@ -92,7 +94,9 @@ def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(
     assert told not in tussock("explain", "total")[1]
 
 
-def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epoch_is_not(session: Session, tussock: Tussock) -> None:
+def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epoch_is_not(
+    session: Session, tussock: Tussock
+) -> None:
     before = session.meta.latest().epoch
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
     tussock("barrier", "abandon", "--pause", "ratio")
@@ -111,7 +115,9 @@ def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epo
         session.query("SELECT * FROM ratio", before)
 
 
-def test_dropped_and_created_again_it_is_what_spark_says_it_is(session: Session, tussock: Tussock, spark: SparkSession) -> None:
+def test_dropped_and_created_again_it_is_what_spark_says_it_is(
+    session: Session, tussock: Tussock, spark: SparkSession
+) -> None:
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
     tussock("barrier", "abandon", "--pause", "ratio")
     session.flush()
@@ -126,7 +132,9 @@ def test_dropped_and_created_again_it_is_what_spark_says_it_is(session: Session,
     session.execute("INSERT INTO orders VALUES (5, 21, 2)")
     session.flush()
     judge = spark.newSession()
-    judge.sql("SELECT * FROM VALUES (1, 10, 2), (2, 9, 3), (4, 100, 10), (5, 21, 2) AS orders(id, a, b)").createOrReplaceTempView("orders")
+    judge.sql(
+        "SELECT * FROM VALUES (1, 10, 2), (2, 9, 3), (4, 100, 10), (5, 21, 2) AS orders(id, a, b)"
+    ).createOrReplaceTempView("orders")
     for name, select in VIEWS.items():
         judge.sql(select).createOrReplaceTempView(name)
         assert rows(session, name) == sorted(map(tuple, judge.table(name).collect())), name
@@ -154,7 +162,11 @@ def test_what_cannot_be_paused_is_refused_and_the_barrier_stays(session: Session
     session.execute("CREATE MATERIALIZED VIEW late AS SELECT n FROM ratios")
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)", can_be_paused=False)  # `late`, which reads it, is new
     held = session.meta.open_barrier()
-    for name, why in (("orders", "no view 'orders'"), ("late", "new in this epoch"), ("ratio", "'late', which reads it, is new")):
+    for name, why in (
+        ("orders", "no view 'orders'"),
+        ("late", "new in this epoch"),
+        ("ratio", "'late', which reads it, is new"),
+    ):
         code, _, said = tussock("barrier", "abandon", "--pause", name)
         assert (code, why in said) == (1, True), said
     assert session.meta.open_barrier() == held
@@ -164,7 +176,9 @@ def test_what_cannot_be_paused_is_refused_and_the_barrier_stays(session: Session
     assert (code, "it is paused since epoch" in said) == (1, True), said
 
 
-def test_a_flush_that_may_pause_says_so_and_the_view_goes_on_where_apply_resumes_it(session: Session, spark: SparkSession) -> None:
+def test_a_flush_that_may_pause_says_so_and_the_view_goes_on_where_apply_resumes_it(
+    session: Session, spark: SparkSession
+) -> None:
     may_pause = Session(session.meta.objects.uri, spark, runner=UnkindShuffle(3), on_error="pause")
     session.execute("INSERT INTO orders VALUES (3, 5, 0)")
     still = {name: rows(session, name) for name in ("ratio", "ratios")}
@@ -177,7 +191,10 @@ def test_a_flush_that_may_pause_says_so_and_the_view_goes_on_where_apply_resumes
         warnings.simplefilter("error", PausedViewWarning)
         session.execute("INSERT INTO orders VALUES (4, 100, 10)")
         may_pause.flush()
-    script = (Path("views.sql"), ";\n".join([TABLE, *(f"CREATE MATERIALIZED VIEW {name} AS {select}" for name, select in VIEWS.items())]))
+    script = (
+        Path("views.sql"),
+        ";\n".join([TABLE, *(f"CREATE MATERIALIZED VIEW {name} AS {select}" for name, select in VIEWS.items())]),
+    )
     session.execute("UPDATE orders SET b = 1 WHERE b = 0")
     may_pause.apply([script], resume=["ratio"])
     may_pause.flush()

@@ -18,7 +18,9 @@ CLOCK_MS = 1_700_000_000_000
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Session:
     session = Session(str(tmp_path / "store"), spark, runner=UnkindShuffle(3))
-    session.execute("CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t")
+    session.execute(
+        "CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t"
+    )
     session.flush()
     return session
 
@@ -27,7 +29,10 @@ def looks(session: Session, epochs: int) -> int:
     """How often `advance`, which runs so many epochs, looks whether a barrier is in force."""
     store = FaultyObjectStore(session.meta.objects)
     assert len(advance(UnkindShuffle(3), MetaStore(store, "counted", lambda: CLOCK_MS))) == epochs
-    return sum(call == "get" and name.startswith("meta/barrier/") and name.endswith("/00000.json") for call, name in store.calls)
+    return sum(
+        call == "get" and name.startswith("meta/barrier/") and name.endswith("/00000.json")
+        for call, name in store.calls
+    )
 
 
 @pytest.mark.spark

@@ -49,7 +49,9 @@ def abandon(session: Session, capsys: pytest.CaptureFixture[str]) -> Callable[..
     """Runs `tussock barrier abandon …` and gives back what it printed."""
 
     def run(*options: str) -> str:
-        assert cli.main(["barrier", "abandon", "--store", session.meta.objects.uri, *options]) == 0, capsys.readouterr().err
+        assert cli.main(["barrier", "abandon", "--store", session.meta.objects.uri, *options]) == 0, (
+            capsys.readouterr().err
+        )
         return capsys.readouterr().out
 
     return run
@@ -81,7 +83,11 @@ ROWS_THAT_RAISE = {
         "SELECT a / b AS q FROM orders",
         "INSERT INTO orders VALUES (3, 'z', 1, 0)",
         ViewRowError,
-        ("view 'v': CAST(a AS double) / CAST(b AS double) raised: division by zero", "a=1, b=0, id=3, code='z'", "--drop v"),
+        (
+            "view 'v': CAST(a AS double) / CAST(b AS double) raised: division by zero",
+            "a=1, b=0, id=3, code='z'",
+            "--drop v",
+        ),
     ),
     "division under an aggregate": (
         "SELECT code, sum(a / b) AS q FROM orders GROUP BY code",
@@ -138,9 +144,13 @@ ROWS_THAT_RAISE = {
 @pytest.mark.usefixtures("local")
 @pytest.mark.parametrize("name", ROWS_THAT_RAISE)
 @pytest.mark.sampled(2)
-def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(name: str, session: Session, abandon: Callable[..., str]) -> None:
+def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(
+    name: str, session: Session, abandon: Callable[..., str]
+) -> None:
     select, insert, kind, said = ROWS_THAT_RAISE[name]
-    session.execute(f"{TABLES}; CREATE MATERIALIZED VIEW per_code AS SELECT code, count(*) AS n FROM orders GROUP BY code")
+    session.execute(
+        f"{TABLES}; CREATE MATERIALIZED VIEW per_code AS SELECT code, count(*) AS n FROM orders GROUP BY code"
+    )
     session.execute(f"CREATE MATERIALIZED VIEW v AS {select}")
     session.flush()
     version, v = session.meta.latest(), rows(session, "v")
@@ -181,7 +191,9 @@ def test_a_row_is_corrected_in_the_epoch_that_it_stopped(session: Session, aband
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
 @pytest.mark.parametrize("statement", ["UPDATE orders SET a = a / (b - 5)", "DELETE FROM orders WHERE a / (b - 5) > 0"])
-def test_a_statement_that_raises_is_named_and_skipped(statement: str, session: Session, abandon: Callable[..., str]) -> None:
+def test_a_statement_that_raises_is_named_and_skipped(
+    statement: str, session: Session, abandon: Callable[..., str]
+) -> None:
     session.execute(f"{TABLES}; CREATE MATERIALIZED VIEW v AS SELECT id, a FROM orders")
     session.flush()
     session.execute(f"INSERT INTO orders VALUES (3, 'z', 1, 0); {statement}; UPDATE orders SET a = 77 WHERE id = 1")
@@ -230,7 +242,9 @@ def seen(session: Session) -> list[object]:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_row_of_a_file_is_named_by_its_file_and_place(session: Session, files: Path, abandon: Callable[..., str]) -> None:
+def test_a_row_of_a_file_is_named_by_its_file_and_place(
+    session: Session, files: Path, abandon: Callable[..., str]
+) -> None:
     write(files / "c.parquet", [4, 5], b=0)
     message = stopped_by(session, ViewRowError)
     assert f"record 1 of {files / 'c.parquet'}" in message
@@ -256,7 +270,9 @@ def test_a_truncated_file_is_named_and_taken_once_it_is_repaired(session: Sessio
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_file_with_another_schema_is_named_and_skipped(session: Session, files: Path, abandon: Callable[..., str]) -> None:
+def test_a_file_with_another_schema_is_named_and_skipped(
+    session: Session, files: Path, abandon: Callable[..., str]
+) -> None:
     pq.write_table(pa.table({"id": ["x"], "b": [1]}), files / "c.parquet")
     message = held_by(session)
     assert str(files / "c.parquet") in message
@@ -289,7 +305,9 @@ def test_a_file_that_is_gone_with_its_copy_stops_a_new_view_that_reads_it_again(
 ) -> None:
     session.flush()
     (files / "b.parquet").unlink()
-    session.meta.objects.delete([copy.name for copy in session.meta.objects.list(SOURCES) if copy.name.endswith("b.parquet")])
+    session.meta.objects.delete(
+        [copy.name for copy in session.meta.objects.list(SOURCES) if copy.name.endswith("b.parquet")]
+    )
     session.execute("CREATE MATERIALIZED VIEW late AS SELECT id FROM s")
     message = stopped_by(session, LostCopyError)
     assert str(files / "b.parquet") in message
@@ -322,10 +340,14 @@ def test_a_csv_record_that_does_not_parse_is_named_and_its_file_skipped(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_second_abandon_keeps_what_the_first_decided(session: Session, files: Path, abandon: Callable[..., str]) -> None:
+def test_a_second_abandon_keeps_what_the_first_decided(
+    session: Session, files: Path, abandon: Callable[..., str]
+) -> None:
     write(files / "b.parquet", [3], b=0)
     session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 1)")
-    session.execute("CREATE MATERIALIZED VIEW w AS SELECT k, 1 / v AS q FROM t; UPDATE t SET v = v / 0; INSERT INTO t VALUES (2, 0)")
+    session.execute(
+        "CREATE MATERIALIZED VIEW w AS SELECT k, 1 / v AS q FROM t; UPDATE t SET v = v / 0; INSERT INTO t VALUES (2, 0)"
+    )
     stopped_by(session, InputError)
     update = session.meta.log_end() - 2
     abandon("--drop", "seen")
@@ -346,7 +368,9 @@ def test_skipping_the_creation_of_one_source_does_not_hand_its_files_to_the_next
     for name, ids in (("one", [1, 2]), ("two", [7])):
         write(tmp_path / name / "x.parquet", ids)
         session.execute(f"CREATE SOURCE {name} (id int, b int) USING parquet OPTIONS (path '{tmp_path / name}')")
-    session.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM two; CREATE MATERIALIZED VIEW bad AS SELECT 1 / (id - id) AS q FROM two")
+    session.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM two; CREATE MATERIALIZED VIEW bad AS SELECT 1 / (id - id) AS q FROM two"
+    )
     stopped_by(session, ViewRowError)
     abandon("--skip-entry", "0", "--drop", "bad")
     session.flush()
@@ -390,7 +414,13 @@ def test_a_name_that_no_barrier_knows_is_refused_and_changes_nothing(
     write(files / "c.parquet", [4], b=0)
     stopped_by(session, ViewRowError)
     held = session.meta.open_barrier()
-    for options in (["--skip-file", str(files / "z.parquet")], ["--repin-file", "z"], ["--skip-entry", "99"], ["--drop", "nobody"], []):
+    for options in (
+        ["--skip-file", str(files / "z.parquet")],
+        ["--repin-file", "z"],
+        ["--skip-entry", "99"],
+        ["--drop", "nobody"],
+        [],
+    ):
         assert cli.main(["barrier", "abandon", "--store", session.meta.objects.uri, *options]) == 1
         assert "error: " in capsys.readouterr().err
     assert session.meta.open_barrier() == held

@@ -46,7 +46,9 @@ def _at_work(store: Path, logs: Path) -> Iterator[list["subprocess.Popen[str]"]]
     for number, command in enumerate(commands):
         with (logs / f"{number}.log").open("w") as log:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True))
+            processes.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
+            )
     try:
         yield processes
     finally:
@@ -58,7 +60,9 @@ def _at_work(store: Path, logs: Path) -> Iterator[list["subprocess.Popen[str]"]]
 @pytest.mark.kill
 @pytest.mark.spark
 @pytest.mark.timeout(SECONDS + 1200)
-@pytest.mark.parametrize("seconds", [pytest.param(15, id="short"), pytest.param(SECONDS, marks=pytest.mark.deep, id="long")])
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(15, id="short"), pytest.param(SECONDS, marks=pytest.mark.deep, id="long")]
+)
 def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkSession, tmp_path: Path) -> None:
     history, rng = History(seconds), random.Random(seconds)
     data, store = tmp_path / "sales", tmp_path / "store"
@@ -82,13 +86,19 @@ def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkS
                 if train.done:
                     session.meta.publish(train.done[-1].epoch)  # so that the floor may rise
                 codes = [process.poll() for process in processes]
-                assert codes == [None] * 3, f"exit codes {codes}: {[log.read_text()[-2000:] for log in sorted(tmp_path.glob('*.log'))]}"
+                assert codes == [None] * 3, (
+                    f"exit codes {codes}: {[log.read_text()[-2000:] for log in sorted(tmp_path.glob('*.log'))]}"
+                )
             train.drain()
         assert len(train.done) == number
         _compare(session, spark, data, history)
         version = session.meta.latest()
         assert version.next_task_id > 1, "nothing was compacted meanwhile"
-        removed = [int(line.split()[0]) for line in (tmp_path / "2.log").read_text().splitlines() if line.endswith("objects removed")]
+        removed = [
+            int(line.split()[0])
+            for line in (tmp_path / "2.log").read_text().splitlines()
+            if line.endswith("objects removed")
+        ]
         assert sum(removed) > 0, "nothing was vacuumed meanwhile"
         session.meta.publish(version.epoch)
         for task in version.tasks:  # of the compactors that were killed

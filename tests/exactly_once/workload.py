@@ -30,7 +30,9 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.types import arrow_type
 
-BEFORE = datetime(2023, 11, 13, 20, tzinfo=UTC)  # the moment of the template's epoch: rows come and go until the clock's
+BEFORE = datetime(
+    2023, 11, 13, 20, tzinfo=UTC
+)  # the moment of the template's epoch: rows come and go until the clock's
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
 NOW = datetime.fromtimestamp(CLOCK_MS // 1000, UTC)
 MAX_EPOCH_BYTES = 45_000  # one file of sales an epoch; what the late views read is more, so they are built over several
@@ -72,7 +74,9 @@ LATE_VIEWS = {
     "late_view": "SELECT n, count(*) AS k FROM joined GROUP BY n",
 }
 #: These take the place of the views of their names, while others read them.
-REPLACED = {"by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales WHERE amount % 10 <> 3 GROUP BY g"}
+REPLACED = {
+    "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales WHERE amount % 10 <> 3 GROUP BY g"
+}
 LEVELS = 4
 SCORING = "import pyarrow.compute as pc\n\ndef scored(a, g):\n    return pc.add(pc.multiply(a, 10), g)\n"
 
@@ -109,7 +113,9 @@ def correct_files(data: Path) -> None:
     ids = [1000 + i for i in range(0, 60, 2)]
     rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 41) % 101 for i in ids]}
     pq.write_table(pa.table(rows, _SALES), data / "sales" / "1-0.parquet")
-    (data / "notes" / "1-1.csv").write_text("".join(f"{i % 7},{'bcd'[i % 3]}w\n" for i in range(15)) + "none,x\nnone,y\n")
+    (data / "notes" / "1-1.csv").write_text(
+        "".join(f"{i % 7},{'bcd'[i % 3]}w\n" for i in range(15)) + "none,x\nnone,y\n"
+    )
     _settle()
 
 
@@ -151,7 +157,10 @@ def rows_of_e() -> pa.Table:
     rows = [(g, word) for g, word in rows if (g, word) != (2, "y")]
     sized = [(g, word + "!", 4) if g == 1 else (g, word, 3) for g, word in rows] + [(6, "new", None)]
     columns = zip(*sized, strict=True)
-    return pa.table([pa.array(c, t) for c, t in zip(columns, (pa.int32(), pa.string(), pa.int32()), strict=True)], ["g", "word", "size"])
+    return pa.table(
+        [pa.array(c, t) for c, t in zip(columns, (pa.int32(), pa.string(), pa.int32()), strict=True)],
+        ["g", "word", "size"],
+    )
 
 
 def rows_of_t() -> pa.Table:
@@ -171,7 +180,12 @@ def truth(spark: SparkSession, data: Path) -> dict[str, pa.Table]:
     scored: Any = lambda a, g: a * 10 + g  # noqa: E731
     judge.udf.register("score_of", pandas_udf(scored, "int"))
     judge.read.parquet(str(data / "sales")).createOrReplaceTempView("sales")
-    notes = judge.read.schema("g int, word string, bad string").option("columnNameOfCorruptRecord", "bad").csv(str(data / "notes")).cache()
+    notes = (
+        judge.read.schema("g int, word string, bad string")
+        .option("columnNameOfCorruptRecord", "bad")
+        .csv(str(data / "notes"))
+        .cache()
+    )
     notes.where("bad IS NULL").createOrReplaceTempView("notes")
     notes.where("bad IS NOT NULL").selectExpr("bad AS raw").createOrReplaceTempView("notes__rejects")
     found = {"t": rows_of_t(), "e": rows_of_e()}

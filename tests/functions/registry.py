@@ -65,7 +65,9 @@ def save(functions: list[Function]) -> None:
             lines.append(f"{one.group}:")
             group = one.group
         row = {"call": one.call, "how": one.how, "why": one.why}
-        shown = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in row.items() if value is not None)
+        shown = ", ".join(
+            f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in row.items() if value is not None
+        )
         lines.append(f"  {json.dumps(one.name)}: {{{shown}}}")
     REGISTRY.write_text("\n".join(lines) + "\n")
 

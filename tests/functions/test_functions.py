@@ -70,12 +70,16 @@ def bound(judged_anew: None, sandbox: Sandbox) -> dict[str, Expr]:
         functions = [one for one in of(how) if one.name not in ALONE]
         batches = [functions[start : start + BATCH] for start in range(0, len(functions), BATCH)]
         for batch in [*batches, *([one] for one in of(how) if one.name in ALONE)]:
-            found |= dict(zip([one.name for one in batch], bound_calls(sandbox, [one.call for one in batch]), strict=True))
+            found |= dict(
+                zip([one.name for one in batch], bound_calls(sandbox, [one.call for one in batch]), strict=True)
+            )
     return found
 
 
 def bound_calls(sandbox: Sandbox, calls: Sequence[str]) -> list[Expr]:
-    plan = bind_view(sandbox, SourceText("SELECT " + ",\n".join(f"{call} AS r{i}" for i, call in enumerate(calls)) + " FROM t"))
+    plan = bind_view(
+        sandbox, SourceText("SELECT " + ",\n".join(f"{call} AS r{i}" for i, call in enumerate(calls)) + " FROM t")
+    )
     return over_columns(plan)
 
 
@@ -128,9 +132,16 @@ def selects(kept: Sequence[Function]) -> dict[str, str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.deep)])
-def test_what_is_kept_equals_spark_as_rows_come_change_and_go(every: int, session: SparkSession, tmp_path: Path) -> None:
+def test_what_is_kept_equals_spark_as_rows_come_change_and_go(
+    every: int, session: SparkSession, tmp_path: Path
+) -> None:
     """Views of the examples, through a first load, inserts, updates and deletes."""
-    views, rows, judge, wrong = dict(sample(list(selects(of(KEPT)).items()), every)), edges(), judge_session(session), {}
+    views, rows, judge, wrong = (
+        dict(sample(list(selects(of(KEPT)).items()), every)),
+        edges(),
+        judge_session(session),
+        {},
+    )
     changes = (
         [],
         [
@@ -189,8 +200,14 @@ def test_what_is_handed_to_spark_means_what_the_user_wrote(bound: dict[str, Expr
         assert isinstance(call, Call), one
         assert call.node == BY_SPARK, one
         kept = filled(call, [f"`{rows.column_names[a.index]}`" for a in call.args if isinstance(a, Column)])
-        same = jvm.org.apache.spark.sql.catalyst.expressions.EqualNullSafe(tried(session, one.call), tried(session, kept))
+        same = jvm.org.apache.spark.sql.catalyst.expressions.EqualNullSafe(
+            tried(session, one.call), tried(session, kept)
+        )
         columns.append(to_column(same, one.name))
     selected = DataFrame(frame._jdf.select(jvm.PythonUtils.toSeq(columns)), session)
-    counted = selected.select(*(F.count_if(F.col(f"`{one.name}`")).alias(one.name) for one in functions)).toArrow().to_pylist()[0]
+    counted = (
+        selected.select(*(F.count_if(F.col(f"`{one.name}`")).alias(one.name) for one in functions))
+        .toArrow()
+        .to_pylist()[0]
+    )
     assert {name: count for name, count in counted.items() if count != rows.num_rows} == {}

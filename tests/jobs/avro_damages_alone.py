@@ -40,7 +40,10 @@ def main(root: Path) -> None:
         for what, query in OF_TYPES.items():
             data = made(spark, root / "made", query)
             damages[what] = lambda folder, data=data: (folder / "b.avro").write_bytes(data)  # type: ignore[misc]
-        found = {what: damaged(spark, root / f"avro{n}", "avro", what, damage) for n, (what, damage) in enumerate(damages.items())}
+        found = {
+            what: damaged(spark, root / f"avro{n}", "avro", what, damage)
+            for n, (what, damage) in enumerate(damages.items())
+        }
     (root / "found.json").write_text(json.dumps(found))
 
 

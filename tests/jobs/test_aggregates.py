@@ -129,9 +129,26 @@ VIEWS: dict[str, dict[str, str | None]] = {
         "listagg(s) WITHIN GROUP (ORDER BY a)": "listagg(s) WITHIN GROUP (ORDER BY a, k)",
         "listagg(cast(s AS BINARY), x'2c') WITHIN GROUP (ORDER BY k DESC)": None,
     },
-    "distinct_a": {"count(DISTINCT a)": None, "sum(DISTINCT a)": None, "avg(DISTINCT a)": None, "sum(m)": None, "max(s)": None},
-    "distinct_d": {"sum(DISTINCT d)": None, "count(DISTINCT d)": None, "stddev(DISTINCT d)": None, "first(k)": "min_by(k, k)"},
-    "distinct_several": {"count(DISTINCT a)": None, "avg(DISTINCT m)": None, "count(*)": None, "sum(m)": None, "max(s)": None},
+    "distinct_a": {
+        "count(DISTINCT a)": None,
+        "sum(DISTINCT a)": None,
+        "avg(DISTINCT a)": None,
+        "sum(m)": None,
+        "max(s)": None,
+    },
+    "distinct_d": {
+        "sum(DISTINCT d)": None,
+        "count(DISTINCT d)": None,
+        "stddev(DISTINCT d)": None,
+        "first(k)": "min_by(k, k)",
+    },
+    "distinct_several": {
+        "count(DISTINCT a)": None,
+        "avg(DISTINCT m)": None,
+        "count(*)": None,
+        "sum(m)": None,
+        "max(s)": None,
+    },
     "distinct_filtered": {"count(DISTINCT a) FILTER (WHERE o)": None, "count(DISTINCT s)": None, "stddev(e)": None},
     "distinct_pairs": {"count(DISTINCT a, s)": None, "count(*)": None},
     "distinct_texts": {"listagg(DISTINCT s, ',') WITHIN GROUP (ORDER BY s DESC)": None},
@@ -165,7 +182,9 @@ def _arrow(rows: dict[int, dict[str, Any]]) -> pa.Table:
 
 
 def _select(calls: dict[str, str | None], grouped: bool, ours: bool) -> str:
-    columns = [f"{mine if ours or theirs is None else theirs} AS x{i}" for i, (mine, theirs) in enumerate(calls.items())]
+    columns = [
+        f"{mine if ours or theirs is None else theirs} AS x{i}" for i, (mine, theirs) in enumerate(calls.items())
+    ]
     return f"SELECT {', '.join([*(['g'] if grouped else []), *columns])} FROM t" + (" GROUP BY g" if grouped else "")
 
 
@@ -174,7 +193,11 @@ def test_every_aggregate_equals_sparks_after_every_epoch(epochs: int, spark: Spa
     rng, judge, rows = random.Random(1), judge_session(spark), dict[int, dict[str, Any]]()
     with Session(str(tmp_path / "store"), spark, units=3, runner="local") as session:
         session.execute(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (k))")
-        views = {f"{name}_{'all' if not by else 'by_g'}": (calls, by) for name, calls in VIEWS.items() for by in (True, False)}
+        views = {
+            f"{name}_{'all' if not by else 'by_g'}": (calls, by)
+            for name, calls in VIEWS.items()
+            for by in (True, False)
+        }
         for name, (calls, by) in views.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {_select(calls, by, True)}")
         for epoch in range(epochs):
@@ -203,7 +226,9 @@ def test_explain_says_which_order_an_open_order_is_and_what_is_read(spark: Spark
     assert "first: the query leaves the order open: by stream key; percentile: reads the touched groups' values" in text
 
 
-def test_corr_of_values_that_are_all_the_same_is_sparks_error_and_names_the_group(spark: SparkSession, tmp_path: Path) -> None:
+def test_corr_of_values_that_are_all_the_same_is_sparks_error_and_names_the_group(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute("CREATE TABLE t (k int, g int, a double, PRIMARY KEY (k))")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT g, corr(a, k) AS c FROM t GROUP BY g")
@@ -214,7 +239,9 @@ def test_corr_of_values_that_are_all_the_same_is_sparks_error_and_names_the_grou
 
 
 @pytest.mark.parametrize("call", ["histogram_numeric(k, 3)", "approx_top_k(k, 3)"])
-def test_what_depends_on_the_order_of_rows_is_refused_for_that_reason(call: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_what_depends_on_the_order_of_rows_is_refused_for_that_reason(
+    call: str, spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute("CREATE TABLE t (k int, PRIMARY KEY (k))")
         with pytest.raises(UnsupportedQueryError, match="depends on the order in which it meets the rows"):

@@ -29,7 +29,9 @@ FORMATS = {
 }
 
 
-def judged(spark: SparkSession, format: str, old: Path, new: Path, columns: str, options: dict[str, str]) -> tuple[list[str], int]:
+def judged(
+    spark: SparkSession, format: str, old: Path, new: Path, columns: str, options: dict[str, str]
+) -> tuple[list[str], int]:
     """Rows that Spark reads, and how many records it calls corrupt."""
     options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_c"}
     reads = [
@@ -58,7 +60,9 @@ def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path
         session.flush()
         for name, (_, new, columns, _) in FORMATS.items():
             first, second = columns.split(", ")[2:]
-            session.execute(f"ALTER SOURCE {name} ADD COLUMN {first}; alter /* so */ source {name} add columns ({second})")
+            session.execute(
+                f"ALTER SOURCE {name} ADD COLUMN {first}; alter /* so */ source {name} add columns ({second})"
+            )
             session.execute(f"CREATE MATERIALIZED VIEW after_{name} AS SELECT * FROM {name}")
             (tmp_path / name / "new" / f"a.{name}").write_bytes(new)
         session.flush()

@@ -31,7 +31,10 @@ def test_names_and_comments_change_and_rows_stay(session: Session) -> None:
         COMMENT ON COLUMN u.`a b` IS NULL; UPDATE u SET `a b` = 7 WHERE id = 1"""
     )
     session.flush()
-    assert sorted(map(repr, session.read("u").to_pylist())) == ["{'id': 1, 'a b': 7, 'b': 'y'}", "{'id': 2, 'a b': 3, 'b': 'x'}"]
+    assert sorted(map(repr, session.read("u").to_pylist())) == [
+        "{'id': 1, 'a b': 7, 'b': 'y'}",
+        "{'id': 2, 'a b': 3, 'b': 'x'}",
+    ]
     (described,) = session.execute("DESCRIBE u")
     assert described.table is not None
     assert [tuple(r.values()) for r in described.table.to_pylist()] == [
@@ -101,7 +104,14 @@ def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(sessio
     session.flush()
     one, day = {"x": 1}, date(2024, 2, 3)
     keyed = [(1, "x", 7, one), (2, "Y", 7, one), (3, "z", 8, one), (4, "w", 8, one), (5, "v", 9, None)]
-    plain = [(1, "p", None, day), (1, "p", None, day), (1, "p", 0.5, None), (2, "Q", None, day), (4, "s", 2.5, day), (6, None, None, day)]
+    plain = [
+        (1, "p", None, day),
+        (1, "p", None, day),
+        (1, "p", 0.5, None),
+        (2, "Q", None, day),
+        (4, "s", 2.5, day),
+        (6, None, None, day),
+    ]
     assert rows_of(session, "keyed") == sorted(keyed, key=repr)
     assert rows_of(session, "plain") == sorted(plain, key=repr)
 

@@ -35,7 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def apply(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Apply:
+def apply(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> Apply:
     """Applies the pipeline and answers with the steps that it took, e.g. `+ table shops`, and what has become of them."""
     monkeypatch.chdir(folder.parents[1])
     monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
@@ -66,7 +68,9 @@ def change(folder: Path, spark: SparkSession, sql: str) -> None:
 NOTHING = "nothing to do"
 
 
-def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     first = apply()
     assert first == [
         "+ table shops",
@@ -84,7 +88,9 @@ def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(apply: Ap
         change(folder, spark, "UPDATE shops SET name = 'north' WHERE id = 1")
 
 
-def test_a_table_that_is_altered_stays_the_one_that_its_create_made(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_a_table_that_is_altered_stays_the_one_that_its_create_made(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     apply()
     altered = "ALTER TABLE shops ADD COLUMN floor int DEFAULT 7;\nCOMMENT ON TABLE shops IS 'of the town';\n"
     (folder / "tables.sql").write_text(TABLES + altered)
@@ -101,7 +107,9 @@ def test_a_table_that_is_altered_stays_the_one_that_its_create_made(apply: Apply
     assert apply() == ["4 unchanged", NOTHING], "what creates the table as it is now is the same too"
 
 
-def test_blanks_comments_and_other_statements_around_it_make_no_new_statement(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_blanks_comments_and_other_statements_around_it_make_no_new_statement(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     apply()
     (folder / "rows.sql").write_text(
         "-- rows of the town\nUPDATE shops SET name = trim(name);\n" + ROWS.replace(", (2", ",\n  (2 /* south */")
@@ -117,14 +125,18 @@ def test_a_statement_whose_text_changed_is_another_and_runs(apply: Apply, folder
 
 
 def test_equal_statements_run_as_often_as_they_stand_there(apply: Apply, folder: Path, spark: SparkSession) -> None:
-    (folder / "rows.sql").write_text("INSERT INTO shops VALUES (1, '');\n" + "UPDATE shops SET name = name || 'x' WHERE id = 1;\n" * 2)
+    (folder / "rows.sql").write_text(
+        "INSERT INTO shops VALUES (1, '');\n" + "UPDATE shops SET name = name || 'x' WHERE id = 1;\n" * 2
+    )
     apply()
     (folder / "tables.sql").write_text(TABLES + "UPDATE shops SET name = name || 'x' WHERE id = 1;\n")
     assert apply()[-2:] == ["5 unchanged", "log entry 1"]
     assert rows(folder, spark) == {1: "xxx"}
 
 
-def test_a_table_that_was_dropped_and_created_again_gets_its_rows_anew(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_a_table_that_was_dropped_and_created_again_gets_its_rows_anew(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     apply()
     rows(folder, spark)
     change(folder, spark, "DROP TABLE shops CASCADE")
@@ -132,7 +144,9 @@ def test_a_table_that_was_dropped_and_created_again_gets_its_rows_anew(apply: Ap
     assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
 
 
-def test_statements_that_an_earlier_release_ran_once_do_not_run_again(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_statements_that_an_earlier_release_ran_once_do_not_run_again(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     with Session(str(folder.parents[1] / "store"), spark, runner=here(spark)) as session:
         session.execute(TABLES)
         insert, update = (text.strip() for text in ROWS.strip().rstrip(";").split(";"))
@@ -145,7 +159,9 @@ def test_statements_that_an_earlier_release_ran_once_do_not_run_again(apply: App
     assert apply() == ["! " + update, "3 unchanged", "log entry 4"]
 
 
-def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     (folder / "rows.sql").write_text(ROWS + "CREATE MATERIALIZED VIEW wrong AS SELECT nothing FROM shops")
     assert cli.main(["apply", "town"]) == 1
     with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
@@ -177,7 +193,9 @@ def test_a_table_that_a_select_made_needs_no_rows_again(apply: Apply, folder: Pa
     apply()
     rows(folder, spark)
     (folder / "tables.sql").write_text(TABLES.split(";")[0] + ";\nINSERT INTO shops VALUES (5, 'west')")
-    (folder / "rows.sql").write_text(ROWS + "CREATE TABLE copied AS SELECT name FROM shops;\nCREATE VIEW late AS SELECT * FROM copied")
+    (folder / "rows.sql").write_text(
+        ROWS + "CREATE TABLE copied AS SELECT name FROM shops;\nCREATE VIEW late AS SELECT * FROM copied"
+    )
     assert any(line.startswith(". CREATE TABLE copied") for line in apply())
     rows(folder, spark)
     assert "+ table copied" in apply()
@@ -185,7 +203,9 @@ def test_a_table_that_a_select_made_needs_no_rows_again(apply: Apply, folder: Pa
     assert apply() == ["! INSERT INTO shops VALUES (6, 'up')", "5 unchanged", "log entry 3"]
 
 
-def test_rows_of_a_table_without_a_key_are_told_apart_within_one_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_rows_of_a_table_without_a_key_are_told_apart_within_one_apply(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     (folder / "rows.sql").write_text("CREATE TABLE hits (n int);\n" + "INSERT INTO hits VALUES (1), (2);\n" * 3)
     apply()
     with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
@@ -198,7 +218,8 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     apply: Apply, folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "rows.sql").write_text(
-        ROWS + "CREATE MATERIALIZED VIEW long_names AS SELECT name FROM names WHERE n > 0;\nCREATE VIEW v AS SELECT 1 AS a"
+        ROWS
+        + "CREATE MATERIALIZED VIEW long_names AS SELECT name FROM names WHERE n > 0;\nCREATE VIEW v AS SELECT 1 AS a"
     )
     apply()
     rows(folder, spark)
@@ -215,7 +236,9 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     assert "column 'id': int there, bigint here" in capsys.readouterr().err
 
 
-def test_the_case_of_letters_counts_within_strings_alone(apply: Apply, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_case_of_letters_counts_within_strings_alone(
+    apply: Apply, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     declared = TABLES.replace("name string,", "name string DEFAULT 'a',")
     (folder / "tables.sql").write_text(declared)
     apply()

@@ -28,9 +28,14 @@ VIEWS = """CREATE MATERIALIZED VIEW names AS SELECT name, count(*) AS n FROM sho
 CREATE MATERIALIZED VIEW all_shops AS SELECT * FROM shops;
 CREATE MATERIALIZED VIEW doubled AS SELECT twice(id) AS d FROM shops WHERE id > ${LEAST:-0};
 """
-NEW = "CREATE MATERIALIZED VIEW fresh AS SELECT max(id) AS last FROM shops;\nUPDATE shops SET name = 'x' WHERE id = 2;\n"
+NEW = (
+    "CREATE MATERIALIZED VIEW fresh AS SELECT max(id) AS last FROM shops;\nUPDATE shops SET name = 'x' WHERE id = 2;\n"
+)
 CODE = "def twice(x):\n    return x * 2\n"
-SUITE = {"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name"}}], "meta": {"maintain": True}}
+SUITE = {
+    "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name"}}],
+    "meta": {"maintain": True},
+}
 
 
 @dataclass
@@ -90,22 +95,40 @@ def shop(applied: Shop) -> Iterator[Shop]:
 
 Edit = Callable[[Shop, pytest.MonkeyPatch], object]
 EDITS: dict[str, tuple[Edit, str]] = {
-    "the SELECT of a new view": (lambda s, _: s.change("views.sql", "max(id)", "max(id) - 999"), "create materialized view fresh"),
-    "the SELECT of a view that is there": (lambda s, _: s.change("views.sql", "count(*)", "max(id)"), "create materialized view names"),
+    "the SELECT of a new view": (
+        lambda s, _: s.change("views.sql", "max(id)", "max(id) - 999"),
+        "create materialized view fresh",
+    ),
+    "the SELECT of a view that is there": (
+        lambda s, _: s.change("views.sql", "count(*)", "max(id)"),
+        "create materialized view names",
+    ),
     "a new view": (
         lambda s, _: s.change("views.sql", "UPDATE", "CREATE VIEW more AS SELECT 1 AS one;\nUPDATE"),
         "create view more: is new",
     ),
-    "a view that is gone": (lambda s, _: s.change("views.sql", NEW.split(";")[0] + ";", ""), "create materialized view fresh: is gone"),
+    "a view that is gone": (
+        lambda s, _: s.change("views.sql", NEW.split(";")[0] + ";", ""),
+        "create materialized view fresh: is gone",
+    ),
     "a statement on rows": (lambda s, _: s.change("views.sql", "'x'", "'y'"), "update shops"),
     "an INSERT that has run": (lambda s, _: s.change("tables.sql", "(2, 'south')", "(2, 'east')"), "insert into shops"),
     "one more equal statement": (
         lambda s, _: s.change("tables.sql", TABLES[-37:], TABLES[-37:] * 2),
         "insert into log (2): is new",
     ),
-    "a function's signature": (lambda s, _: s.change("tables.sql", "RETURNS int", "RETURNS bigint"), "create function twice"),
-    "a source's option": (lambda s, _: s.change("tables.sql", "header 'false'", "header 'true'"), "create source clicks"),
-    "a table's column": (lambda s, _: s.change("tables.sql", "what string", "what string, more int"), "create table log"),
+    "a function's signature": (
+        lambda s, _: s.change("tables.sql", "RETURNS int", "RETURNS bigint"),
+        "create function twice",
+    ),
+    "a source's option": (
+        lambda s, _: s.change("tables.sql", "header 'false'", "header 'true'"),
+        "create source clicks",
+    ),
+    "a table's column": (
+        lambda s, _: s.change("tables.sql", "what string", "what string, more int"),
+        "create table log",
+    ),
     "a suite": (lambda s, _: s.change("quality/names.json", '"name"', '"n"'), "suite names.json"),
     "a new suite": (
         lambda s, _: (s.folder / "quality" / "fresh.json").write_text(json.dumps({"expectations": []})),
@@ -120,10 +143,19 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "the order of the statements",
     ),
     "a variable of the SQL": (lambda _, m: m.setenv("LEAST", "1"), "variable LEAST: 0 approved, 1 now"),
-    "a variable of pipeline.toml": (lambda _, m: m.setenv("SHOP_STORE", "elsewhere"), "variable SHOP_STORE: store approved, elsewhere now"),
+    "a variable of pipeline.toml": (
+        lambda _, m: m.setenv("SHOP_STORE", "elsewhere"),
+        "variable SHOP_STORE: store approved, elsewhere now",
+    ),
     "the store": (lambda s, _: s.change("pipeline.toml", ":-store", ":-other"), "setting store"),
-    "the data": (lambda s, _: s.change("pipeline.toml", "[quality]", 'data = "elsewhere"\n[quality]'), "setting data: nothing approved"),
-    "the time zone": (lambda s, _: s.change("pipeline.toml", "[quality]", 'time_zone = "Asia/Kolkata"\n[quality]'), "setting time_zone"),
+    "the data": (
+        lambda s, _: s.change("pipeline.toml", "[quality]", 'data = "elsewhere"\n[quality]'),
+        "setting data: nothing approved",
+    ),
+    "the time zone": (
+        lambda s, _: s.change("pipeline.toml", "[quality]", 'time_zone = "Asia/Kolkata"\n[quality]'),
+        "setting time_zone",
+    ),
     "a setting of Spark's SQL": (
         lambda s, _: s.change("pipeline.toml", "[quality]", '[spark]\n"spark.sql.caseSensitive" = "true"\n[quality]'),
         "setting spark.spark.sql.caseSensitive",
@@ -133,7 +165,9 @@ EDITS: dict[str, tuple[Edit, str]] = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_after_the_approval_refuses_the_apply_and_is_named(name: str, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_after_the_approval_refuses_the_apply_and_is_named(
+    name: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     edit, named = EDITS[name]
     before = shop.stored()
     edit(shop, monkeypatch)
@@ -151,7 +185,10 @@ def test_an_edit_after_the_approval_refuses_the_apply_and_is_named(name: str, sh
 @pytest.mark.spark
 def test_the_code_of_a_function_and_the_choices_of_a_run_are_approved_too(shop: Shop) -> None:
     before = shop.stored()[0]
-    for more, named in (({"prune": True}, "setting --prune: no approved, yes now"), ({"resume": ["names"]}, "setting --resume")):
+    for more, named in (
+        ({"prune": True}, "setting --prune: no approved, yes now"),
+        ({"resume": ["names"]}, "setting --resume"),
+    ):
         with pytest.raises(PlanOutdatedError, match=named):
             shop.apply(**more)
     shop.change("functions/doubling.py", "x * 2", "x * 3")
@@ -163,7 +200,9 @@ def test_the_code_of_a_function_and_the_choices_of_a_run_are_approved_too(shop: 
 
 
 @pytest.mark.spark
-def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_apply_does(tmp_path: Path, spark: SparkSession) -> None:
+def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_apply_does(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     folder = written(tmp_path)
     approved = plan(load_pipeline(folder))
     text = deployment_text(approved, "shop", full=True)
@@ -177,7 +216,9 @@ def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_app
     assert not (tmp_path / "store").exists()
     shop.change("pipeline.toml", "vnodes = 64", "vnodes = 256")
     assert shop.apply(text).position == 0, "what was printed contains the digest"
-    assert shop.apply().position is None, "the same plan once more, as a task does that is tried again: nothing is left to do"
+    assert shop.apply().position is None, (
+        "the same plan once more, as a task does that is tried again: nothing is left to do"
+    )
     with Session(str(tmp_path / "store"), spark, create=False) as session:
         (folder / "views.sql").write_text(VIEWS + NEW)
         shop.approved = plan(load_pipeline(folder))
@@ -204,10 +245,14 @@ def test_what_is_no_plan_is_refused_and_each_item_of_one_counts() -> None:
     whole = Approval(tuple(PlanItem(kind, f"name of {kind}", "SELECT 1") for kind in ItemKind))
     assert approval_of(whole.json()) == whole
     assert approval_of(f"digest {whole.digest}\n") == whole.digest
-    assert approval_of(f"      digest {'a' * 64}\ndigest {whole.digest}\n") == whole.digest, "a statement cannot pose as the digest"
+    assert approval_of(f"      digest {'a' * 64}\ndigest {whole.digest}\n") == whole.digest, (
+        "a statement cannot pose as the digest"
+    )
     for i, item in enumerate(whole.items):
         other = Approval((*whole.items[:i], PlanItem(item.kind, item.name, "SELECT 2"), *whole.items[i + 1 :]))
         assert (other.digest == whole.digest) == (item.kind is ItemKind.VARIABLE)
         assert any(item.name in line for line in edits(whole, other)) or item.kind is ItemKind.VARIABLE
-        blank = Approval((*whole.items[:i], PlanItem(item.kind, item.name, "SELECT /* one */\n 1"), *whole.items[i + 1 :]))
+        blank = Approval(
+            (*whole.items[:i], PlanItem(item.kind, item.name, "SELECT /* one */\n 1"), *whole.items[i + 1 :])
+        )
         assert (blank.digest == whole.digest) == (item.kind in (ItemKind.VARIABLE, ItemKind.STATEMENT))

@@ -50,7 +50,9 @@ def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     with Session(str(store), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE orders (id int, shop int, item string, at date, PRIMARY KEY (id))")
         session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, count(*) AS n FROM orders GROUP BY shop")
-        session.execute("INSERT INTO orders VALUES (1, 7, 'x', DATE '2013-01-01'), (2, 7, 'y', NULL), (3, 8, NULL, NULL)")
+        session.execute(
+            "INSERT INTO orders VALUES (1, 7, 'x', DATE '2013-01-01'), (2, 7, 'y', NULL), (3, 8, NULL, NULL)"
+        )
         session.flush()
     return store
 
@@ -85,37 +87,61 @@ class Bad(NamedTuple):
 
 
 STATEMENTS = {
-    "a syntax error": Bad("SELECT shop FROM\n  orders WHERE GROUP n", SqlError, ("Syntax error", "line 2", "orders WHERE GROUP n", "^")),
+    "a syntax error": Bad(
+        "SELECT shop FROM\n  orders WHERE GROUP n", SqlError, ("Syntax error", "line 2", "orders WHERE GROUP n", "^")
+    ),
     "no statement at all": Bad("FETCH orders", SqlError, ("expected SELECT, CREATE", "line 1, column 1")),
     "an unknown column": Bad(
-        "CREATE MATERIALIZED VIEW v AS\nSELECT shp FROM orders", SqlError, ("`shp` cannot be resolved", "shop", "line 2, column 8", "^")
+        "CREATE MATERIALIZED VIEW v AS\nSELECT shp FROM orders",
+        SqlError,
+        ("`shp` cannot be resolved", "shop", "line 2, column 8", "^"),
     ),
-    "an unknown column of a query": Bad("SELECT nope FROM by_shop", SqlError, ("`nope` cannot be resolved", "line 1, column 8")),
-    "an unknown relation": Bad("SELECT * FROM ordres", NoRelationError, ("no relation `ordres`", "by_shop, orders", "line 1, column 15")),
-    "an unknown function": Bad("CREATE MATERIALIZED VIEW v AS SELECT shout(item) AS s FROM orders", SqlError, ("`shout`", "column 38")),
+    "an unknown column of a query": Bad(
+        "SELECT nope FROM by_shop", SqlError, ("`nope` cannot be resolved", "line 1, column 8")
+    ),
+    "an unknown relation": Bad(
+        "SELECT * FROM ordres", NoRelationError, ("no relation `ordres`", "by_shop, orders", "line 1, column 15")
+    ),
+    "an unknown function": Bad(
+        "CREATE MATERIALIZED VIEW v AS SELECT shout(item) AS s FROM orders", SqlError, ("`shout`", "column 38")
+    ),
     "an unsupported operator": Bad(
         "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders GROUP BY CUBE (session_window(at, '5 minutes'))",
         UnsupportedQueryError,
         ("is not supported in a materialized view", "line 1"),
     ),
-    "the clock": Bad("CREATE MATERIALIZED VIEW v AS SELECT current_date() AS d FROM orders", UnsupportedQueryError, ("line 1",)),
+    "the clock": Bad(
+        "CREATE MATERIALIZED VIEW v AS SELECT current_date() AS d FROM orders", UnsupportedQueryError, ("line 1",)
+    ),
     "an expression of chance": Bad(
-        "CREATE MATERIALIZED VIEW v AS SELECT concat(item, uuid()) AS x FROM orders", InputError, ("uuid()", "line 1, column 51")
+        "CREATE MATERIALIZED VIEW v AS SELECT concat(item, uuid()) AS x FROM orders",
+        InputError,
+        ("uuid()", "line 1, column 51"),
     ),
     "an aggregate without an executor": Bad(
-        "CREATE MATERIALIZED VIEW v AS SELECT shop, approx_top_k(id) AS s FROM orders GROUP BY shop", InputError, ("line 1, column 44",)
+        "CREATE MATERIALIZED VIEW v AS SELECT shop, approx_top_k(id) AS s FROM orders GROUP BY shop",
+        InputError,
+        ("line 1, column 44",),
     ),
     "a type mismatch in a view": Bad(
-        "CREATE MATERIALIZED VIEW v AS SELECT shop + true AS x FROM orders", SqlError, ("DATATYPE_MISMATCH", "line 1, column 38", "^")
+        "CREATE MATERIALIZED VIEW v AS SELECT shop + true AS x FROM orders",
+        SqlError,
+        ("DATATYPE_MISMATCH", "line 1, column 38", "^"),
     ),
     "a type mismatch in an INSERT": Bad(
-        "INSERT INTO orders VALUES (9, true, 'x', NULL)", SqlError, ("'shop'", "is int and does not take boolean", "line 1, column 20")
+        "INSERT INTO orders VALUES (9, true, 'x', NULL)",
+        SqlError,
+        ("'shop'", "is int and does not take boolean", "line 1, column 20"),
     ),
     "a value that does not fit": Bad("INSERT INTO orders VALUES (9, 3000000000, 'x', NULL)", SqlError, ("3000000000",)),
     "too few values": Bad("INSERT INTO orders VALUES (9)", SqlError, ("orders",)),
-    "NULL in a key": Bad("INSERT INTO orders VALUES (9, 1, 'x', NULL), (NULL, 1, 'x', NULL)", NullKeyError, ("orders", "id", "2")),
+    "NULL in a key": Bad(
+        "INSERT INTO orders VALUES (9, 1, 'x', NULL), (NULL, 1, 'x', NULL)", NullKeyError, ("orders", "id", "2")
+    ),
     "an UPDATE to one key": Bad("UPDATE orders SET id = 5", TwoRowsOfOneKeyError, ("orders", "primary key (5)")),
-    "a repeated CREATE": Bad("CREATE TABLE orders (id int, PRIMARY KEY (id))", RelationExistsError, ("a table 'orders' exists already",)),
+    "a repeated CREATE": Bad(
+        "CREATE TABLE orders (id int, PRIMARY KEY (id))", RelationExistsError, ("a table 'orders' exists already",)
+    ),
     "a view named as a table": Bad(
         "CREATE MATERIALIZED VIEW orders AS SELECT shop FROM by_shop",
         RelationExistsError,
@@ -125,20 +151,28 @@ STATEMENTS = {
     "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),
     "DROP of another kind": Bad("DROP TABLE by_shop", UnknownRelationError, ("no table 'by_shop'",)),
     "INSERT into a view": Bad("INSERT INTO by_shop VALUES (1, 2)", SqlError, ("by_shop",)),
-    "a type that cannot be kept": Bad("CREATE TABLE t (a array<interval>, PRIMARY KEY (a))", SqlError, ("'a'", "array<interval>")),
+    "a type that cannot be kept": Bad(
+        "CREATE TABLE t (a array<interval>, PRIMARY KEY (a))", SqlError, ("'a'", "array<interval>")
+    ),
     "an unknown format": Bad(
         "CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')",
         SqlError,
         ("parquet, csv, json, orc, avro", "found xlsx", "line 1, column 31"),
     ),
     "a CSV source without columns": Bad(
-        "CREATE SOURCE s USING csv OPTIONS (path '/x')", UndeclaredColumnsError, ("'s'", "CREATE SOURCE s (column type, …) USING csv")
+        "CREATE SOURCE s USING csv OPTIONS (path '/x')",
+        UndeclaredColumnsError,
+        ("'s'", "CREATE SOURCE s (column type, …) USING csv"),
     ),
     "a mistyped option of a reader of Spark's": Bad(
-        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', haeder true)", BadOptionError, ("haeder", "those like it: header")
+        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', haeder true)",
+        BadOptionError,
+        ("haeder", "those like it: header"),
     ),
     "an option of another format": Bad(
-        "CREATE SOURCE s (a int) USING orc OPTIONS (path '/x', dateFormat 'dd')", BadOptionError, ("dateFormat", "it has: compression")
+        "CREATE SOURCE s (a int) USING orc OPTIONS (path '/x', dateFormat 'dd')",
+        BadOptionError,
+        ("dateFormat", "it has: compression"),
     ),
     "Avro in a session without its module": Bad(
         "CREATE SOURCE s (a int) USING avro OPTIONS (path '/x')",
@@ -150,22 +184,34 @@ STATEMENTS = {
         MissingSparkModuleError,
         ("'s'", f"spark.jars.packages = org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"),
     ),
-    "Kafka without brokers": Bad("CREATE SOURCE s USING kafka OPTIONS (subscribe 't')", BadOptionError, ("kafka.bootstrap.servers",)),
+    "Kafka without brokers": Bad(
+        "CREATE SOURCE s USING kafka OPTIONS (subscribe 't')", BadOptionError, ("kafka.bootstrap.servers",)
+    ),
     "a source without a path": Bad("CREATE SOURCE s (a int) USING parquet", SqlError, ("OPTIONS (path",)),
     "a source whose files are to say its columns and are not there": Bad(
-        "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')", MissingPathError, ("/nowhere/at/all", "Put the file there")
+        "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')",
+        MissingPathError,
+        ("/nowhere/at/all", "Put the file there"),
     ),
     "a csv source whose missing columns are to be null": Bad(
-        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', missing 'null')", BadOptionError, ("'null'", "go by their place")
+        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', missing 'null')",
+        BadOptionError,
+        ("'null'", "go by their place"),
     ),
     "a json source whose missing fields are to be errors": Bad(
-        "CREATE SOURCE s (a int) USING json OPTIONS (path '/x', missing 'error')", BadOptionError, ("'error'", "expected 'null'")
+        "CREATE SOURCE s (a int) USING json OPTIONS (path '/x', missing 'error')",
+        BadOptionError,
+        ("'error'", "expected 'null'"),
     ),
     "a source whose files may be maybe missing": Bad(
-        "CREATE SOURCE s (a int) USING parquet OPTIONS (path '/x', may_be_missing 'maybe')", BadOptionError, ("'maybe'", "'true'")
+        "CREATE SOURCE s (a int) USING parquet OPTIONS (path '/x', may_be_missing 'maybe')",
+        BadOptionError,
+        ("'maybe'", "'true'"),
     ),
     "an option that cannot be honoured": Bad(
-        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', mode 'DROPMALFORMED')", BadOptionError, ("'DROPMALFORMED'", "FAILFAST")
+        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', mode 'DROPMALFORMED')",
+        BadOptionError,
+        ("'DROPMALFORMED'", "FAILFAST"),
     ),
 }
 
@@ -195,7 +241,9 @@ def test_after_all_of_them_the_store_takes_the_next_statement_and_epoch(quiet: S
 
 def test_statements_before_the_bad_one_of_a_script_stay_taken(session: Session) -> None:
     with pytest.raises(SqlError, match="line 3, column"):
-        session.execute("INSERT INTO orders VALUES (4, 7, 'z', NULL);\n\nSELECT nope FROM orders;\nDROP TABLE orders CASCADE")
+        session.execute(
+            "INSERT INTO orders VALUES (4, 7, 'z', NULL);\n\nSELECT nope FROM orders;\nDROP TABLE orders CASCADE"
+        )
     works(session, before=3)
 
 
@@ -215,7 +263,9 @@ def why_held(session: Session) -> str:
     ((hold,),) = summary.held.values()
     assert [str(w.message) for w in warned if hold.reason in str(w.message)] != []
     assert session.meta.open_barrier() is None
-    assert session.execute("SHOW SOURCES")[0].table["state"].to_pylist() == [f"held since epoch {hold.since}: {hold.reason}"]
+    assert session.execute("SHOW SOURCES")[0].table["state"].to_pylist() == [
+        f"held since epoch {hold.since}: {hold.reason}"
+    ]
     return hold.reason
 
 
@@ -273,7 +323,9 @@ def test_a_bad_file_holds_its_source_by_name_and_the_documented_command_goes_on_
     why = why_held(session)
     assert [part for part in says if part not in why] == [], why
     assert session.query("SELECT n FROM by_shop WHERE shop = 90").to_pylist() == [{"n": 1}], "everything else went on"
-    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 0}], "and nothing of that source was taken, of its good files neither"
+    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 0}], (
+        "and nothing of that source was taken, of its good files neither"
+    )
     (bad,) = data.glob("2.*")
     abandon(session.meta, Detour(skip_files=(str(bad),)))
     works(session)
@@ -285,8 +337,13 @@ def test_a_mistyped_path_is_refused_when_the_source_is_created(session: Session,
     write_sales(tmp_path / "in" / "sales.parquet", 1)
     before = session.meta.log_end()
     for wrong in ("in/slaes.parquet", "im", "im/{start:%Y}/*.parquet"):
-        with pytest.raises(MissingPathError, match=rf"no file at '{tmp_path}/.*what exists near it: {tmp_path}/in.*may_be_missing 'true'"):
-            session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/{wrong}')")
+        with pytest.raises(
+            MissingPathError,
+            match=rf"no file at '{tmp_path}/.*what exists near it: {tmp_path}/in.*may_be_missing 'true'",
+        ):
+            session.execute(
+                f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/{wrong}')"
+            )
     assert session.meta.log_end() == before
     works(session)
 
@@ -303,7 +360,10 @@ def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_pat
     session.execute(refused.replace(f"{tmp_path}/sales", remedy))
     session.execute("CREATE MATERIALIZED VIEW ids AS SELECT * FROM sales")
     works(session)
-    assert session.query("SELECT * FROM ids ORDER BY id").to_pylist() == spark.read.parquet(remedy).sort("id").toArrow().to_pylist()
+    assert (
+        session.query("SELECT * FROM ids ORDER BY id").to_pylist()
+        == spark.read.parquet(remedy).sort("id").toArrow().to_pylist()
+    )
 
 
 def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Session, tmp_path: Path) -> None:
@@ -311,13 +371,19 @@ def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Sessi
         f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later/sales.parquet', may_be_missing 'true')"
     )
     as_it_was_called = "missing 'wait'"
-    session.execute(f"CREATE SOURCE older (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later', {as_it_was_called})")
+    session.execute(
+        f"CREATE SOURCE older (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later', {as_it_was_called})"
+    )
     session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
     session.execute("CREATE MATERIALIZED VIEW total_older AS SELECT count(*) AS n FROM older")
     session.flush()
     write_sales(tmp_path / "later" / "sales.parquet", 1)
     works(session)
-    assert session.query("SELECT n FROM total").to_pylist() == session.query("SELECT n FROM total_older").to_pylist() == [{"n": 3}]
+    assert (
+        session.query("SELECT n FROM total").to_pylist()
+        == session.query("SELECT n FROM total_older").to_pylist()
+        == [{"n": 3}]
+    )
 
 
 def test_a_column_that_a_parquet_file_lacks_is_null_where_the_source_says_so_as_spark_has_it(
@@ -342,7 +408,9 @@ def test_a_column_that_a_parquet_file_lacks_is_null_where_the_source_says_so_as_
 def _whose_files_went(session: Session, folder: Path) -> None:
     """A source with a path that is not there any more."""
     write_sales(folder / "sales.parquet", 1)
-    session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{folder}/sales.parquet')")
+    session.execute(
+        f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{folder}/sales.parquet')"
+    )
     session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
     shutil.move(folder, folder.with_name("elsewhere"))
     assert re.search(r"source 'sales': no file at '.*/sales\.parquet'.*DROP SOURCE sales \(CASCADE", why_held(session))
@@ -374,7 +442,9 @@ def test_a_taken_file_that_was_touched_or_copied_anew_is_the_same_file(session: 
     session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
     session.flush()
     os.utime(path, (1, 1))
-    session.execute("CREATE MATERIALIZED VIEW again AS SELECT sum(amount) AS s FROM sales")  # reads the taken file's bytes again
+    session.execute(
+        "CREATE MATERIALIZED VIEW again AS SELECT sum(amount) AS s FROM sales"
+    )  # reads the taken file's bytes again
     write_sales(tmp_path / "more.parquet", 10)
     session.flush()
     path.write_bytes(path.read_bytes())
@@ -383,7 +453,9 @@ def test_a_taken_file_that_was_touched_or_copied_anew_is_the_same_file(session: 
     assert session.query("SELECT count(*) AS n FROM again").to_pylist() == [{"n": 1}]
 
 
-def test_the_remedies_for_a_taken_file_that_changed_work(session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remedies_for_a_taken_file_that_changed_work(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "sales.parquet"
     write_sales(path, 1)
     session.execute(f"CREATE SOURCE sales USING parquet OPTIONS (path '{path}')")
@@ -442,7 +514,10 @@ def test_a_file_that_cannot_say_the_columns_of_its_source_is_named_when_the_sour
     format: str, session: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "sales.bin").write_bytes(b"this is neither a Parquet nor an ORC file")
-    with pytest.raises(UnreadableSchemaError, match=rf"columns of .*sales\.bin cannot be read.*a file of format {format}; check the file"):
+    with pytest.raises(
+        UnreadableSchemaError,
+        match=rf"columns of .*sales\.bin cannot be read.*a file of format {format}; check the file",
+    ):
         session.execute(f"CREATE SOURCE sales USING {format} OPTIONS (path '{tmp_path}/sales.bin')")
     assert session.meta.log_end() == session.meta.latest().log_end
 
@@ -469,7 +544,9 @@ def ssts(store: Path) -> list[Path]:
     return found
 
 
-def test_a_truncated_sst_is_named_by_queries_and_epochs_and_nothing_is_made_of_it(session: Session, store: Path) -> None:
+def test_a_truncated_sst_is_named_by_queries_and_epochs_and_nothing_is_made_of_it(
+    session: Session, store: Path
+) -> None:
     before = session.meta.latest()
     intact = {path: path.read_bytes() for path in ssts(store)}
     for path, data in intact.items():

@@ -54,7 +54,9 @@ def write_pipeline(folder: Path, text: str = "", views: str = "") -> None:
     """A pipeline `days`: one Parquet source whose files are named after their day, one view."""
     home = folder / "pipelines" / "days"
     home.mkdir(parents=True)
-    (home / "pipeline.toml").write_text(text or 'name = "days"\nstore = "store"\ndata = "data"\nsql = ["views.sql"]\n[epoch]\nunits = 3\n')
+    (home / "pipeline.toml").write_text(
+        text or 'name = "days"\nstore = "store"\ndata = "data"\nsql = ["views.sql"]\n[epoch]\nunits = 3\n'
+    )
     (home / "views.sql").write_text(
         views
         or "CREATE SOURCE IF NOT EXISTS clicks (id int, who string) USING parquet OPTIONS (path '${data}/{start:%Y-%m-%d}.parquet');\n"
@@ -97,18 +99,30 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
 
     one_day = tussock("epoch", "--pipeline", "days", "--interval", "2013-01-01", "2013-01-02")
     assert one_day.code == 0
-    for step in ("starting Spark", "barrier ", "running 3 fragments in 2 levels", "sealed", "committed version", "published epoch"):
+    for step in (
+        "starting Spark",
+        "barrier ",
+        "running 3 fragments in 2 levels",
+        "sealed",
+        "committed version",
+        "published epoch",
+    ):
         assert step in one_day.out
     assert "  people" in one_day.out
     first_epoch = next(
-        line.split()[1].rstrip(":") for line in one_day.out.splitlines() if line.startswith("epoch ") and " version " in line
+        line.split()[1].rstrip(":")
+        for line in one_day.out.splitlines()
+        if line.startswith("epoch ") and " version " in line
     )
     rows = tussock("query", "--pipeline", "days", "SELECT who, clicks FROM people ORDER BY who")
     assert rows.out == "who  clicks\nann       2\nbob       1\n"
 
     held = tussock("epoch", "--pipeline", "days", "--hold")
     assert "published" not in held.out
-    assert tussock("query", "--pipeline", "days", "SELECT clicks FROM people WHERE who = 'bob'").out.split() == ["clicks", "1"]
+    assert tussock("query", "--pipeline", "days", "SELECT clicks FROM people WHERE who = 'bob'").out.split() == [
+        "clicks",
+        "1",
+    ]
     epoch = next(line.split()[1].rstrip(":") for line in held.out.splitlines() if line.startswith("epoch "))
     at = tussock("query", "--pipeline", "days", "--epoch", epoch, "SELECT clicks FROM people WHERE who = 'bob'")
     assert at.out.split() == ["clicks", "2"]
@@ -126,13 +140,22 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
     assert sources[1].split()[:3] == ["clicks", "parquet", "2"]
     assert "sorted runs" in tussock("inspect", "levels", "--pipeline", "days").out
     assert "people" in tussock("inspect", "rows", "--pipeline", "days").out
-    assert sorted(tussock("inspect", "rows", "--pipeline", "days", "people").out.split()) == ["2", "2", "ann", "bob", "clicks", "who"]
+    assert sorted(tussock("inspect", "rows", "--pipeline", "days", "people").out.split()) == [
+        "2",
+        "2",
+        "ann",
+        "bob",
+        "clicks",
+        "who",
+    ]
     assert "rows#" in tussock("inspect", "ssts", "--pipeline", "days").out
     assert "no open barrier" in tussock("barrier", "show", "--pipeline", "days").out
 
 
 @pytest.mark.spark
-def test_sql_may_come_from_standard_input(tussock: Tussock, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sql_may_come_from_standard_input(
+    tussock: Tussock, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "script.sql").write_text("-- nothing stored is read\nSELECT 1 + 1 AS two;\nSELECT NULL AS nothing;")
     tussock("init", "--store", "s")
     with (tmp_path / "script.sql").open() as script:
@@ -144,7 +167,9 @@ def test_sql_may_come_from_standard_input(tussock: Tussock, spark: SparkSession,
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_it_is_for_and_gives_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_says_what_it_is_for_and_gives_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([*command.split(), "--help"])
     text = capsys.readouterr().out
@@ -154,9 +179,15 @@ def test_every_command_says_what_it_is_for_and_gives_an_example(command: str, ca
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [(("epohc",), "Did you mean 'epoch'?"), (("inspect", "epoch"), "Did you mean 'epochs'?"), (("show", "vews"), "Did you mean 'views'?")],
+    [
+        (("epohc",), "Did you mean 'epoch'?"),
+        (("inspect", "epoch"), "Did you mean 'epochs'?"),
+        (("show", "vews"), "Did you mean 'views'?"),
+    ],
 )
-def test_a_mistyped_command_is_answered_with_the_likely_one(typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_command_is_answered_with_the_likely_one(
+    typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(typed)
     assert meant in capsys.readouterr().err
@@ -216,7 +247,10 @@ def test_an_unknown_pipeline(tussock: Tussock, tmp_path: Path) -> None:
         ("name = days", ("pipeline.toml", "expected TOML")),
         ('name = "days"\nstore = "s"\nsql = ["a.sql"]\nshedule = "@daily"', ("pipeline.toml", "shedule")),
         ('name = "days"\nsql = ["a.sql"]', ("pipeline.toml", "store")),
-        ('name = "days"\nstore = "s"\nsql = ["a.sql"]\n[epoch]\nunits = "two"', ("pipeline.toml", "epoch.units", "whole number")),
+        (
+            'name = "days"\nstore = "s"\nsql = ["a.sql"]\n[epoch]\nunits = "two"',
+            ("pipeline.toml", "epoch.units", "whole number"),
+        ),
         ('name = "days"\nstore = "s"\nsql = ["gone.sql"]', ("pipeline.toml", "gone.sql")),
     ],
 )
@@ -251,10 +285,23 @@ def test_an_epoch_that_is_not_committed(tussock: Tussock, spark: SparkSession) -
 
 
 @pytest.mark.spark
-def test_a_bad_statement_of_a_pipeline_is_named_with_its_file_and_place(tussock: Tussock, spark: SparkSession, tmp_path: Path) -> None:
-    write_pipeline(tmp_path, views="CREATE TABLE t (k int, PRIMARY KEY (k));\n\nCREATE MATERIALIZED VIEW v AS\n  SELECT nope FROM t;\n")
+def test_a_bad_statement_of_a_pipeline_is_named_with_its_file_and_place(
+    tussock: Tussock, spark: SparkSession, tmp_path: Path
+) -> None:
+    write_pipeline(
+        tmp_path,
+        views="CREATE TABLE t (k int, PRIMARY KEY (k));\n\nCREATE MATERIALIZED VIEW v AS\n  SELECT nope FROM t;\n",
+    )
     answer = tussock("apply", "days")
-    failed(answer, "`nope` cannot be resolved", "line 4, column 10", "    SELECT nope FROM t", "^", f"in {tmp_path}", "views.sql")
+    failed(
+        answer,
+        "`nope` cannot be resolved",
+        "line 4, column 10",
+        "    SELECT nope FROM t",
+        "^",
+        f"in {tmp_path}",
+        "views.sql",
+    )
     assert "log entry" not in answer.out, "all of it or nothing"
 
 

@@ -78,8 +78,12 @@ COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with Session(str(tmp_path_factory.mktemp("by_spark") / "store"), spark, time_zone="America/New_York", runner=here(spark)) as session:
-        session.execute(f"CREATE TABLE pages ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (id int, name string, PRIMARY KEY (id))")
+    with Session(
+        str(tmp_path_factory.mktemp("by_spark") / "store"), spark, time_zone="America/New_York", runner=here(spark)
+    ) as session:
+        session.execute(
+            f"CREATE TABLE pages ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (id int, name string, PRIMARY KEY (id))"
+        )
         session.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in VIEWS.items()))
         yield session
 
@@ -132,7 +136,9 @@ def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:
     session.flush()
     require_truth(session)
     session.execute("UPDATE pages SET n = 4, url = 'http://south.org/x' WHERE id = 1; DELETE FROM pages WHERE id = 2")
-    session.execute("INSERT INTO pages VALUES (5, 2, 5, 'http://south.org/', '{\"a\": 1, \"b\": \"`a0`\"}', TIMESTAMP '2024-02-29')")
+    session.execute(
+        "INSERT INTO pages VALUES (5, 2, 5, 'http://south.org/', '{\"a\": 1, \"b\": \"`a0`\"}', TIMESTAMP '2024-02-29')"
+    )
     session.flush()
     require_truth(session)
     session.execute('DELETE FROM shops WHERE id = 2; UPDATE pages SET doc = \'{"b": "x"}\' WHERE id = 5')
@@ -146,7 +152,9 @@ def test_explain_says_what_spark_computes(session: Session) -> None:
     text = "\n".join(answer.table.column(0).to_pylist())
     assert "Spark computes" in text
     assert "parse_url(url, 'HOST')" in text
-    assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), "what a kernel renders is computed before"
+    assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), (
+        "what a kernel renders is computed before"
+    )
 
 
 def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
@@ -154,7 +162,9 @@ def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
         "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), '999') AS number FROM pages WHERE id > 100"
     )
     session.flush()
-    session.execute("INSERT INTO pages VALUES (101, 1, 1, 'http://a.org/?77', NULL, NULL), (102, 1, 1, 'http://a.org/?7x', NULL, NULL)")
+    session.execute(
+        "INSERT INTO pages VALUES (101, 1, 1, 'http://a.org/?77', NULL, NULL), (102, 1, 1, 'http://a.org/?7x', NULL, NULL)"
+    )
     with pytest.raises(ViewRowError) as error:
         session.flush()
     assert error.value.view == "numbers"
@@ -167,14 +177,18 @@ def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
 def test_raise_error_says_what_the_user_says(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1), (101)")
-        session.execute("CREATE MATERIALIZED VIEW small AS SELECT if(a > 100, raise_error(concat('large: ', a)), a) AS a FROM t")
+        session.execute(
+            "CREATE MATERIALIZED VIEW small AS SELECT if(a > 100, raise_error(concat('large: ', a)), a) AS a FROM t"
+        )
         with pytest.raises(ViewRowError, match="large: 101"):
             session.flush()
 
 
 def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
-        session.execute("CREATE TABLE t (a int, s string, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 'x1y22'), (2, NULL), (3, 'abc')")
+        session.execute(
+            "CREATE TABLE t (a int, s string, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 'x1y22'), (2, NULL), (3, 'abc')"
+        )
         session.flush()
         session.execute(
             "UPDATE t SET s = array_join(transform(regexp_extract_all(s, '([0-9]+)', 1), x -> x || '!'), ',') WHERE s RLIKE concat(a, 'y')"
@@ -186,9 +200,20 @@ def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark
 
 
 def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -> None:
-    drawn = ("aes_encrypt(url, doc)", "aes_encrypt(url, doc, 'CBC')", "aes_decrypt(aes_encrypt(url, doc, 'GCM', 'DEFAULT', ''), doc)")
+    drawn = (
+        "aes_encrypt(url, doc)",
+        "aes_encrypt(url, doc, 'CBC')",
+        "aes_decrypt(aes_encrypt(url, doc, 'GCM', 'DEFAULT', ''), doc)",
+    )
     of_a_row = "aes_encrypt(url, doc, 'CBC', 'DEFAULT', cast(doc AS binary))"  # drawn where it is empty
-    for expression in ("rand()", "uuid()", "shuffle(array(id))", "java_method('java.util.UUID', 'randomUUID')", *drawn, of_a_row):
+    for expression in (
+        "rand()",
+        "uuid()",
+        "shuffle(array(id))",
+        "java_method('java.util.UUID', 'randomUUID')",
+        *drawn,
+        of_a_row,
+    ):
         with pytest.raises(UnsupportedQueryError, match="another value on every run"):
             session.execute(f"CREATE MATERIALIZED VIEW chance AS SELECT id, {expression} AS c FROM pages")
 
@@ -215,7 +240,9 @@ def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -
     ],
 )
 def test_what_would_be_kept_or_compared_by_another_collation_is_refused(session: Session, select: str) -> None:
-    with pytest.raises(SqlError, match=r"a value of collation \w+ would be kept|type .*string collate \w+.* is not supported"):
+    with pytest.raises(
+        SqlError, match=r"a value of collation \w+ would be kept|type .*string collate \w+.* is not supported"
+    ):
         session.execute(f"CREATE MATERIALIZED VIEW collated_otherwise AS {select}")
 
 

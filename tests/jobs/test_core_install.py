@@ -93,9 +93,16 @@ def store(tmp_path: Path) -> Path:
 
 def in_the_core(store: Path, script: str) -> dict[str, object]:
     code = textwrap.dedent(CORE_ALONE) + textwrap.dedent(script)
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/nonexistent", "TUSSOCK_DISK_CACHE": "off", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "PATH": "/nonexistent",
+        "TUSSOCK_DISK_CACHE": "off",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-c", code, str(store), ",".join(EXTRAS)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=store.parent)
+    run = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=store.parent
+    )
     assert run.returncode == 0, run.stderr
     found: dict[str, object] = json.loads(run.stdout.splitlines()[-1])
     return found
@@ -106,9 +113,14 @@ def test_the_core_inserts_flushes_and_reads_and_its_commands_work_or_name_the_ex
     assert found["rows"] == found["reader"] == [{"Shop": 7, "n": 2, "total": 13.5}]
     assert found["changes"] == 3
     commands: dict[str, tuple[int, str]] = found["commands"]  # type: ignore[assignment]
-    unexpected = {words: said for words, (code, said) in commands.items() if code not in (0, None) and "extra 'spark'" not in said}
+    unexpected = {
+        words: said for words, (code, said) in commands.items() if code not in (0, None) and "extra 'spark'" not in said
+    }
     assert unexpected == {}
-    assert {words for words, (_, said) in commands.items() if 'pip install "tussock[spark]"' in said} == {"verify", "query SHOW"}
+    assert {words for words, (_, said) in commands.items() if 'pip install "tussock[spark]"' in said} == {
+        "verify",
+        "query SHOW",
+    }
     assert "7" in commands["read by_shop"][1]
 
 
@@ -134,9 +146,18 @@ CALLS = {
 
 OTHERS = {
     "a bucket": ('Session("s3://bucket/prefix")', "s3"),
-    "Spark as the runner": ('(session.insert("orders", pa.table({"id": [6]})), Session(store, runner="spark").flush())', "spark"),
-    "a Delta source": ('imported("tussock.jobs.lake.delta_log").DeltaPlace("", "nonexistent/t", {}).snapshot()', "delta"),
-    "a Delta sink": ('imported("tussock.jobs.sinks.kinds").sinks_without_spark(PublishSettings("/nonexistent"))(None, None)', "delta"),
+    "Spark as the runner": (
+        '(session.insert("orders", pa.table({"id": [6]})), Session(store, runner="spark").flush())',
+        "spark",
+    ),
+    "a Delta source": (
+        'imported("tussock.jobs.lake.delta_log").DeltaPlace("", "nonexistent/t", {}).snapshot()',
+        "delta",
+    ),
+    "a Delta sink": (
+        'imported("tussock.jobs.sinks.kinds").sinks_without_spark(PublishSettings("/nonexistent"))(None, None)',
+        "delta",
+    ),
     "a Delta sink on Spark": ('imported("tussock.jobs.sinks.kinds").sinks_on_spark(None)', "delta-spark"),
     "a gate": ('imported("tussock.jobs.gate.import_gx").import_gx(spark=False)', "quality"),
 }
@@ -145,14 +166,18 @@ OTHERS = {
 def test_each_public_name_of_a_session_needs_the_core_or_names_the_extra(store: Path) -> None:
     assert set(CALLS) == {name for name in vars(Session) if not name.startswith("_")}
     calls = {name: call for name, (call, _) in {**CALLS, **OTHERS}.items()}
-    script = "print(json.dumps({" + ", ".join(f"{name!r}: answer(lambda: {call})" for name, call in calls.items()) + "}))"
+    script = (
+        "print(json.dumps({" + ", ".join(f"{name!r}: answer(lambda: {call})" for name, call in calls.items()) + "}))"
+    )
     found = in_the_core(store, script)
     for name, (_, extra) in {**CALLS, **OTHERS}.items():
         kind, said = found[name]  # type: ignore[misc]
         if extra is None:
             assert kind not in ("MissingExtraError", "ModuleNotFoundError", "ImportError"), f"{name}: {said}"
         else:
-            assert (kind, said.endswith(f'pip install "tussock[{extra}]"')) == ("MissingExtraError", True), f"{name}: {kind}: {said}"
+            assert (kind, said.endswith(f'pip install "tussock[{extra}]"')) == ("MissingExtraError", True), (
+                f"{name}: {kind}: {said}"
+            )
 
 
 def test_each_module_that_the_core_does_not_bring_is_named_with_its_extra() -> None:
@@ -166,4 +191,6 @@ def test_each_module_that_the_core_does_not_bring_is_named_with_its_extra() -> N
 
 
 def test_the_error_names_module_and_extra() -> None:
-    assert str(MissingExtraError("pyspark", "spark")).startswith("the Python package 'pyspark' is not installed. This call needs the extra")
+    assert str(MissingExtraError("pyspark", "spark")).startswith(
+        "the Python package 'pyspark' is not installed. This call needs the extra"
+    )

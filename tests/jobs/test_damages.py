@@ -148,7 +148,9 @@ DAMAGES: dict[str, dict[str, Damage]] = {
 
 
 def folded(reason: str) -> str:
-    return "\n".join(textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False) for line in reason.split("\n"))
+    return "\n".join(
+        textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False) for line in reason.split("\n")
+    )
 
 
 def seen(session: Session, root: Path, name: str) -> str:
@@ -176,10 +178,16 @@ def damaged(spark: SparkSession, root: Path, format: str, what: str, damage: Dam
 def damaged_table(root: Path, damage: Callable[[Input], object]) -> str:
     table = Input(root, 1)
     for number in range(3):
-        write_deltalake(str(table.folder), pa.table({"id": pa.array([number], pa.int32()), "v": pa.array([1], pa.int32())}), mode="append")
+        write_deltalake(
+            str(table.folder),
+            pa.table({"id": pa.array([number], pa.int32()), "v": pa.array([1], pa.int32())}),
+            mode="append",
+        )
         if number == 0:
             session = Session(str(root / "store"), runner="local")
-            session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{table.folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+            session.execute(
+                f"CREATE SOURCE s USING delta OPTIONS (path '{table.folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+            )
             session.flush()
     damage(table)
     with session:
@@ -188,7 +196,9 @@ def damaged_table(root: Path, damage: Callable[[Input], object]) -> str:
 
 @pytest.mark.deep
 @pytest.mark.spark
-def test_the_page_of_damages_is_what_the_user_reads(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_page_of_damages_is_what_the_user_reads(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     lines = []
     for format, damages in DAMAGES.items():
         for number, (what, damage) in enumerate(damages.items()):

@@ -39,17 +39,32 @@ VISITS = pa.table(
 )
 COUNTED = "SELECT shop, count(*) AS n FROM orders GROUP BY shop"
 
-VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with the SQL that says the same, where one does
+VIEWS: dict[
+    str, tuple[Callable[[Tables], DataFrame], str | None]
+] = {  # with the SQL that says the same, where one does
     "filtered": (
-        lambda t: t("orders").where("amount > 1.75").select("id", (F.col("amount") * 2).alias("twice"), F.upper("note").alias("note")),
+        lambda t: (
+            t("orders")
+            .where("amount > 1.75")
+            .select("id", (F.col("amount") * 2).alias("twice"), F.upper("note").alias("note"))
+        ),
         "SELECT id, amount * 2 AS twice, upper(note) AS note FROM orders WHERE amount > 1.75",
     ),
     "grouped": (
-        lambda t: t("orders").groupBy("shop").agg(F.count("*").alias("n"), F.sum("amount").alias("total"), F.max("day").alias("last")),
+        lambda t: (
+            t("orders")
+            .groupBy("shop")
+            .agg(F.count("*").alias("n"), F.sum("amount").alias("total"), F.max("day").alias("last"))
+        ),
         "SELECT shop, count(*) AS n, sum(amount) AS total, max(day) AS last FROM orders GROUP BY shop",
     ),
     "joined": (
-        lambda t: t("orders").alias("o").join(t("shops").alias("s"), F.col("o.shop") == F.col("s.shop"), "left").select("o.id", "s.name"),
+        lambda t: (
+            t("orders")
+            .alias("o")
+            .join(t("shops").alias("s"), F.col("o.shop") == F.col("s.shop"), "left")
+            .select("o.id", "s.name")
+        ),
         "SELECT o.id, s.name FROM orders o LEFT JOIN shops s ON o.shop = s.shop",
     ),
     "with_itself": (
@@ -73,8 +88,16 @@ VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with t
         None,
     ),
     "top": (lambda t: t("orders").orderBy(F.desc("id")).limit(2), "SELECT * FROM orders ORDER BY id DESC LIMIT 2"),
-    "words": (lambda t: t("orders").select("id", F.explode(F.array("id", "shop")).alias("number")).groupBy("number").count(), None),
-    "by_spark": (lambda t: t("orders").select("id", F.soundex("note").alias("sound"), F.date_format("day", "EEE").alias("weekday")), None),
+    "words": (
+        lambda t: t("orders").select("id", F.explode(F.array("id", "shop")).alias("number")).groupBy("number").count(),
+        None,
+    ),
+    "by_spark": (
+        lambda t: t("orders").select(
+            "id", F.soundex("note").alias("sound"), F.date_format("day", "EEE").alias("weekday")
+        ),
+        None,
+    ),
     "of_source": (lambda t: t("visits").groupBy("page").agg(F.count_distinct("id").alias("n")), None),
     "hourly": (
         lambda t: t("visits").groupBy(F.window("at", "1 hour"), "page").count().select("window.start", "page", "count"),
@@ -87,7 +110,10 @@ VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with t
         lambda t: t("orders").rollup("shop", "day").agg(F.count("*").alias("n")),
         "SELECT shop, day, count(*) AS n FROM orders GROUP BY ROLLUP (shop, day)",
     ),
-    "above": (lambda t: t("orders").where(F.col("amount") > t("orders").agg(F.avg("amount")).scalar()).select("id"), None),
+    "above": (
+        lambda t: t("orders").where(F.col("amount") > t("orders").agg(F.avg("amount")).scalar()).select("id"),
+        None,
+    ),
 }
 
 
@@ -100,7 +126,9 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         session.execute(
             f"CREATE TABLE orders ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (shop int, name string, PRIMARY KEY (shop))"
         )
-        session.execute(f"CREATE MATERIALIZED VIEW counted AS {COUNTED}; CREATE VIEW plain AS SELECT id, amount FROM orders WHERE shop > 0")
+        session.execute(
+            f"CREATE MATERIALIZED VIEW counted AS {COUNTED}; CREATE VIEW plain AS SELECT id, amount FROM orders WHERE shop > 0"
+        )
         session.execute(f"INSERT INTO orders VALUES {ORDERS[1]}; INSERT INTO shops VALUES {SHOPS}")
         session.flush()
         for name, (build, sql) in VIEWS.items():
@@ -118,7 +146,9 @@ def judged(spark: SparkSession, chapter: int) -> Tables:
     truth.sql(f"SELECT * FROM VALUES {ORDERS[chapter]} AS t(id, shop, amount, day, note)").selectExpr(
         *(f"CAST({c.split()[0]} AS {c.split()[1]}) AS {c.split()[0]}" for c in COLUMNS.split(", "))
     ).createOrReplaceTempView("orders")
-    truth.sql(f"SELECT CAST(shop AS int) AS shop, name FROM VALUES {SHOPS} AS t(shop, name)").createOrReplaceTempView("shops")
+    truth.sql(f"SELECT CAST(shop AS int) AS shop, name FROM VALUES {SHOPS} AS t(shop, name)").createOrReplaceTempView(
+        "shops"
+    )
     truth.createDataFrame(VISITS).createOrReplaceTempView("visits")
     truth.sql(COUNTED).createOrReplaceTempView("counted")
     truth.sql("SELECT id, amount FROM orders WHERE shop > 0").createOrReplaceTempView("plain")
@@ -131,7 +161,9 @@ def plan_of(session: Session, name: str) -> str:
     return show_plan(definition.plan)  # equal plans print equal text
 
 
-def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(session: Session, spark: SparkSession) -> None:
+def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(
+    session: Session, spark: SparkSession
+) -> None:
     first = session.meta.latest().published
     old, truth = session.table("orders"), judged(spark, 1)
     assert_same_answer(old.toArrow(), truth("orders").toArrow(), "the rows")
@@ -152,8 +184,12 @@ def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(ses
                 assert_same_answer(session.read(f"{name}_sql", epoch=epoch), found, f"{name} by SQL, chapter {chapter}")
                 assert plan_of(session, f"{name}_sql") == plan_of(session, name), name
     assert_same_answer(old.toArrow(), judged(spark, 1)("orders").toArrow(), "rows of the epoch that it was asked for")
-    assert_same_answer(session.table("orders", first).toArrow(), judged(spark, 1)("orders").toArrow(), "an epoch by number")
-    assert_same_answer(session.table("grouped").toArrow(), VIEWS["grouped"][0](judged(spark, 2)).toArrow(), "a view of a DataFrame")
+    assert_same_answer(
+        session.table("orders", first).toArrow(), judged(spark, 1)("orders").toArrow(), "an epoch by number"
+    )
+    assert_same_answer(
+        session.table("grouped").toArrow(), VIEWS["grouped"][0](judged(spark, 2)).toArrow(), "a view of a DataFrame"
+    )
 
 
 def created(session: Session, name: str) -> str:
@@ -207,9 +243,21 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(session: Session, spark:
     plus = F.udf(lambda x: None if x is None else x + 1, "int")
     refused: list[tuple[DataFrame, type[Exception], str]] = [
         (orders.join(outside, "shop"), UnsupportedQueryError, "a relation that is not in the catalog"),
-        (orders.join(spark.read.parquet(str(tmp_path / "files")), "id"), UnsupportedQueryError, "a relation of Spark's own catalog"),
-        (orders.select(plus("shop").alias("s")), UnsupportedQueryError, "a Python function of a DataFrame .*CREATE FUNCTION"),
-        (orders.mapInArrow(lambda rows: rows, orders.schema), UnsupportedQueryError, "a Python function of a DataFrame"),
+        (
+            orders.join(spark.read.parquet(str(tmp_path / "files")), "id"),
+            UnsupportedQueryError,
+            "a relation of Spark's own catalog",
+        ),
+        (
+            orders.select(plus("shop").alias("s")),
+            UnsupportedQueryError,
+            "a Python function of a DataFrame .*CREATE FUNCTION",
+        ),
+        (
+            orders.mapInArrow(lambda rows: rows, orders.schema),
+            UnsupportedQueryError,
+            "a Python function of a DataFrame",
+        ),
         (orders.withColumn("r", F.rand()), UnsupportedQueryError, "gives another value on every run"),
         (orders.sample(0.5), UnsupportedQueryError, "picks other rows on every run"),
         (orders.where("day = current_date()"), UnsupportedQueryError, "create it by SQL"),
@@ -238,5 +286,7 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(session: Session, spark:
         session.table("files").collect()
     brief = session.table("brief")
     session.execute("DROP TABLE brief; CREATE TABLE brief (b int, PRIMARY KEY (b))")
-    with pytest.raises(OutdatedFrameError, match=r"'brief' as it was at epoch .*; it was dropped, made anew or altered since"):
+    with pytest.raises(
+        OutdatedFrameError, match=r"'brief' as it was at epoch .*; it was dropped, made anew or altered since"
+    ):
         session.create_view("v", brief)

@@ -49,10 +49,22 @@ REFUSED = {
         "CREATE MATERIALIZED VIEW v AS\n  SELECT * EXCEPT (id, name) FROM shops",
         ("this SELECT has no columns", "line 2, column 3", "^"),
     ),
-    "EXPLAIN of a view without columns": ("EXPLAIN SELECT * EXCEPT (id, name) FROM shops", ("no columns", "line 1, column 9")),
-    "a DELETE whose condition is missing": ("DELETE FROM orders WHERE", ("ends in WHERE", "a condition is missing", "line 1, column 20")),
-    "a DELETE whose condition is a comment": ("DELETE FROM orders WHERE -- id = 3", ("a condition is missing", "line 1, column 20")),
-    "a view whose condition is missing": ("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders where", ("condition is missing",)),
+    "EXPLAIN of a view without columns": (
+        "EXPLAIN SELECT * EXCEPT (id, name) FROM shops",
+        ("no columns", "line 1, column 9"),
+    ),
+    "a DELETE whose condition is missing": (
+        "DELETE FROM orders WHERE",
+        ("ends in WHERE", "a condition is missing", "line 1, column 20"),
+    ),
+    "a DELETE whose condition is a comment": (
+        "DELETE FROM orders WHERE -- id = 3",
+        ("a condition is missing", "line 1, column 20"),
+    ),
+    "a view whose condition is missing": (
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders where",
+        ("condition is missing",),
+    ),
     "a SELECT whose condition is missing": ("SELECT id FROM orders WHERE", ("a condition is missing", "column 23")),
     "a field of a column that has none": (
         "SELECT id,\n  item:a.b FROM orders",
@@ -74,7 +86,10 @@ REFUSED = {
         "CREATE MATERIALIZED VIEW v AS SELECT id,\n  array(make_interval(id)) AS x FROM orders",
         ("column 'x': type array<interval> is not supported", "line 2, column 3"),
     ),
-    "OR REPLACE": ("CREATE OR REPLACE TABLE v (id int)", ("OR REPLACE is for views and functions", "line 1, column 19")),
+    "OR REPLACE": (
+        "CREATE OR REPLACE TABLE v (id int)",
+        ("OR REPLACE is for views and functions", "line 1, column 19"),
+    ),
     "CREATE TABLE of a type that is not kept": (
         "CREATE TABLE t (a int, b interval, PRIMARY KEY (a))",
         ("column 'b': type interval is not supported", "line 1, column 24"),
@@ -83,7 +98,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("sql", "says"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(sql: str, says: tuple[str, ...], quiet: Session) -> None:
+def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(
+    sql: str, says: tuple[str, ...], quiet: Session
+) -> None:
     before = quiet.meta.log_end()
     with pytest.raises(InputError) as caught:
         quiet.execute(sql)
@@ -105,7 +122,11 @@ def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(sql: str, says:
 )
 def test_explain_refuses_what_create_refuses_with_the_same_words(select: str, quiet: Session) -> None:
     messages = []
-    for statement in (f"CREATE MATERIALIZED VIEW v AS {select}", f"EXPLAIN CREATE MATERIALIZED VIEW v AS {select}", f"EXPLAIN {select}"):
+    for statement in (
+        f"CREATE MATERIALIZED VIEW v AS {select}",
+        f"EXPLAIN CREATE MATERIALIZED VIEW v AS {select}",
+        f"EXPLAIN {select}",
+    ):
         with pytest.raises(InputError) as caught:
             quiet.execute(statement)
         messages.append(re.sub(r" \(line.*| at line 1, column \d+", "", str(caught.value), flags=re.DOTALL))
@@ -152,12 +173,18 @@ ADVICE = {
         "it cannot be handed to Spark either: a map is no key of its own there; take array_sort(map_entries(…)) of it",
         "SELECT m, count(*) AS n FROM (SELECT array(array_sort(map_entries(map(shop, price)))) AS m FROM orders) GROUP BY m",
     ),
-    "NULL without a type": ("SELECT id, NULL AS x FROM orders", "Cast the column", "SELECT id, CAST(NULL AS int) AS x FROM orders"),
+    "NULL without a type": (
+        "SELECT id, NULL AS x FROM orders",
+        "Cast the column",
+        "SELECT id, CAST(NULL AS int) AS x FROM orders",
+    ),
 }
 
 
 @pytest.mark.parametrize(("sql", "advice", "followed"), ADVICE.values(), ids=ADVICE)
-def test_a_refused_select_names_a_way_that_is_taken(sql: str, advice: str, followed: str, session: Session, spark: SparkSession) -> None:
+def test_a_refused_select_names_a_way_that_is_taken(
+    sql: str, advice: str, followed: str, session: Session, spark: SparkSession
+) -> None:
     with pytest.raises(SqlError) as caught:
         session.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
     assert advice in str(caught.value)
@@ -183,9 +210,15 @@ def test_a_window_of_time_gives_the_windows_of_spark(width: int, session: Sessio
         assert len(expected) == 2
 
 
-def test_a_query_s_instants_are_named_after_utc_whatever_the_zone_of_the_store(session: Session, tmp_path: Path) -> None:
-    with Session(str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York", runner=here(session.spark)) as elsewhere:
-        found = elsewhere.query("SELECT TIMESTAMP'2020-01-01 12:00:00' AS at, array(TIMESTAMP'2020-01-01 12:00:00') AS several")
+def test_a_query_s_instants_are_named_after_utc_whatever_the_zone_of_the_store(
+    session: Session, tmp_path: Path
+) -> None:
+    with Session(
+        str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York", runner=here(session.spark)
+    ) as elsewhere:
+        found = elsewhere.query(
+            "SELECT TIMESTAMP'2020-01-01 12:00:00' AS at, array(TIMESTAMP'2020-01-01 12:00:00') AS several"
+        )
         assert [found["at"].type, found["several"].type.value_type] == [pa.timestamp("us", "UTC")] * 2
         assert found["at"].cast("int64").to_pylist() == [1_577_898_000_000_000]
 
@@ -198,7 +231,9 @@ def test_a_query_with_a_type_that_arrow_has_not_is_refused_by_its_name(session: 
 # --- threads -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_session_of_its_own_works(session: Session) -> None:
+def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_session_of_its_own_works(
+    session: Session,
+) -> None:
     begun, ended = Event(), Event()
 
     def say(line: str) -> None:

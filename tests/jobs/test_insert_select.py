@@ -50,7 +50,9 @@ READS_ORDERS = {
 
 
 @pytest.mark.parametrize("sql", READS_ORDERS.values(), ids=READS_ORDERS)
-def test_it_is_refused_while_a_statement_on_what_it_reads_waits_and_taken_after_an_epoch(sql: str, session: Session) -> None:
+def test_it_is_refused_while_a_statement_on_what_it_reads_waits_and_taken_after_an_epoch(
+    sql: str, session: Session
+) -> None:
     session.execute("INSERT INTO shops VALUES (9, 'nine'); DELETE FROM orders WHERE id = 3")
     before = session.meta.log_end()
     with pytest.raises(WaitingStatementsError) as caught:
@@ -101,7 +103,9 @@ def test_a_relation_that_only_the_log_knows_has_no_rows_to_read_yet(session: Ses
         session.execute("INSERT INTO taken (id) SELECT id FROM late")
 
 
-def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tussock.jobs.sql import dml
 
     def meanwhile(*arguments: object) -> object:

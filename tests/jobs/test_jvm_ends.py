@@ -27,7 +27,13 @@ def started(store: str, sql: str, **environment: str) -> subprocess.Popen[str]:
     """`tussock query` as a process of its own."""
     command = [sys.executable, "-m", "tussock.jobs.cli", "query", "--store", store, sql]
     return subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -60,7 +66,10 @@ def test_a_java_that_does_not_start_is_said_in_one_message(store: str, tmp_path:
 
 @pytest.mark.deep
 def test_a_jvm_that_is_killed_at_work_is_said_in_one_message_and_the_store_is_as_it_was(store: str) -> None:
-    process = started(store, "CREATE TABLE t (a int, PRIMARY KEY (a)); SELECT count(*) AS n FROM range(100000000000000) WHERE hash(id) = 7")
+    process = started(
+        store,
+        "CREATE TABLE t (a int, PRIMARY KEY (a)); SELECT count(*) AS n FROM range(100000000000000) WHERE hash(id) = 7",
+    )
     assert process.stdout is not None
     while "takes effect" not in process.stdout.readline():  # then the SELECT begins
         assert process.poll() is None, process.communicate()

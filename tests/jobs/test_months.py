@@ -77,7 +77,11 @@ def _spark_gives(spark: SparkSession, query: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "key", [pytest.param("", id="without a key", marks=pytest.mark.deep), pytest.param(", PRIMARY KEY (x, id)", id="with such a key")]
+    "key",
+    [
+        pytest.param("", id="without a key", marks=pytest.mark.deep),
+        pytest.param(", PRIMARY KEY (x, id)", id="with such a key"),
+    ],
 )
 @pytest.mark.sampled(2)
 def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, tmp_path: Path, key: str) -> None:
@@ -92,7 +96,11 @@ def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, 
                 session.execute(change)
             session.flush()
             rows = session.table("t")
-            assert rows.select("x", "y", "z").dtypes == [("x", "interval year to month"), ("y", "interval year"), ("z", "interval month")]
+            assert rows.select("x", "y", "z").dtypes == [
+                ("x", "interval year to month"),
+                ("y", "interval year"),
+                ("z", "interval month"),
+            ]
             rows.createOrReplaceTempView("t")
             for name, query in VIEWS.items():
                 assert_same_answer(session.read(name), _spark_gives(rows.sparkSession, query), f"{name} after {change}")
@@ -101,7 +109,9 @@ def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, 
 def test_statements_take_and_give_months(spark: SparkSession, tmp_path: Path) -> None:
     year, months = "INTERVAL YEAR DEFAULT INTERVAL '2' YEAR", "INTERVAL MONTH"
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
-        session.execute(f"CREATE TABLE t (id int, y {year}, z {months}, PRIMARY KEY (id)); CREATE TABLE u (id int, z {months})")
+        session.execute(
+            f"CREATE TABLE t (id int, y {year}, z {months}, PRIMARY KEY (id)); CREATE TABLE u (id int, z {months})"
+        )
         session.execute("INSERT INTO t (id, z) VALUES (1, INTERVAL '5' MONTH), (2, NULL)")
         session.execute("INSERT INTO t VALUES (3, NULL, INTERVAL '12' MONTH)")
         session.flush()
@@ -116,7 +126,9 @@ def test_statements_take_and_give_months(spark: SparkSession, tmp_path: Path) ->
         )
         session.flush()
         found = {name: session.query(f"SELECT * FROM {name} ORDER BY id") for name in ("t", "u", "made")}
-        shown = session.query("SELECT CAST(y AS string) AS y, CAST(z AS string) AS z, typeof(w) AS w FROM t ORDER BY id")
+        shown = session.query(
+            "SELECT CAST(y AS string) AS y, CAST(z AS string) AS z, typeof(w) AS w FROM t ORDER BY id"
+        )
     of = {name: [[_months(v) for v in row.values()] for row in rows.to_pylist()] for name, rows in found.items()}
     assert of["t"] == [[1, 36, 5, 13], [2, 36, None, 13], [3, None, 24, None]]
     assert of["u"] == [[1, 10], [2, None], [3, 24]]
@@ -127,10 +139,18 @@ def test_statements_take_and_give_months(spark: SparkSession, tmp_path: Path) ->
 
 
 def _months(value: Any) -> Any:
-    return [_months(v) for v in value] if isinstance(value, list) else value.months if isinstance(value, pa.MonthDayNano) else value
+    return (
+        [_months(v) for v in value]
+        if isinstance(value, list)
+        else value.months
+        if isinstance(value, pa.MonthDayNano)
+        else value
+    )
 
 
-def test_rows_with_months_are_inserted_as_arrow_has_them_and_nothing_else_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_with_months_are_inserted_as_arrow_has_them_and_nothing_else_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x INTERVAL MONTH, a array<interval year>)")
         lists = pa.array([[(12, 0, 0)], None, [None]], pa.list_(GIVEN_MONTHS))
@@ -165,7 +185,9 @@ def test_files_with_months_are_read_as_spark_reads_them(spark: SparkSession, tmp
         assert_same_answer(session.read("v"), expected, format)
 
 
-def test_a_sum_beyond_what_months_reach_stops_the_epoch_and_try_sum_does_not(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sum_beyond_what_months_reach_stops_the_epoch_and_try_sum_does_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     most = "INTERVAL '2147483647' MONTH"
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x INTERVAL MONTH, PRIMARY KEY (id))")
@@ -183,13 +205,17 @@ def test_a_row_on_which_spark_raises_is_shown_with_its_months(spark: SparkSessio
         session.execute("CREATE TABLE t (id int, x INTERVAL MONTH, PRIMARY KEY (id))")
         session.execute("CREATE MATERIALIZED VIEW more AS SELECT x + x AS d FROM t")
         session.execute("INSERT INTO t VALUES (1, INTERVAL '2147483647' MONTH)")
-        with pytest.raises(ViewRowError, match=r"overflow while operating with intervals.* x=INTERVAL '178956970-7' YEAR TO MONTH"):
+        with pytest.raises(
+            ViewRowError, match=r"overflow while operating with intervals.* x=INTERVAL '178956970-7' YEAR TO MONTH"
+        ):
             session.flush()
 
 
 def test_months_that_a_format_cannot_hold_are_refused_and_json_says_them(spark: SparkSession, tmp_path: Path) -> None:
     given = pa.table({"x": pa.array([(14, 0, 0), None], GIVEN_MONTHS)})
-    with pytest.raises(NoFormError, match=r"column 'x' is month_day_nano_interval, for which CSV has no form. Take --json, or"):
+    with pytest.raises(
+        NoFormError, match=r"column 'x' is month_day_nano_interval, for which CSV has no form. Take --json, or"
+    ):
         write_csv(given.to_reader(), io.BytesIO())
     with pytest.raises(NoFormError, match="for which Parquet has no form"):
         write_parquet(given.to_reader(), tmp_path / "x.parquet")

@@ -14,7 +14,25 @@ from tussock.jobs.session import Session
 pytestmark = pytest.mark.spark
 
 NAMES = (
-    *("key", "op", "epoch", "c0", "c1", "c2", "w", "p0", "p0_c0", "unit", "row", "slot", "fragment", "input", "chunk", "failure", "part"),
+    *(
+        "key",
+        "op",
+        "epoch",
+        "c0",
+        "c1",
+        "c2",
+        "w",
+        "p0",
+        "p0_c0",
+        "unit",
+        "row",
+        "slot",
+        "fragment",
+        "input",
+        "chunk",
+        "failure",
+        "part",
+    ),
     *("raised", "x0", "_row_id", "vnode", "c22"),  # of 22: what is hidden behind them is called c22
 )
 COLUMNS = ", ".join(f"`{name}` string" for name in NAMES)

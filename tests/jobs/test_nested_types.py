@@ -107,7 +107,11 @@ def rows(table: pa.Table) -> list[str]:
 def test_views_of_nested_values_are_what_spark_says(epoch: int, session: Session) -> None:
     session.execute(EPOCHS[epoch])
     session.flush()
-    differing = {name: select for name, select in VIEWS.items() if rows(session.read(name)) != rows(session.query(select))}
+    differing = {
+        name: select for name, select in VIEWS.items() if rows(session.read(name)) != rows(session.query(select))
+    }
     for name in VIEWS:  # which Spark takes as they come, NULLs and slices and all
         assert session.spark.createDataFrame(session.read(name)).count() == session.read(name).num_rows
-    assert not differing, [(rows(session.read(name)), rows(session.query(select))) for name, select in differing.items()]
+    assert not differing, [
+        (rows(session.read(name)), rows(session.query(select))) for name, select in differing.items()
+    ]

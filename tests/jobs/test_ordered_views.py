@@ -50,8 +50,14 @@ VIEWS = {
 }
 #: Orders that Spark hands through, and a LIMIT.
 THROUGH = {
-    "filtered": ("SELECT id, e FROM (SELECT * FROM t ORDER BY e) WHERE id > 3", "SELECT id, e FROM t WHERE id > 3 ORDER BY e, id"),
-    "top": ("SELECT b, id FROM t ORDER BY d DESC NULLS LAST LIMIT 4", "SELECT b, id FROM t ORDER BY d DESC NULLS LAST, id LIMIT 4"),
+    "filtered": (
+        "SELECT id, e FROM (SELECT * FROM t ORDER BY e) WHERE id > 3",
+        "SELECT id, e FROM t WHERE id > 3 ORDER BY e, id",
+    ),
+    "top": (
+        "SELECT b, id FROM t ORDER BY d DESC NULLS LAST LIMIT 4",
+        "SELECT b, id FROM t ORDER BY d DESC NULLS LAST, id LIMIT 4",
+    ),
     "skipped": ("SELECT id FROM t ORDER BY d, f OFFSET 3", "SELECT id FROM t ORDER BY d, f, id OFFSET 3"),
 }
 
@@ -83,7 +89,16 @@ def history(seed: int, epochs: int, session: Session, beside: SparkSession) -> N
         session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
     live: dict[int, tuple[Any, ...]] = {}
     seen: dict[int, list[str]] = {}
-    types = [pa.int32(), pa.int32(), pa.string(), pa.float64(), pa.decimal128(6, 2), pa.date32(), pa.bool_(), pa.list_(pa.int32())]
+    types = [
+        pa.int32(),
+        pa.int32(),
+        pa.string(),
+        pa.float64(),
+        pa.decimal128(6, 2),
+        pa.date32(),
+        pa.bool_(),
+        pa.list_(pa.int32()),
+    ]
     for _ in range(epochs):
         picked = rng.sample(range(24), rng.choice((1, 12)))
         gone = [i for i in picked if i in live and rng.random() < 0.4]
@@ -97,7 +112,9 @@ def history(seed: int, epochs: int, session: Session, beside: SparkSession) -> N
         beside.createDataFrame(list(live.values()), DDL).createOrReplaceTempView("t")
         beside.sql("SELECT id, a, b FROM t").createOrReplaceTempView("by_a")
         for name, (select, order, ties) in VIEWS.items():
-            assert read(session, name) == collected(beside, f"{select} ORDER BY {order}, {ties}"), f"{name}, seed {seed}"
+            assert read(session, name) == collected(beside, f"{select} ORDER BY {order}, {ties}"), (
+                f"{name}, seed {seed}"
+            )
         for name, (_, expected) in THROUGH.items():
             assert read(session, name) == collected(beside, expected), f"{name}, seed {seed}"
         seen[epoch] = read(session, "by_a")
@@ -150,10 +167,14 @@ def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("ordered") / "store")
     with Session(path, spark, runner="local") as session:
         session.execute("CREATE TABLE t (id int, a int, b string, PRIMARY KEY (id))")
-        session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM t ORDER BY a DESC, b; CREATE VIEW named AS SELECT a FROM v")
+        session.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT * FROM t ORDER BY a DESC, b; CREATE VIEW named AS SELECT a FROM v"
+        )
         numbers = range(5000)
         a = pa.array([None if n % 100 == 99 else n % 100 for n in numbers], pa.int32())
-        session.insert("t", pa.table({"id": pa.array(numbers, pa.int32()), "a": a, "b": [f"x{n % 7}" for n in numbers]}))
+        session.insert(
+            "t", pa.table({"id": pa.array(numbers, pa.int32()), "a": a, "b": [f"x{n % 7}" for n in numbers]})
+        )
         session.flush()
     return path
 
@@ -208,7 +229,18 @@ def random_query(rng: random.Random, order: Sequence[tuple[str, str]]) -> str:
     conditions = []
     for column, _ in rng.sample(order, rng.randrange(len(order) + 1)):
         value, other = rng.choice(CONSTANTS[column]), rng.choice(CONSTANTS[column])
-        shapes = ["= {0}", "= {0}", "<=> {0}", "< {0}", "<= {0}", "> {0}", ">= {0}", "BETWEEN {0} AND {1}", "IN ({0}, {1})", "<> {0}"]
+        shapes = [
+            "= {0}",
+            "= {0}",
+            "<=> {0}",
+            "< {0}",
+            "<= {0}",
+            "> {0}",
+            ">= {0}",
+            "BETWEEN {0} AND {1}",
+            "IN ({0}, {1})",
+            "<> {0}",
+        ]
         shape = rng.choice([*shapes, "IS NULL", "IS NOT NULL", "<=> NULL"]).format(value, other)
         conditions.append(f"{column} {shape}" if rng.random() < 0.8 else f"NOT ({column} {shape})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -218,7 +250,9 @@ def random_query(rng: random.Random, order: Sequence[tuple[str, str]]) -> str:
     way = rng.choice(("along", "against", "across"))
     named = list(order[: rng.randrange(len(order) + 1)] if way != "across" else rng.sample(order, len(order)))
     if way == "against":
-        named = [(column, " ".join(turned.get(word, word) for word in direction.split())) for column, direction in named]
+        named = [
+            (column, " ".join(turned.get(word, word) for word in direction.split())) for column, direction in named
+        ]
     by = ", ".join([*(f"{column} {direction}" for column, direction in named), "id DESC" if way == "against" else "id"])
     end = f" LIMIT {rng.choice((0, 1, 4, 50))}" if rng.random() < 0.7 else ""
     return f"SELECT id, {named[0][0] if named else 'a'} AS x FROM v{where} ORDER BY {by}{end}{' OFFSET 2' if rng.random() < 0.2 else ''}"
@@ -228,14 +262,19 @@ def random_query(rng: random.Random, order: Sequence[tuple[str, str]]) -> str:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_reads_are_as_spark_s(seed: int, beside: SparkSession, spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    order = [(c, f"{rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}") for c in rng.sample(list(CONSTANTS), 3)]
+    order = [
+        (c, f"{rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}")
+        for c in rng.sample(list(CONSTANTS), 3)
+    ]
     rows = [(i, *(rng.choice(VALUES[column]) for column in CONSTANTS)) for i in range(200)]
     ddl = ", ".join(DDL.split(", ")[:6])
     beside.createDataFrame(rows, ddl).createOrReplaceTempView("v")
     types = [pa.int32(), pa.int32(), pa.string(), pa.float64(), pa.decimal128(6, 2), pa.date32()]
     with Session(str(tmp_path / "store"), spark, runner="local", units=seed % 3 + 1) as session:
         session.execute(f"CREATE TABLE t ({ddl}, PRIMARY KEY (id))")
-        session.execute(f"CREATE MATERIALIZED VIEW v AS SELECT * FROM t ORDER BY {', '.join(f'{c} {d}' for c, d in order)}")
+        session.execute(
+            f"CREATE MATERIALIZED VIEW v AS SELECT * FROM t ORDER BY {', '.join(f'{c} {d}' for c, d in order)}"
+        )
         columns = zip(("id", *CONSTANTS), types, strict=True)
         session.insert("t", pa.table({n: pa.array([r[i] for r in rows], kind) for i, (n, kind) in enumerate(columns)}))
         session.flush()
@@ -247,7 +286,9 @@ def test_random_reads_are_as_spark_s(seed: int, beside: SparkSession, spark: Spa
 # --- the life of a view ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_ordered_view_lives_as_any_other(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ordered_view_lives_as_any_other(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Restated files, moved vnodes, compaction, earlier epochs, changes, verification, a key elsewhere."""
     files, path = tmp_path / "files", str(tmp_path / "store")
     files.mkdir()
@@ -261,18 +302,27 @@ def test_an_ordered_view_lives_as_any_other(spark: SparkSession, tmp_path: Path,
         assert read(session, "o", first) == ["(2, 9)", "(1, 5)", "(3, None)"]
         assert read(session, "o", second) == read(session, "o") == ["(1, 11)", "(2, 9)", "(4, 7)", "(3, None)"]
         changes = session.changes("o", first, second).to_pylist()
-        assert sorted((c["k"], c["v"], c["_change_type"]) for c in changes) == [(1, 5, "delete"), (1, 11, "insert"), (4, 7, "insert")]
+        assert sorted((c["k"], c["v"], c["_change_type"]) for c in changes) == [
+            (1, 5, "delete"),
+            (1, 11, "insert"),
+            (4, 7, "insert"),
+        ]
         compact(session.meta)
         (files / "1.csv").write_text("k,v\n1,5\n2,1\n3,20\n")
         session.restate("s", Restated(str(files / "1.csv")))
         assert read(session, "o") == ["(3, 20)", "(1, 11)", "(4, 7)", "(2, 1)"]
         at = f"SELECT * FROM o VERSION AS OF {second} LIMIT 2"
         assert [tuple(r.values()) for r in session.query(at).to_pylist()] == [(1, 11), (2, 9)]
-        assert [tuple(r.values()) for r in session.query("SELECT * FROM o", epoch=second).to_pylist()][:2] == [(1, 11), (2, 9)]
+        assert [tuple(r.values()) for r in session.query("SELECT * FROM o", epoch=second).to_pylist()][:2] == [
+            (1, 11),
+            (2, 9),
+        ]
         assert {v.verdict for v in session.verify().views} == {"equal"}
         relation: Relation = find(session.meta.latest().catalog, "o")
         assert key_of(relation) == (0,)
-        explained = session.execute("EXPLAIN CREATE MATERIALIZED VIEW p AS SELECT k, v FROM o ORDER BY v DESC, k")[0].table
+        explained = session.execute("EXPLAIN CREATE MATERIALIZED VIEW p AS SELECT k, v FROM o ORDER BY v DESC, k")[
+            0
+        ].table
         assert explained is not None
         text = "\n".join(explained["plan"].to_pylist())
         assert "Materialize key=[c0] order=[c1 desc nulls last, c0 nulls first]" in text
@@ -288,7 +338,12 @@ def test_another_order_is_a_rebuild_and_the_plan_says_so(spark: SparkSession, tm
         session.execute("INSERT INTO t VALUES (1, 3), (2, 1), (3, 2)")
         session.flush()
         assert read(session, "o") == ["(2, 1)", "(3, 2)", "(1, 3)"]
-        for order, expected in ((" ORDER BY v DESC", [1, 3, 2]), (" ORDER BY k DESC", [3, 2, 1]), (" ORDER BY k", [1, 2, 3]), ("", None)):
+        for order, expected in (
+            (" ORDER BY v DESC", [1, 3, 2]),
+            (" ORDER BY k DESC", [3, 2, 1]),
+            (" ORDER BY k", [1, 2, 3]),
+            ("", None),
+        ):
             planned = session.plan([(tmp_path / "views.sql", script.format(order))])
             (step,) = [step for step in planned.steps if step.what.endswith(" o")]
             assert (str(step.action), step.rebuilt) == ("change", True)
@@ -303,7 +358,9 @@ def test_another_order_is_a_rebuild_and_the_plan_says_so(spark: SparkSession, tm
 def test_the_key_elsewhere_is_the_view_s_own(spark: SparkSession, tmp_path: Path) -> None:
     """A row that moves within the order is the same row for a published table, a suite and a verification."""
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
-        session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW o AS SELECT v, k FROM t ORDER BY v")
+        session.execute(
+            "CREATE TABLE t (k int, v int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW o AS SELECT v, k FROM t ORDER BY v"
+        )
         session.execute("INSERT INTO t VALUES (1, 3)")
         session.flush()
         relation = find(session.meta.latest().catalog, "o")

@@ -28,7 +28,9 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_a_plain_view_is_expanded_in_queries_views_and_statements(session: Session) -> None:
-    found = session.query("SELECT o.shop, o.n, size(o.ids) AS k FROM of_shop o JOIN dear d ON d.shop = o.shop GROUP BY ALL").to_pylist()
+    found = session.query(
+        "SELECT o.shop, o.n, size(o.ids) AS k FROM of_shop o JOIN dear d ON d.shop = o.shop GROUP BY ALL"
+    ).to_pylist()
     assert sorted(found, key=repr) == [{"shop": 7, "n": 1, "k": 1}, {"shop": 8, "n": 2, "k": 2}]
     session.execute(
         """CREATE MATERIALIZED VIEW kept (s, total) AS SELECT shop, sum(price) FROM dear GROUP BY shop;
@@ -38,7 +40,11 @@ def test_a_plain_view_is_expanded_in_queries_views_and_statements(session: Sessi
     with pytest.raises(WaitingStatementsError, match=r"dear.*insert orders"):
         session.execute("INSERT INTO copy SELECT * FROM dear")
     session.flush()
-    assert sorted(session.read("kept").to_pylist(), key=repr) == [{"s": 7, "total": 20}, {"s": 8, "total": 70}, {"s": 9, "total": 50}]
+    assert sorted(session.read("kept").to_pylist(), key=repr) == [
+        {"s": 7, "total": 20},
+        {"s": 8, "total": 70},
+        {"s": 9, "total": 50},
+    ]
     assert sorted(session.read("copy")["id"].to_pylist()) == [2, 3, 4, 12, 13, 14]
     session.execute("DELETE FROM copy WHERE shop IN (SELECT shop FROM of_shop WHERE n > 1)")
     session.flush()

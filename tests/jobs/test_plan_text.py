@@ -31,7 +31,10 @@ UPDATE shops SET name = upper(name) WHERE id = 2;
 CHANGES = (
     ("WHERE city = 'Ulm'", "WHERE city = 'Bonn'"),  # a plain view, and the view that was bound through it
     ("WHERE id > 0", "WHERE id > 1"),  # a view whose reader is fed the difference
-    ("max(id) AS last FROM shops GROUP BY name", "min(id) AS last, count(*) AS n FROM shops GROUP BY name"),  # one with other columns
+    (
+        "max(id) AS last FROM shops GROUP BY name",
+        "min(id) AS last, count(*) AS n FROM shops GROUP BY name",
+    ),  # one with other columns
     ("upper(name) WHERE id = 2", "lower(name) WHERE id = 2"),  # a statement that runs again, since it is another
     ("CREATE MATERIALIZED VIEW gone AS SELECT id FROM shops WHERE id = 3;\n", ""),
 )

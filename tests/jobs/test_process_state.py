@@ -100,7 +100,11 @@ def state_in(tree: ast.Module) -> Iterator[str]:
             if name in changed or (value is not None and _is_object(value)):
                 yield name
     # msgspec gives each struct its own copy of an empty default
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not any("Struct" in _dotted(b) for b in node.bases)]
+    classes = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not any("Struct" in _dotted(b) for b in node.bases)
+    ]
     for node in classes:
         for statement in node.body:
             for name, value in _assigned(statement):
@@ -206,6 +210,8 @@ def test_state_is_seen(code: str, expected: set[str]) -> None:
 
 def test_decoders_are_made_in_one_place() -> None:
     """msgspec makes them without a lock of its own."""
-    other = re.compile(r"msgspec\.(json|msgpack)\.Decoder\((?!\))|msgspec\.json\.decode\([^\n]*type=|msgspec\.convert\(")
+    other = re.compile(
+        r"msgspec\.(json|msgpack)\.Decoder\((?!\))|msgspec\.json\.decode\([^\n]*type=|msgspec\.convert\("
+    )
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py") if other.search(file.read_text())]
     assert [str(file.relative_to(ROOT)) for file in files] == ["statestore/decoding.py"]

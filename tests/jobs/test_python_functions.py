@@ -120,7 +120,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, base: Path) -> Iterator[Session]:
     with Session(str(base / "store"), spark, runner=here(spark)) as made:
-        made.execute("CREATE TABLE orders (id int, price int, country string, PRIMARY KEY (id)); CREATE TABLE countries (name string)")
+        made.execute(
+            "CREATE TABLE orders (id int, price int, country string, PRIMARY KEY (id)); CREATE TABLE countries (name string)"
+        )
         made.execute(FUNCTIONS, base=base)
         for name, sql in VIEWS.items():
             made.execute(f"CREATE MATERIALIZED VIEW {name} AS {sql}")
@@ -142,7 +144,9 @@ def judge(spark: SparkSession, base: Path) -> SparkSession:
 
 
 def test_views_with_functions_equal_spark_at_every_epoch(session: Session, judge: SparkSession) -> None:
-    rows = ", ".join(f"({i}, {i * 7 % 23}, {['NULL', chr(39) + 'de' + chr(39), chr(39) + 'fr' + chr(39)][i % 3]})" for i in range(40))
+    rows = ", ".join(
+        f"({i}, {i * 7 % 23}, {['NULL', chr(39) + 'de' + chr(39), chr(39) + 'fr' + chr(39)][i % 3]})" for i in range(40)
+    )
     epochs = (
         f"INSERT INTO orders VALUES {rows}, (100, NULL, 'de'), (101, NULL, NULL); INSERT INTO countries VALUES ('de'), (NULL), ('fr')",
         "DELETE FROM orders WHERE id % 4 = 1; UPDATE orders SET price = price + 20 WHERE id < 8",
@@ -201,19 +205,33 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
     finally:
         file.write_text(ROUNDING)
     session.execute("DROP FUNCTION alone; DROP FUNCTION IF EXISTS alone")
-    with pytest.raises(RelationInUseError, match=r"function 'doubled' can't be dropped: .*inside.*DROP FUNCTION doubled CASCADE"):
+    with pytest.raises(
+        RelationInUseError, match=r"function 'doubled' can't be dropped: .*inside.*DROP FUNCTION doubled CASCADE"
+    ):
         session.execute("DROP FUNCTION doubled")
 
 
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("f (x int) RETURNS int LANGUAGE PYTHON AS 'missing:f'", r"missing.py: there is no such file; Python files there: broken.py"),
-        ("f (x int) RETURNS int LANGUAGE PYTHON AS 'broken:f'", r"can't be imported: ModuleNotFoundError: .*no_such_module.* \(line 1 of"),
+        (
+            "f (x int) RETURNS int LANGUAGE PYTHON AS 'missing:f'",
+            r"missing.py: there is no such file; Python files there: broken.py",
+        ),
+        (
+            "f (x int) RETURNS int LANGUAGE PYTHON AS 'broken:f'",
+            r"can't be imported: ModuleNotFoundError: .*no_such_module.* \(line 1 of",
+        ),
         ("f (x int) RETURNS int LANGUAGE PYTHON AS 'spelling:f'", r"spelling.py: it can't be read as Python"),
-        ("f (x int) RETURNS int LANGUAGE PYTHON AS 'pricing:none'", r"the file has no function of this name \('none'\)"),
+        (
+            "f (x int) RETURNS int LANGUAGE PYTHON AS 'pricing:none'",
+            r"the file has no function of this name \('none'\)",
+        ),
         ("f (x int) RETURNS int LANGUAGE PYTHON AS 'pricing:NUMBER'", "is not a function"),
-        ("f (x int, y int) RETURNS int LANGUAGE PYTHON AS 'pricing:doubled'", r"does not take the declared \(x int, y int\)"),
+        (
+            "f (x int, y int) RETURNS int LANGUAGE PYTHON AS 'pricing:doubled'",
+            r"does not take the declared \(x int, y int\)",
+        ),
     ],
 )
 def test_code_that_cannot_be_used_is_refused_by_name(session: Session, base: Path, statement: str, said: str) -> None:
@@ -228,13 +246,25 @@ def test_code_that_cannot_be_used_is_refused_by_name(session: Session, base: Pat
     [
         ("CREATE FUNCTION f (x int) RETURNS int LANGUAGE SCALA AS 'a:b'", "expected PYTHON, found SCALA"),
         ("CREATE FUNCTION f (x int) RETURNS int LANGUAGE PYTHON AS '../a:b'", "expected 'module:name'"),
-        ("CREATE FUNCTION f (x int) RETURNS int NOT DETERMINISTIC LANGUAGE PYTHON AS 'a:b'", "have to be deterministic"),
+        (
+            "CREATE FUNCTION f (x int) RETURNS int NOT DETERMINISTIC LANGUAGE PYTHON AS 'a:b'",
+            "have to be deterministic",
+        ),
         ("CREATE FUNCTION f () RETURNS int LANGUAGE PYTHON AS 'a:b'", "takes from 1 to 22 parameters, this one 0"),
-        ("CREATE FUNCTION upper (x int) RETURNS int LANGUAGE PYTHON AS 'a:b'", "Spark has a function 'upper' of its own"),
+        (
+            "CREATE FUNCTION upper (x int) RETURNS int LANGUAGE PYTHON AS 'a:b'",
+            "Spark has a function 'upper' of its own",
+        ),
         ("CREATE FUNCTION f (x whatever) RETURNS int LANGUAGE PYTHON AS 'a:b'", "(?i)whatever"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT taxed(price) AS t FROM orders", r"has 1 arguments, and the functions are taxed\(price int"),
+        (
+            "CREATE MATERIALIZED VIEW v AS SELECT taxed(price) AS t FROM orders",
+            r"has 1 arguments, and the functions are taxed\(price int",
+        ),
         ("CREATE MATERIALIZED VIEW v AS SELECT taxed(date'2020-01-01', 'x') AS t FROM orders", "(?i)cast"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT soundex(spelled(price, country)) AS t FROM orders", "mixes Python functions with what only"),
+        (
+            "CREATE MATERIALIZED VIEW v AS SELECT soundex(spelled(price, country)) AS t FROM orders",
+            "mixes Python functions with what only",
+        ),
         ("UPDATE orders SET price = 1 WHERE taxed(price, country) > 1", "runs in materialized views alone"),
     ],
 )
@@ -259,19 +289,25 @@ def test_what_is_no_column_of_the_declared_type_ends_the_epoch_and_can_be_gone_a
         session.flush()
         session.execute("CREATE FUNCTION f (x int) RETURNS double LANGUAGE PYTHON AS 'pricing:mean'", base=base)
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT x, f(x) AS y FROM t")
-        with pytest.raises(ActorError, match=r"view 'v': function 'f' .*gave 1 values for \d+ rows, expected one value for each row"):
+        with pytest.raises(
+            ActorError, match=r"view 'v': function 'f' .*gave 1 values for \d+ rows, expected one value for each row"
+        ):
             session.flush()
         abandon(session.meta, Detour(drop=("v",)))
         session.flush()
         assert sorted(session.read("t")["x"].to_pylist()) == list(range(20))
 
 
-def test_a_row_on_which_a_function_raises_is_named_and_can_be_gone_around(spark: SparkSession, base: Path, tmp_path: Path) -> None:
+def test_a_row_on_which_a_function_raises_is_named_and_can_be_gone_around(
+    spark: SparkSession, base: Path, tmp_path: Path
+) -> None:
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (k int, x int, PRIMARY KEY (k))")
         session.execute("CREATE FUNCTION natural (x int) RETURNS int LANGUAGE PYTHON AS 'pricing:natural'", base=base)
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT k, natural(x) AS y FROM t")
-        session.execute("CREATE MATERIALIZED VIEW w AS SELECT k, CASE WHEN x >= 0 THEN natural(x) END AS y FROM t WHERE k <> 9")
+        session.execute(
+            "CREATE MATERIALIZED VIEW w AS SELECT k, CASE WHEN x >= 0 THEN natural(x) END AS y FROM t WHERE k <> 9"
+        )
         session.execute(f"INSERT INTO t VALUES {', '.join(f'({k}, {k})' for k in range(100))}")
         session.flush()
         session.execute("UPDATE t SET x = -4 WHERE k = 57")

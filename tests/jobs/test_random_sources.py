@@ -31,7 +31,10 @@ from tussock.jobs.sources.listing import Interval
 from tussock.jobs.upkeep.vacuum import sweep
 
 EPOCHS = 30
-DAYS = [Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in range(1, 5)]
+DAYS = [
+    Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1))
+    for d in range(1, 5)
+]
 SELECTS = {
     "every_row": "SELECT id, g, v FROM files",
     "by_group": "SELECT g, count(*) AS n, min(v) AS low, max(v) AS high, sum(v) AS total FROM files GROUP BY g",
@@ -52,7 +55,12 @@ class World:
         return self.root / f"2026-01-0{day}" / f"{name}.parquet"
 
     def there(self, days: range | list[int]) -> dict[Path, bytes]:
-        return {p: p.read_bytes() for d in days for p in sorted((self.root / f"2026-01-0{d}").glob("*.parquet")) if p.stat().st_size}
+        return {
+            p: p.read_bytes()
+            for d in days
+            for p in sorted((self.root / f"2026-01-0{d}").glob("*.parquet"))
+            if p.stat().st_size
+        }
 
     def new_bytes(self) -> bytes:
         n = self.chance.randrange(1, 5)
@@ -66,7 +74,9 @@ class World:
     def disturb(self) -> None:
         """One thing happens to the files."""
         path = self.file(self.chance.randrange(1, 5), self.chance.choice("abc"))
-        match self.chance.choice(["write", "write", "write", "vanish", "damage", "empty", "touch", "elsewhere", "back"]):
+        match self.chance.choice(
+            ["write", "write", "write", "vanish", "damage", "empty", "touch", "elsewhere", "back"]
+        ):
             case "write":
                 path.write_bytes(self.new_bytes())
             case "vanish":
@@ -142,7 +152,9 @@ def scripts(spark: Any) -> Any:
     def make(folder: Path, root: Path) -> Session:
         session = Session(str(folder), spark=spark, runner="local")
         path = f"{root}/{{start:%Y-%m-%d}}/*.parquet"
-        session.execute(f"CREATE SOURCE files (id bigint, g bigint, v bigint) USING parquet OPTIONS (path '{path}', may_be_missing 'true')")
+        session.execute(
+            f"CREATE SOURCE files (id bigint, g bigint, v bigint) USING parquet OPTIONS (path '{path}', may_be_missing 'true')"
+        )
         for name, select in SELECTS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
         return session
@@ -176,7 +188,9 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
             for _ in range(chance.randrange(1, 5)):
                 world.disturb()
             day = chance.randrange(1, 5)
-            match chance.choice(["run", "run", "run", "restate a day", "restate a file", "take back", "view", "vacuum"]):
+            match chance.choice(
+                ["run", "run", "run", "restate a day", "restate a file", "take back", "view", "vacuum"]
+            ):
                 case "run":
                     done = advance(LocalRunner(), meta, Wish(DAYS[day - 1]))
                     world.run(day)
@@ -212,7 +226,9 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(2))
-def test_views_equal_their_select_over_the_bytes_that_their_epoch_names(seed: int, tmp_path: Path, scripts: Any, spark: Any) -> None:
+def test_views_equal_their_select_over_the_bytes_that_their_epoch_names(
+    seed: int, tmp_path: Path, scripts: Any, spark: Any
+) -> None:
     assert walk(seed, tmp_path, scripts, spark) > 5
 
 

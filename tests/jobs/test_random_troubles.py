@@ -52,7 +52,9 @@ class Input:
     def grow(self, rng: random.Random) -> None:
         """A file, or a version, of some rows."""
         found = [(rng.randrange(1000), rng.randrange(1000)) for _ in range(rng.randrange(1, 4))]
-        table = pa.table({"id": pa.array([i for i, _ in found], pa.int32()), "v": pa.array([v for _, v in found], pa.int32())})
+        table = pa.table(
+            {"id": pa.array([i for i, _ in found], pa.int32()), "v": pa.array([v for _, v in found], pa.int32())}
+        )
         if self.format == "delta":
             write_deltalake(str(self.folder), table, mode="append")
         else:
@@ -91,7 +93,12 @@ def feed(source: Input) -> None:
     )
     log = newest(source.folder, "_delta_log/*.json")
     action = {
-        "cdc": {"path": "c.parquet", "partitionValues": {}, "size": (source.folder / "c.parquet").stat().st_size, "dataChange": False}
+        "cdc": {
+            "path": "c.parquet",
+            "partitionValues": {},
+            "size": (source.folder / "c.parquet").stat().st_size,
+            "dataChange": False,
+        }
     }
     log.with_name(f"{int(log.stem) + 1:020}.json").write_text(json.dumps(action))
 

@@ -18,7 +18,9 @@ from tussock.statestore.objectstore.base import AccessDeniedError
 
 pytestmark = pytest.mark.spark
 
-DENIED = b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+DENIED = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+)
 ROWS = {1: "(1, 7, 1.5), (2, 7, 2.0), (3, 8, 4.0)", 2: "(1, 7, 1.5), (2, 9, 2.5), (3, 8, 4.0)"}
 BY_SHOP = "SELECT shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY shop"
 
@@ -61,16 +63,18 @@ def test_every_way_to_read_needs_rights_to_read_alone(
     endpoint, proxy = endpoints
     with Session(f"s3://{BUCKET}/read_only?endpoint={endpoint}&path_style=true", spark) as writer:
         writer.execute("CREATE TABLE orders (id int, shop int, amount double, PRIMARY KEY (id))")
-        writer.execute(f"CREATE MATERIALIZED VIEW by_shop AS {BY_SHOP}; CREATE VIEW many AS SELECT * FROM by_shop WHERE n > 1")
+        writer.execute(
+            f"CREATE MATERIALIZED VIEW by_shop AS {BY_SHOP}; CREATE VIEW many AS SELECT * FROM by_shop WHERE n > 1"
+        )
         writer.execute(f"INSERT INTO orders VALUES {ROWS[1]}")
         first = writer.flush().epoch
         writer.execute("UPDATE orders SET shop = 9, amount = 2.5 WHERE id = 2")
         last = writer.flush().epoch
     truth = spark.newSession()
     for chapter, rows in ROWS.items():
-        truth.sql(f"SELECT id, shop, CAST(amount AS double) AS amount FROM VALUES {rows} AS t(id, shop, amount)").createOrReplaceTempView(
-            "orders"
-        )
+        truth.sql(
+            f"SELECT id, shop, CAST(amount AS double) AS amount FROM VALUES {rows} AS t(id, shop, amount)"
+        ).createOrReplaceTempView("orders")
         truth.sql(BY_SHOP).createOrReplaceTempView(f"by_shop_{chapter}")
 
     def judged(sql: str) -> pa.Table:
@@ -88,13 +92,19 @@ def test_every_way_to_read_needs_rights_to_read_alone(
         assert_same_answer(session.changes("by_shop", first), changes, "changes")
         asked = f"SELECT shop, n, total, _change_type FROM table_changes('by_shop', {first}, {last})"
         assert_same_answer(session.query(asked), changes, "table_changes")
-        assert_same_answer(session.query("SELECT * FROM many"), judged("SELECT * FROM by_shop_2 WHERE n > 1"), "a plain view")
-        (answer,) = session.execute(f"SELECT a.n, b.total FROM by_shop VERSION AS OF {first} a JOIN by_shop b USING (shop)")
+        assert_same_answer(
+            session.query("SELECT * FROM many"), judged("SELECT * FROM by_shop_2 WHERE n > 1"), "a plain view"
+        )
+        (answer,) = session.execute(
+            f"SELECT a.n, b.total FROM by_shop VERSION AS OF {first} a JOIN by_shop b USING (shop)"
+        )
         assert answer.table is not None
         joined = judged("SELECT a.n, b.total FROM by_shop_1 a JOIN by_shop_2 b USING (shop)")
         assert_same_answer(answer.table, joined, "two epochs")
         assert_same_answer(session.table("by_shop").toArrow(), judged("SELECT * FROM by_shop_2"), "a DataFrame")
-        assert_same_answer(session.table("many", first).toArrow(), judged("SELECT * FROM by_shop_1 WHERE n > 1"), "of a plain view")
+        assert_same_answer(
+            session.table("many", first).toArrow(), judged("SELECT * FROM by_shop_1 WHERE n > 1"), "of a plain view"
+        )
         session.execute("SHOW views; DESCRIBE orders; EXPLAIN SELECT shop FROM orders")
         assert cli.main(["read", "by_shop", "--store", store, "--columns", "n", "--json", "--epoch", str(first)]) == 0
         assert sorted(json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()) == [1, 2]
@@ -102,6 +112,8 @@ def test_every_way_to_read_needs_rights_to_read_alone(
         assert len(capsys.readouterr().out.splitlines()) == 1 + changes.num_rows
         assert cli.main(["query", "--store", store, f"SELECT count(*) AS n FROM orders VERSION AS OF {first}"]) == 0
         assert "3" in capsys.readouterr().out
-        assert {path.split("/meta/")[1].split("/")[0] for path in proxy.refused} == {"pin"}, "nothing else was ever to be written"
+        assert {path.split("/meta/")[1].split("/")[0] for path in proxy.refused} == {"pin"}, (
+            "nothing else was ever to be written"
+        )
         with pytest.raises(AccessDeniedError, match="AccessDenied"):
             session.execute("INSERT INTO orders VALUES (4, 4, 4)")

@@ -94,12 +94,17 @@ def test_readers_of_a_view_that_filters_otherwise_are_fed_the_difference(kept: K
     epoch = kept.session.meta.latest().epoch
     message = kept.replace("dear", "SELECT id, shop, price FROM orders WHERE price > 24")
     assert "replace view dear" in message
-    kept.session.execute("INSERT INTO orders VALUES (1, 2, 49, NULL), (500, 3, 41, 'x'); DELETE FROM orders WHERE id BETWEEN 20 AND 30")
+    kept.session.execute(
+        "INSERT INTO orders VALUES (1, 2, 49, NULL), (500, 3, 41, 'x'); DELETE FROM orders WHERE id BETWEEN 20 AND 30"
+    )
     assert kept.session.read("dear").num_rows == before, "readers see the old view until the new one is whole"
     summary = kept.flush()
     after = {r.name: r.state_tables for r in kept.session.meta.latest().catalog.live()}
     assert {name for name in after if after[name] != tables[name]} == {"dear"}, "the views over it keep their state"
-    changed = len({tuple(r.values()) for r in kept.session.read("dear").to_pylist()} ^ {tuple(r.values()) for r in rows_at(kept, epoch)})
+    changed = len(
+        {tuple(r.values()) for r in kept.session.read("dear").to_pylist()}
+        ^ {tuple(r.values()) for r in rows_at(kept, epoch)}
+    )
     assert summary.rows["prices"].rows_in <= changed * 2, "not the whole view"
     assert summary.rows["dear"].rows_in > changed, "while the new view is built of all rows"
     kept.session.execute("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
@@ -113,7 +118,9 @@ def rows_at(kept: Kept, epoch: int) -> list[dict[str, object]]:
 
 @pytest.mark.deep
 def test_more_columns_other_places_and_another_expression(kept: Kept) -> None:
-    kept.replace("dear", "SELECT upper(note) AS note, price + 0 AS price, shop, id, 'x' AS more FROM orders WHERE price > 10")
+    kept.replace(
+        "dear", "SELECT upper(note) AS note, price + 0 AS price, shop, id, 'x' AS more FROM orders WHERE price > 10"
+    )
     kept.session.execute("INSERT INTO shops VALUES (0, 'Bonn')")
     kept.flush()
     kept.session.execute("DELETE FROM orders WHERE price > 40")
@@ -127,7 +134,9 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("select", [pytest.param(s, id=n, marks=[pytest.mark.deep][: n != "dear"]) for n, s in OTHERWISE.items()])
+@pytest.mark.parametrize(
+    "select", [pytest.param(s, id=n, marks=[pytest.mark.deep][: n != "dear"]) for n, s in OTHERWISE.items()]
+)
 @pytest.mark.sampled(2)
 def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept, select: str) -> None:
     old = dict(kept.views)
@@ -173,7 +182,9 @@ def test_replaced_twice_and_dropped_before_an_epoch(kept: Kept) -> None:
     kept.session.execute("DROP MATERIALIZED VIEW few")
     del kept.views["few"]
     kept.flush()
-    assert kept.replace("dear", "SELECT id, shop, price -- as it is\nFROM orders WHERE price < 30").startswith("nothing to do")
+    assert kept.replace("dear", "SELECT id, shop, price -- as it is\nFROM orders WHERE price < 30").startswith(
+        "nothing to do"
+    )
 
 
 def test_a_view_over_a_source_and_those_that_trusted_it_to_grow(kept: Kept, tmp_path: Path) -> None:
@@ -181,12 +192,16 @@ def test_a_view_over_a_source_and_those_that_trusted_it_to_grow(kept: Kept, tmp_
     files.mkdir()
 
     def write(name: str, start: int) -> None:
-        rows = pa.table({"k": pa.array(range(start, start + 50), pa.int32()), "v": pa.array([i % 7 for i in range(50)], pa.int32())})
+        rows = pa.table(
+            {"k": pa.array(range(start, start + 50), pa.int32()), "v": pa.array([i % 7 for i in range(50)], pa.int32())}
+        )
         pq.write_table(rows, files / name)
         for row in rows.to_pylist():
             kept.session.execute(f"INSERT INTO mirror VALUES ({row['k']}, {row['v']})") if row["k"] % 10 == 0 else None
 
-    kept.session.execute(f"CREATE TABLE mirror (k int, v int); CREATE SOURCE s (k int, v int) USING parquet OPTIONS (path '{files}')")
+    kept.session.execute(
+        f"CREATE TABLE mirror (k int, v int); CREATE SOURCE s (k int, v int) USING parquet OPTIONS (path '{files}')"
+    )
     write("a.parquet", 0)
     for name, select in {
         "tens": "SELECT k, v FROM s WHERE k % 10 = 0",
@@ -289,4 +304,8 @@ def test_earlier_epochs_keep_the_names_and_the_query_that_they_had(kept: Kept) -
     kept.session.execute("CREATE OR REPLACE VIEW cheap AS SELECT id FROM orders WHERE price < 30")
     kept.flush()
     assert kept.session.query("SELECT max(a) AS a, max(b) AS b FROM swapped", epoch=epoch).to_pylist() == before
-    assert kept.session.query("SELECT * FROM cheap", epoch=epoch).num_rows == few < kept.session.query("SELECT * FROM cheap").num_rows
+    assert (
+        kept.session.query("SELECT * FROM cheap", epoch=epoch).num_rows
+        == few
+        < kept.session.query("SELECT * FROM cheap").num_rows
+    )

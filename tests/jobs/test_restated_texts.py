@@ -17,7 +17,12 @@ COLUMNS = "id int, v int"
 
 def spark_rows(spark: Any, folder: Path, wanted: str) -> list[Any]:
     """What Spark itself reads of the files as they are, by PERMISSIVE mode."""
-    read = spark.read.schema(f"{COLUMNS}, bad string").options(mode="PERMISSIVE", columnNameOfCorruptRecord="bad").csv(str(folder)).cache()
+    read = (
+        spark.read.schema(f"{COLUMNS}, bad string")
+        .options(mode="PERMISSIVE", columnNameOfCorruptRecord="bad")
+        .csv(str(folder))
+        .cache()
+    )
     return sorted(
         tuple(row)
         for row in read.where(f"bad IS {'NOT ' if wanted == 'rejects' else ''}NULL")
@@ -34,7 +39,9 @@ def test_rows_and_rejects_of_a_text_file_follow_its_correction(spark: Any, tmp_p
     with Session(str(tmp_path / "store"), spark=spark) as session:
         session.execute(f"CREATE SOURCE s ({COLUMNS}) USING csv OPTIONS (path '{files}', on_error 'quarantine')")
         session.execute("CREATE MATERIALIZED VIEW all_rows AS SELECT id, v FROM s")
-        session.execute("CREATE MATERIALIZED VIEW extremes AS SELECT min(v) AS low, max(v) AS high, count(*) AS n FROM s")
+        session.execute(
+            "CREATE MATERIALIZED VIEW extremes AS SELECT min(v) AS low, max(v) AS high, count(*) AS n FROM s"
+        )
 
         def check() -> None:
             session.flush()
@@ -42,7 +49,9 @@ def test_rows_and_rejects_of_a_text_file_follow_its_correction(spark: Any, tmp_p
             assert sorted(tuple(r.values()) for r in session.read("all_rows").to_pylist()) == rows
             values = [v for _, v in rows]
             assert session.read("extremes").to_pylist() == [{"low": min(values), "high": max(values), "n": len(rows)}]
-            assert sorted((r["raw"],) for r in session.read("s__rejects").to_pylist()) == spark_rows(spark, files, "rejects")
+            assert sorted((r["raw"],) for r in session.read("s__rejects").to_pylist()) == spark_rows(
+                spark, files, "rejects"
+            )
 
         def restate(name: str, rows: tuple[int, int], **how: bool) -> None:
             restating = Restating(session.meta, "s", Restated(str(files / name), **how))

@@ -15,9 +15,21 @@ from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 
-TABLES = {"k": "id int, a int, s string, PRIMARY KEY (id)", "e": "g int, a int, s string", "d": "id int, a int, s string"}
-_K = "INSERT INTO k VALUES " + ", ".join(f"({i}, {i * 7 % 5}, '{'xyz'[i % 3]}')" for i in range(40)) + ", (100, NULL, NULL)"
-_E = "INSERT INTO e VALUES " + ", ".join(f"({i % 4}, {i % 3}, 'r{i % 5}')" for i in range(30)) + ", (0, 0, NULL), (NULL, 5, 'n')"
+TABLES = {
+    "k": "id int, a int, s string, PRIMARY KEY (id)",
+    "e": "g int, a int, s string",
+    "d": "id int, a int, s string",
+}
+_K = (
+    "INSERT INTO k VALUES "
+    + ", ".join(f"({i}, {i * 7 % 5}, '{'xyz'[i % 3]}')" for i in range(40))
+    + ", (100, NULL, NULL)"
+)
+_E = (
+    "INSERT INTO e VALUES "
+    + ", ".join(f"({i % 4}, {i % 3}, 'r{i % 5}')" for i in range(30))
+    + ", (0, 0, NULL), (NULL, 5, 'n')"
+)
 _D = "INSERT INTO d VALUES " + ", ".join(f"({i}, {-i}, 'd{i}')" for i in range(35, 45))
 VIEW = "SELECT s, count(*) AS n, sum(a) AS a FROM e GROUP BY s"
 
@@ -66,7 +78,9 @@ def test_statements_leave_the_rows_that_duckdb_has_after_them(session: Session) 
         judge.execute(statement)
     tables = [*TABLES]
     for statement in STATEMENTS:
-        judge.execute(statement.replace("(SELECT s FROM e)", "(SELECT DISTINCT s FROM e)"))  # Spark and we take a row that goes twice
+        judge.execute(
+            statement.replace("(SELECT s FROM e)", "(SELECT DISTINCT s FROM e)")
+        )  # Spark and we take a row that goes twice
         assert session.execute(statement)[0].message.startswith("log entry"), statement
         session.flush()
         tables += ["c"] if statement.startswith("CREATE TABLE c") else []
@@ -106,7 +120,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("sql", "error", "says"), REFUSED.values(), ids=REFUSED)
-def test_a_change_that_cannot_be_is_refused_and_leaves_no_trace(sql: str, error: type[InputError], says: str, session: Session) -> None:
+def test_a_change_that_cannot_be_is_refused_and_leaves_no_trace(
+    sql: str, error: type[InputError], says: str, session: Session
+) -> None:
     before = session.meta.log_end()
     with pytest.raises(error) as caught:
         session.execute(sql)
@@ -136,7 +152,9 @@ def test_columns_take_their_defaults_and_refuse_null(session: Session) -> None:
     )
     import pyarrow as pa
 
-    with pytest.raises(InputError, match=r"column 'at': found no values, and a default that is computed \(current_timestamp\(\)\)"):
+    with pytest.raises(
+        InputError, match=r"column 'at': found no values, and a default that is computed \(current_timestamp\(\)\)"
+    ):
         session.insert("f", pa.table({"id": [6], "a": [6]}))
     session.insert("f", pa.table({"id": [6], "a": [6], "at": pa.array([0], pa.timestamp("us", "UTC"))}))
     for sql in ("INSERT INTO f (id) VALUES (7)", "INSERT INTO f (id, a) VALUES (7, NULL)"):
@@ -145,7 +163,9 @@ def test_columns_take_their_defaults_and_refuse_null(session: Session) -> None:
     session.flush()
     with pytest.raises(NullKeyError, match="NOT NULL"):
         session.execute("UPDATE f SET a = CASE WHEN id > 3 THEN a END")
-    shown_as_text = "SELECT id, CAST(day AS string) AS day, CAST(m AS string) AS m, s, at IS NULL AS none FROM f ORDER BY id"
+    shown_as_text = (
+        "SELECT id, CAST(day AS string) AS day, CAST(m AS string) AS m, s, at IS NULL AS none FROM f ORDER BY id"
+    )
     found = session.query(shown_as_text).to_pylist()
     usual = {"day": "2020-01-01", "m": "2.00", "s": "it's", "none": False}
     assert found == [

@@ -12,9 +12,7 @@ from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = (
-    "id int, a int, b int, c int, d date, e date, m interval month, n interval day, t timestamp, u timestamp, s interval day to second"
-)
+COLUMNS = "id int, a int, b int, c int, d date, e date, m interval month, n interval day, t timestamp, u timestamp, s interval day to second"
 ROWS = {  # one that has a sequence of each kind, then one in which start and stop are equal
     "far": "1, 1, 5, {i}, DATE'2020-01-31', DATE'2020-03-01', INTERVAL '{i}' MONTH, INTERVAL '{i}' DAY, "
     "TIMESTAMP'2020-01-01', TIMESTAMP'2020-01-03', INTERVAL '{i} 00:00:00' DAY TO SECOND",
@@ -30,20 +28,29 @@ CALLS = (
     "sequence(t, u, s)",
     "sequence(d, e, s)",
 )
-SELECTS = (*(f"SELECT id, to_json({call}) AS x FROM q" for call in CALLS), "SELECT id, explode(sequence(a, b, c)) AS x FROM q")
+SELECTS = (
+    *(f"SELECT id, to_json({call}) AS x FROM q" for call in CALLS),
+    "SELECT id, explode(sequence(a, b, c)) AS x FROM q",
+)
 
 
 @pytest.mark.filterwarnings("ignore::tussock.jobs.reading.read.PausedViewWarning")
 @pytest.mark.parametrize(
     ("ends", "step", "selects"),
-    [("far", 0, SELECTS[::6]), *(pytest.param(ends, step, SELECTS, marks=pytest.mark.deep) for ends in ROWS for step in (0, 1, -1))],
+    [
+        ("far", 0, SELECTS[::6]),
+        *(pytest.param(ends, step, SELECTS, marks=pytest.mark.deep) for ends in ROWS for step in (0, 1, -1)),
+    ],
 )
 def test_a_sequence_has_spark_s_rows_or_raises_spark_s_error(
     ends: str, step: int, selects: Sequence[str], spark: SparkSession, tmp_path: Path
 ) -> None:
     beside, row = spark.newSession(), ROWS[ends].format(i=step)
     beside.conf.set("spark.sql.session.timeZone", "UTC")
-    casts = ", ".join(f"CAST(c{n} AS {column.split(maxsplit=1)[1]}) AS {column.split()[0]}" for n, column in enumerate(COLUMNS.split(", ")))
+    casts = ", ".join(
+        f"CAST(c{n} AS {column.split(maxsplit=1)[1]}) AS {column.split()[0]}"
+        for n, column in enumerate(COLUMNS.split(", "))
+    )
     names = ", ".join(f"c{n}" for n in range(len(COLUMNS.split(", "))))
     beside.sql(f"SELECT {casts} FROM VALUES ({row}) AS v({names})").createOrReplaceTempView("q")
     with Session(str(tmp_path / "store"), spark, on_error="pause") as session:
@@ -66,9 +73,12 @@ def test_a_sequence_has_spark_s_rows_or_raises_spark_s_error(
 
 
 @pytest.mark.parametrize(
-    "select", ["SELECT sequence(1, 5, 0) AS x", "SELECT explode(sequence(1, 5, 0)) AS x", "SELECT id FROM range(1, 5, 0)"]
+    "select",
+    ["SELECT sequence(1, 5, 0) AS x", "SELECT explode(sequence(1, 5, 0)) AS x", "SELECT id FROM range(1, 5, 0)"],
 )
-def test_a_constant_step_of_zero_is_refused_when_the_view_is_created(select: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_constant_step_of_zero_is_refused_when_the_view_is_created(
+    select: str, spark: SparkSession, tmp_path: Path
+) -> None:
     with pytest.raises(Exception, match=r"Illegal sequence boundaries|FAILED_FUNCTION_CALL"):
         spark.sql(select).collect()
     with (

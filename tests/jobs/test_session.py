@@ -64,7 +64,9 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
         (data / folder).mkdir(parents=True)
     for day in (1, 2, 3):
         write_sales(data / "sales", day)
-    (data / "notes" / "1.csv").write_text('at,word,price\n2013-01-01 10:00:00,"a, b",1.50\n2013-01-02 00:00:00,plain,\n')
+    (data / "notes" / "1.csv").write_text(
+        'at,word,price\n2013-01-01 10:00:00,"a, b",1.50\n2013-01-02 00:00:00,plain,\n'
+    )
     (data / "notes" / "2.csv").write_text("at,word,price\n1999-12-31 23:59:59.5,plain,-3.25\n,,7\n")
     store = str(root / "store")
     epochs = []
@@ -100,7 +102,9 @@ def judge(spark: SparkSession, story: Story, days: int, changed: bool = True) ->
     """Spark over the files of the first `days` days, and over shops before or after the change."""
     truth = spark.newSession()
     truth.conf.set("spark.sql.ansi.enabled", "true")
-    truth.read.parquet(*(str(story.data / "sales" / f"day{d}.parquet") for d in range(1, days + 1))).createOrReplaceTempView("sales")
+    truth.read.parquet(
+        *(str(story.data / "sales" / f"day{d}.parquet") for d in range(1, days + 1))
+    ).createOrReplaceTempView("sales")
     notes = [str(story.data / "notes" / f"{n}.csv") for n in range(1, min(days, 2) + 1)]
     truth.read.csv(notes, schema=NOTES, header=True).createOrReplaceTempView("notes")
     shops = "(1, 'northern'), (2, 'south'), (3, 'east')" if changed else SHOPS
@@ -142,12 +146,18 @@ def test_a_view_equals_spark_over_the_same_input_whenever_it_was_created(
 
 
 @pytest.mark.parametrize("days", [1, 2, 3])
-def test_a_query_at_an_earlier_epoch_sees_what_that_epoch_saw(days: int, story: Story, session: Session, spark: SparkSession) -> None:
+def test_a_query_at_an_earlier_epoch_sees_what_that_epoch_saw(
+    days: int, story: Story, session: Session, spark: SparkSession
+) -> None:
     found = session.query("SELECT * FROM named", epoch=story.epochs[days - 1].epoch)
-    assert_same_answer(found, judge(spark, story, days, changed=False).sql(VIEWS["named"]).toArrow(), f"named after {days} days")
+    assert_same_answer(
+        found, judge(spark, story, days, changed=False).sql(VIEWS["named"]).toArrow(), f"named after {days} days"
+    )
 
 
-def test_a_query_as_of_a_moment_sees_what_was_published_then(story: Story, session: Session, spark: SparkSession) -> None:
+def test_a_query_as_of_a_moment_sees_what_was_published_then(
+    story: Story, session: Session, spark: SparkSession
+) -> None:
     first, second, *_ = (epoch_ms(summary.epoch) for summary in story.epochs)
     for at_ms, days in ((first, 1), (second - 1, 1), (second, 2)):
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
@@ -176,7 +186,9 @@ def test_an_answer_does_not_come_in_the_small_batches_that_cells_travel_in(sessi
     assert session.query("SELECT id FROM range(0, 1000, 1, 1)")["id"].num_chunks == 1
 
 
-def test_workers_that_ran_an_epoch_do_not_look_through_what_they_imported_after_every_task(story: Story, spark: SparkSession) -> None:
+def test_workers_that_ran_an_epoch_do_not_look_through_what_they_imported_after_every_task(
+    story: Story, spark: SparkSession
+) -> None:
     def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (pa.record_batch([[gc.get_freeze_count()]], ["objects"]) for _ in batches)
 
@@ -241,10 +253,14 @@ def test_if_not_exists_and_if_exists_add_nothing_to_the_log(session: Session) ->
     assert session.meta.log_end() == before
 
 
-def test_drop_cascade_takes_what_reads_it_and_a_new_relation_may_have_the_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_drop_cascade_takes_what_reads_it_and_a_new_relation_may_have_the_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path / "store"), spark) as session:
         session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 10), (2, 20)")
-        session.execute("CREATE MATERIALIZED VIEW v AS SELECT sum(v) AS s FROM t; CREATE MATERIALIZED VIEW w AS SELECT s + 1 AS s FROM v")
+        session.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT sum(v) AS s FROM t; CREATE MATERIALIZED VIEW w AS SELECT s + 1 AS s FROM v"
+        )
         first = session.flush()
         session.execute("DROP MATERIALIZED VIEW v CASCADE; CREATE MATERIALIZED VIEW w AS SELECT max(v) AS m FROM t")
         session.flush()
@@ -300,7 +316,10 @@ def test_columns_cannot_come_from_files_that_are_not_there(session: Session, tmp
 
 
 def test_a_session_that_must_not_create_a_store_says_that_there_is_none(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NotInitialisedError, match="holds no store"), Session(str(tmp_path / "store"), spark, create=False) as session:
+    with (
+        pytest.raises(NotInitialisedError, match="holds no store"),
+        Session(str(tmp_path / "store"), spark, create=False) as session,
+    ):
         session.execute("SHOW TABLES")
 
 

@@ -85,7 +85,9 @@ def test_rows_go_in_as_arrow_and_views_come_out_in_a_process_that_could_not_star
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAVA", "SPARK", "PYSPARK"))}
     environment |= {"PYTHONPATH": str(ROOT), "PATH": "/nonexistent", "TUSSOCK_DISK_CACHE": "off"}
     command = [sys.executable, "-c", textwrap.dedent(script), str(folder)]
-    found = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout)
+    found = json.loads(
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+    )
     assert found["rows"] == [{"Shop": 7, "n": 3, "total": 14.5}]
     assert found["spark"] == []
     assert "".join(found["children"]).split() == []
@@ -96,7 +98,9 @@ def test_an_insert_replaces_the_row_of_its_key_and_the_last_of_two_in_one_insert
     session.flush()
     session.insert("orders", orders((2, 9, 5.0)))
     session.flush()
-    assert sorted(map(tuple, (row.values() for row in session.read("orders", ["id", "SHOP", "amount"]).to_pylist()))) == [
+    assert sorted(
+        map(tuple, (row.values() for row in session.read("orders", ["id", "SHOP", "amount"]).to_pylist()))
+    ) == [
         (1, 8, 3.0),
         (2, 9, 5.0),
     ]
@@ -110,7 +114,9 @@ def test_an_insert_is_durable_when_it_returns(session: Session, folder: Path) ->
     assert other.read("by_shop", ["total"]).to_pylist() == [{"total": 1.0}]
 
 
-def test_a_flush_takes_every_file_that_waits_however_large(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_takes_every_file_that_waits_however_large(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def as_if_terabytes(found: Sequence[PinnedFile], most: int | None) -> object:
         return fitting(found, None if most is None else most >> 40)  # each byte of a file counts as 1 TiB
 
@@ -120,7 +126,11 @@ def test_a_flush_takes_every_file_that_waits_however_large(session: Session, tmp
         pq.write_table(pa.table({"a": pa.array([n], pa.int32())}), tmp_path / "files" / f"{n}.parquet")
     field = Field("a", "int")
     counted = Aggregate(Scan("s", (0,), (field,)), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),))
-    append(session.meta, CreateSource("s", "parquet", (field,), {"path": str(tmp_path / "files")}), CreateView("v", "…", counted))
+    append(
+        session.meta,
+        CreateSource("s", "parquet", (field,), {"path": str(tmp_path / "files")}),
+        CreateView("v", "…", counted),
+    )
     session.flush()
     assert session.read("v").to_pylist() == [{"n": 3}]
 
@@ -137,7 +147,9 @@ def test_a_flush_takes_every_file_that_waits_however_large(session: Session, tmp
         ("note", pa.array(["x"]).dictionary_encode(), "x"),
     ],
 )
-def test_values_are_cast_where_each_stays_what_it_is(session: Session, column: str, values: pa.Array, stored: object) -> None:
+def test_values_are_cast_where_each_stays_what_it_is(
+    session: Session, column: str, values: pa.Array, stored: object
+) -> None:
     session.insert("orders", pa.table({"id": [1], column: values}))
     session.flush()
     (row,) = session.read("orders", [column]).to_pylist()
@@ -147,18 +159,28 @@ def test_values_are_cast_where_each_stays_what_it_is(session: Session, column: s
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("shop", pa.array([2**31]), r"'Shop': found int64 with a value that does not fit .*2147483648.*, expected int32"),
+        (
+            "shop",
+            pa.array([2**31]),
+            r"'Shop': found int64 with a value that does not fit .*2147483648.*, expected int32",
+        ),
         ("shop", pa.array([7.5]), r"'Shop': found double with a value that does not fit"),
         ("shop", pa.array(["7"]), r"'Shop': found string, expected int32"),
         ("amount", pa.array([2**53 + 1]), r"'amount': found int64 with a value that does not fit"),
         ("amount", pa.array(["1"]), r"'amount': found string"),
         ("note", pa.array([1]), r"'note': found int64, expected string"),
-        ("note", pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")), r"'note': .*UTF8"),
+        (
+            "note",
+            pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")),
+            r"'note': .*UTF8",
+        ),
         ("shops", pa.array([1]), r"'shops': found no such column, expected some of id, Shop, amount, note"),
         ("ID", pa.array([1]), r"found the column twice"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_and_nothing_is_inserted(session: Session, column: str, values: pa.Array, message: str) -> None:
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_inserted(
+    session: Session, column: str, values: pa.Array, message: str
+) -> None:
     end = session.meta.log_end()
     with pytest.raises(UnfitRowsError, match=message):
         session.insert("orders", pa.table([pa.array([1]), values], names=["id", column]))
@@ -168,7 +190,9 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_inserted(session: Sessi
 def test_parts_of_arrays_maps_and_structs_are_cast_as_columns_are(tmp_path: Path) -> None:
     MetaStore.init(open_object_store(str(tmp_path / "store")), units=2)
     meta = open_store(tmp_path / "store", "maker")
-    append(meta, CreateTable("t", (Field("id", "int"), Field("xs", "array<struct<a:int,Of:map<string,double>>>")), (0,)))
+    append(
+        meta, CreateTable("t", (Field("id", "int"), Field("xs", "array<struct<a:int,Of:map<string,double>>>")), (0,))
+    )
     epoch(meta)
     session = Session(str(tmp_path / "store"), create=False)
     kind = pa.struct([pa.field("A", pa.int64()), pa.field("of", pa.map_(pa.large_string(), pa.float32()))])
@@ -280,7 +304,9 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
     fields = Field("a", "int"), Field("b", "int")
     calls, columns = (AggCall("Count", "bigint", ()),), (fields[0], Field("n", "bigint"))
     counted = Aggregate(Scan("s", (0,), fields[:1]), (Column(0, "int"),), calls, columns)
-    append(session.meta, CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}), CreateView("v", "…", counted))
+    append(
+        session.meta, CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}), CreateView("v", "…", counted)
+    )
     version = session.meta.latest()
     with pytest.raises(NeedsSparkError, match="only Spark reads the files of s"):
         Session(str(folder), create=False, runner="local").flush()

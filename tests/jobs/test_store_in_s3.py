@@ -39,7 +39,11 @@ class Bucket:
 
     def put_day(self) -> None:
         ids = range(len(self.days) * 100, len(self.days) * 100 + 50)
-        columns = [pa.array(ids, pa.int64()), pa.array([i % 4 for i in ids], pa.int32()), pa.array([i * 0.25 for i in ids], pa.float64())]
+        columns = [
+            pa.array(ids, pa.int64()),
+            pa.array([i % 4 for i in ids], pa.int32()),
+            pa.array([i * 0.25 for i in ids], pa.float64()),
+        ]
         self.days.append(pa.table(columns, ["id", "shop", "amount"]))
         sink = io.BytesIO()
         pq.write_table(self.days[-1], sink)
@@ -48,7 +52,9 @@ class Bucket:
 
     def requests(self) -> list[str]:
         """What has been asked since the last call, as `LIST files`, `GET store/meta/head.json`."""
-        seen = [(method, *path.removeprefix(f"/{BUCKET}").lstrip("/").partition("?")) for method, path in self.proxy.seen]
+        seen = [
+            (method, *path.removeprefix(f"/{BUCKET}").lstrip("/").partition("?")) for method, path in self.proxy.seen
+        ]
         self.proxy.seen.clear()
         return [f"LIST {query}" if "list-type" in query else f"{method} {name}" for method, name, _, query in seen]
 
@@ -68,7 +74,9 @@ def test_a_session_lives_in_s3_with_store_and_source(bucket: Bucket, spark: Spar
     place = f"path 's3://{BUCKET}/files', endpoint '{bucket.proxy.endpoint}', path_style 'true'"
     session = Session(bucket.store, spark)
     session.execute(f"CREATE SOURCE sales (id bigint, shop int, amount double) USING parquet OPTIONS ({place})")
-    session.execute("CREATE TABLE shops (id int, name string, PRIMARY KEY (id)); INSERT INTO shops VALUES (1, 'north'), (2, 'south')")
+    session.execute(
+        "CREATE TABLE shops (id int, name string, PRIMARY KEY (id)); INSERT INTO shops VALUES (1, 'north'), (2, 'south')"
+    )
     for name, select in VIEWS.items():
         session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
     session.flush()
@@ -123,7 +131,15 @@ def refusing() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [("init",), ("show",), ("epoch",), ("query", "SELECT 1"), ("explain",), ("inspect", "versions"), ("barrier", "show")],
+    [
+        ("init",),
+        ("show",),
+        ("epoch",),
+        ("query", "SELECT 1"),
+        ("explain",),
+        ("inspect", "versions"),
+        ("barrier", "show"),
+    ],
     ids=lambda command: command[0],
 )
 def test_every_command_says_that_an_endpoint_refuses(
@@ -136,7 +152,10 @@ def test_every_command_says_that_an_endpoint_refuses(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith("error: ")
-    assert f"failed at {refusing}: the endpoint refuses connections, or its name is not known. Check the endpoint" in told.err
+    assert (
+        f"failed at {refusing}: the endpoint refuses connections, or its name is not known. Check the endpoint"
+        in told.err
+    )
     assert told.err.count("\n") <= 2, "one message, no traceback"
 
 

@@ -69,10 +69,19 @@ STEPS = [
     ("2024-10-25 22:30:00", rows((8, "2024-10-25 22:29:59.999999", 3))),  # the moment stands still
     ("2024-10-26 12:00:00", ""),  # rows come without input
     ("2024-10-27 00:15:00", "DELETE FROM events WHERE k = 3"),  # one that is not there yet
-    ("2024-10-27 00:45:00", rows((9, "2024-10-27 00:40:00", 2), (10, "2024-10-27 01:20:00", 2))),  # 02:45 in Berlin, for the first time
-    ("2024-10-27 01:30:00", "UPDATE events SET ts = ts + INTERVAL 3 HOURS WHERE k IN (1, 2)"),  # 02:30 in Berlin, after 02:45
+    (
+        "2024-10-27 00:45:00",
+        rows((9, "2024-10-27 00:40:00", 2), (10, "2024-10-27 01:20:00", 2)),
+    ),  # 02:45 in Berlin, for the first time
+    (
+        "2024-10-27 01:30:00",
+        "UPDATE events SET ts = ts + INTERVAL 3 HOURS WHERE k IN (1, 2)",
+    ),  # 02:30 in Berlin, after 02:45
     ("2024-10-27 23:30:00", "DELETE FROM events WHERE k IN (1, 8)"),  # ones that have gone, in some views
-    ("2024-11-21 10:00:00", rows((11, "2024-11-21 10:00:00", 1), (12, "2025-01-01 00:00:00", 1))),  # come and gone in between
+    (
+        "2024-11-21 10:00:00",
+        rows((11, "2024-11-21 10:00:00", 1), (12, "2025-01-01 00:00:00", 1)),
+    ),  # come and gone in between
     ("2024-11-21 10:00:00.000001", "UPDATE events SET g = 3 WHERE k > 8"),
     ("2026-01-01 00:00:00", ""),
 ]
@@ -107,4 +116,6 @@ def test_views_equal_their_select_at_each_moment(zone: str, spark: SparkSession,
         (explained,) = session.execute("EXPLAIN SELECT k FROM events WHERE ts > now() - INTERVAL 1 DAY")
         assert explained.table is not None
         lines = explained.table.column(0).to_pylist()
-        assert "      an epoch costs changed rows + rows that come or go as the moment passes, also without input" in lines
+        assert (
+            "      an epoch costs changed rows + rows that come or go as the moment passes, also without input" in lines
+        )

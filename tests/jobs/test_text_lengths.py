@@ -44,7 +44,11 @@ def test_tables_with_lengths_are_written_read_and_compared_as_sparks(spark: Spar
                 session.execute(f"CREATE MATERIALIZED VIEW v{number} AS {sql}")
             session.flush()
             for number, sql in enumerate(QUERIES):
-                expected = rows(judge.sql(sql.replace("FROM t", "FROM lengths_judged").replace("JOIN t", "JOIN lengths_judged")).toArrow())
+                expected = rows(
+                    judge.sql(
+                        sql.replace("FROM t", "FROM lengths_judged").replace("JOIN t", "JOIN lengths_judged")
+                    ).toArrow()
+                )
                 assert (rows(session.read(f"v{number}")), rows(session.query(sql))) == (expected, expected), sql
             for column, text in TOO_LONG.items():
                 with pytest.raises(PySparkException, match="EXCEED_LIMIT_LENGTH"):

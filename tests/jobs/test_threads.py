@@ -67,14 +67,18 @@ def rows_of(model: Model) -> Rows:
 
 def rows_in(session: Session, mine: range) -> Rows:
     """The views' rows in a store: those of one thread's groups and keys."""
-    found = {name: [tuple(row.values()) for row in session.read(name).to_pylist()] for name in ("sums", "picked", "joined")}
+    found = {
+        name: [tuple(row.values()) for row in session.read(name).to_pylist()] for name in ("sums", "picked", "joined")
+    }
     return {name: sorted(row for row in rows if row[0] in mine) for name, rows in found.items()}
 
 
 class Worker:
     """One thread: a session, its mirror, and the differences between them."""
 
-    def __init__(self, number: int, store: str, until: Callable[[int], bool], spark: SparkSession | None, *, alone: bool) -> None:
+    def __init__(
+        self, number: int, store: str, until: Callable[[int], bool], spark: SparkSession | None, *, alone: bool
+    ) -> None:
         self.random, self.number, self.until, self.alone = random.Random(number), number, until, alone
         self.keys = range(number * 1_000, number * 1_000 + KEYS)
         self.store, self.spark = store, spark
@@ -121,7 +125,9 @@ class Worker:
                 self.model = {k: r for k, r in self.model.items() if not (low <= k <= low + 20 and 1 <= r[1] <= 9)}
             else:
                 session.execute(f"UPDATE t SET v = v + 1 WHERE k >= {low} AND k < {self.keys.stop} AND v IN {PICKED}")
-                self.model = {k: (g, v + 1, w) if k >= low and v in PICKED else (g, v, w) for k, (g, v, w) in self.model.items()}
+                self.model = {
+                    k: (g, v + 1, w) if k >= low and v in PICKED else (g, v, w) for k, (g, v, w) in self.model.items()
+                }
             return
         draw = self.random.randrange
         self._insert(session, {k: (self.keys.start + draw(10), draw(60), self.random.choice(WORDS)) for k in keys})
@@ -129,7 +135,9 @@ class Worker:
     def _insert(self, session: Session, rows: Model) -> None:
         columns = zip(*((k, *row) for k, row in rows.items()), strict=True)
         types = (pa.int32(), pa.int32(), pa.int32(), pa.string())
-        session.insert("t", pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], ["k", "g", "v", "w"]))
+        session.insert(
+            "t", pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], ["k", "g", "v", "w"])
+        )
         self.model |= rows
 
     def _flush(self, session: Session) -> None:
@@ -200,7 +208,9 @@ def test_threads_over_one_store_equal_their_mirrors(made: Path, tmp_path: Path) 
     assert differences_of_one_store(made, tmp_path, lambda epochs: epochs >= 1, None, THREADS_IN_CI) == []
 
 
-def test_threads_that_change_rows_by_one_spark_equal_their_mirrors(made: Path, tmp_path: Path, spark: SparkSession) -> None:
+def test_threads_that_change_rows_by_one_spark_equal_their_mirrors(
+    made: Path, tmp_path: Path, spark: SparkSession
+) -> None:
     stores = [str(shutil.copytree(made, tmp_path / f"store{n}")) for n in range(2)]
     workers = [Worker(n, store, lambda epochs: epochs >= 3, spark, alone=True) for n, store in enumerate(stores)]
     run_all(workers)
@@ -210,7 +220,9 @@ def test_threads_that_change_rows_by_one_spark_equal_their_mirrors(made: Path, t
 @pytest.mark.deep
 @pytest.mark.parametrize("with_spark", [False, True], ids=["local", "spark"])
 @pytest.mark.parametrize("differences", [differences_of_own_stores, differences_of_one_store])
-def test_minutes_of_threads(differences: Any, with_spark: bool, made: Path, tmp_path: Path, spark: SparkSession) -> None:
+def test_minutes_of_threads(
+    differences: Any, with_spark: bool, made: Path, tmp_path: Path, spark: SparkSession
+) -> None:
     """`TUSSOCK_THREADS_S` seconds of each, 120 if it is not set."""
     end = time.monotonic() + float(os.environ.get("TUSSOCK_THREADS_S", "120"))
     assert differences(made, tmp_path, lambda _: time.monotonic() > end, spark if with_spark else None) == []

@@ -62,7 +62,9 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
         session.execute("INSERT INTO orders VALUES (5, 8, NULL)")
         epochs[2] = session.flush().epoch
         session.execute("DELETE FROM orders WHERE id = 4; INSERT INTO orders VALUES (6, 7, 0.25); DROP TABLE gone")
-        session.execute(f"CREATE MATERIALIZED VIEW late AS {BY_SHOP}; CREATE SOURCE files (a int) USING csv OPTIONS (path '{store}')")
+        session.execute(
+            f"CREATE MATERIALIZED VIEW late AS {BY_SHOP}; CREATE SOURCE files (a int) USING csv OPTIONS (path '{store}')"
+        )
         session.execute("ALTER TABLE named RENAME COLUMN was TO became")
         epochs[3] = session.flush().epoch
     return Story(store, epochs)
@@ -80,7 +82,9 @@ def judge(spark: SparkSession) -> SparkSession:
     truth = spark.newSession()
     truth.conf.set("spark.sql.ansi.enabled", "true")
     for chapter, rows in ROWS.items():
-        frame = truth.sql(f"SELECT CAST(id AS int) AS id, shop, CAST(amount AS double) AS amount FROM VALUES {rows} AS t(id, shop, amount)")
+        frame = truth.sql(
+            f"SELECT CAST(id AS int) AS id, shop, CAST(amount AS double) AS amount FROM VALUES {rows} AS t(id, shop, amount)"
+        )
         frame.createOrReplaceTempView("orders")
         for name, sql in {"by_shop": BY_SHOP, "small": SMALL}.items():
             truth.sql(sql).createOrReplaceTempView(f"{name}_{chapter}")
@@ -90,8 +94,14 @@ def judge(spark: SparkSession) -> SparkSession:
 
 QUERIES = [  # (ours, Spark's over the relations of the chapters)
     ("SELECT * FROM by_shop VERSION AS OF @1", "SELECT * FROM by_shop_1"),
-    ("SELECT * FROM by_shop FOR VERSION AS OF '@2' AS b (x, y, z) WHERE y > 0", "SELECT * FROM by_shop_2 AS b (x, y, z) WHERE y > 0"),
-    ("SELECT by_shop.n, `By_Shop`.total FROM BY_SHOP FOR SYSTEM_VERSION AS OF @1", "SELECT b.n, b.total FROM by_shop_1 b"),
+    (
+        "SELECT * FROM by_shop FOR VERSION AS OF '@2' AS b (x, y, z) WHERE y > 0",
+        "SELECT * FROM by_shop_2 AS b (x, y, z) WHERE y > 0",
+    ),
+    (
+        "SELECT by_shop.n, `By_Shop`.total FROM BY_SHOP FOR SYSTEM_VERSION AS OF @1",
+        "SELECT b.n, b.total FROM by_shop_1 b",
+    ),
     ("SELECT * FROM by_shop TIMESTAMP AS OF !1", "SELECT * FROM by_shop_1"),
     ("SELECT * FROM orders FOR SYSTEM_TIME AS OF TIMESTAMP !2 + INTERVAL 0 HOUR o", "SELECT * FROM orders_2"),
     ("SELECT * FROM orders FOR TIMESTAMP AS OF now() LIMIT 99", "SELECT * FROM orders_3"),
@@ -119,14 +129,20 @@ QUERIES = [  # (ours, Spark's over the relations of the chapters)
         "SELECT shop, sum(n) AS n FROM more GROUP BY shop",
         "SELECT shop, sum(n) AS n FROM (SELECT * FROM by_shop_1 UNION ALL SELECT * FROM by_shop_3) GROUP BY shop",
     ),
-    ("SELECT * FROM small VERSION AS OF @1 UNION ALL SELECT * FROM orders_of_1", None),  # a view of the judge's is no relation of ours
+    (
+        "SELECT * FROM small VERSION AS OF @1 UNION ALL SELECT * FROM orders_of_1",
+        None,
+    ),  # a view of the judge's is no relation of ours
     ("SELECT * FROM small VERSION AS OF @1", "SELECT * FROM small_1"),
     (
         "SELECT s.id, o.amount FROM small VERSION AS OF @2 s JOIN orders o USING (id)",
         "SELECT s.id, o.amount FROM small_2 s JOIN orders_3 o USING (id)",
     ),
     ("SELECT * FROM gone VERSION AS OF @2 -- it was dropped since\n", "SELECT 1 AS one"),
-    ("SELECT /* ä𝄞 */ '𝄞' AS clef, o.* FROM orders VERSION AS OF @1 TABLESAMPLE (99 ROWS) o", "SELECT '𝄞' AS clef, * FROM orders_1"),
+    (
+        "SELECT /* ä𝄞 */ '𝄞' AS clef, o.* FROM orders VERSION AS OF @1 TABLESAMPLE (99 ROWS) o",
+        "SELECT '𝄞' AS clef, * FROM orders_1",
+    ),
     (
         "SELECT * FROM by_shop VERSION AS OF @1 PIVOT (sum(n) FOR shop IN (7, 8))",
         "SELECT * FROM by_shop_1 PIVOT (sum(n) FOR shop IN (7, 8))",
@@ -149,7 +165,11 @@ def test_each_relation_of_a_query_is_read_at_its_epoch(session: Session, story: 
 
 
 def test_scripts_and_the_command_line_answer_the_same(
-    session: Session, story: Story, judge: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    session: Session,
+    story: Story,
+    judge: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sql = story.named("SELECT a.n FROM by_shop VERSION AS OF @1 a JOIN by_shop b ON a.shop = b.shop")
     (answer,) = session.execute(sql)
@@ -157,8 +177,13 @@ def test_scripts_and_the_command_line_answer_the_same(
     expected = judge.sql("SELECT a.n FROM by_shop_1 a JOIN by_shop_3 b ON a.shop = b.shop").toArrow()
     assert_same_answer(answer.table, expected, sql)
     at_two = session.query(sql, story.epochs[2])
-    assert_same_answer(at_two, judge.sql("SELECT a.n FROM by_shop_1 a JOIN by_shop_2 b ON a.shop = b.shop").toArrow(), sql)
-    assert cli.main(["query", "--store", story.store, story.named("SELECT max(id) AS top FROM orders VERSION AS OF @1")]) == 0
+    assert_same_answer(
+        at_two, judge.sql("SELECT a.n FROM by_shop_1 a JOIN by_shop_2 b ON a.shop = b.shop").toArrow(), sql
+    )
+    assert (
+        cli.main(["query", "--store", story.store, story.named("SELECT max(id) AS top FROM orders VERSION AS OF @1")])
+        == 0
+    )
     assert capsys.readouterr().out.split() == ["top", "4"]
 
 
@@ -167,7 +192,9 @@ def test_statements_take_rows_of_an_earlier_epoch(session: Session, story: Story
     session.execute(story.named("CREATE TABLE kept AS SELECT * FROM by_shop VERSION AS OF @2"))
     session.flush()
     assert_same_answer(session.query("SELECT * FROM undo"), judge.sql("SELECT id FROM orders_1").toArrow(), "insert")
-    assert_same_answer(session.query("SELECT * FROM kept"), judge.sql("SELECT * FROM by_shop_2").toArrow(), "create table as")
+    assert_same_answer(
+        session.query("SELECT * FROM kept"), judge.sql("SELECT * FROM by_shop_2").toArrow(), "create table as"
+    )
     session.execute(story.named("DELETE FROM undo WHERE id NOT IN (SELECT id FROM orders VERSION AS OF @2)"))
     session.flush()
     left = judge.sql("SELECT id FROM orders_1 WHERE id IN (SELECT id FROM orders_2)").toArrow()
@@ -185,25 +212,37 @@ def test_statements_take_rows_of_an_earlier_epoch(session: Session, story: Story
 
 def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: SparkSession) -> None:
     """Net: what EXCEPT ALL says, either way, of the rows at both ends."""
-    both = "SELECT *, '{}' AS _change_type, CAST({} AS bigint) AS _from_epoch, CAST({} AS bigint) AS _to_epoch FROM ({})"
+    both = (
+        "SELECT *, '{}' AS _change_type, CAST({} AS bigint) AS _from_epoch, CAST({} AS bigint) AS _to_epoch FROM ({})"
+    )
     for name in ("by_shop", "orders"):
         for first, last in ((1, 2), (1, 3), (2, 3), (2, 2)):
             since, until = story.epochs[first], story.epochs[last]
-            gone = both.format("delete", since, until, f"SELECT * FROM {name}_{first} EXCEPT ALL SELECT * FROM {name}_{last}")
-            come = both.format("insert", since, until, f"SELECT * FROM {name}_{last} EXCEPT ALL SELECT * FROM {name}_{first}")
+            gone = both.format(
+                "delete", since, until, f"SELECT * FROM {name}_{first} EXCEPT ALL SELECT * FROM {name}_{last}"
+            )
+            come = both.format(
+                "insert", since, until, f"SELECT * FROM {name}_{last} EXCEPT ALL SELECT * FROM {name}_{first}"
+            )
             expected = judge.sql(f"{gone} UNION ALL {come}").toArrow()
             asked = f"SELECT * FROM table_changes('{name}', {since}, {until})"
             assert_same_answer(session.query(asked), expected, asked)
             changes = session.changes(name, since, until)
-            assert_same_answer(session.query(asked).select(changes.column_names), changes, "as Session.changes has them")
+            assert_same_answer(
+                session.query(asked).select(changes.column_names), changes, "as Session.changes has them"
+            )
     # moments, an epoch that is left out, and a place among other relations
-    asked = story.named("SELECT c.shop, c.n FROM table_changes('BY_SHOP', !1) AS c JOIN late USING (shop) WHERE c._change_type = 'insert'")
+    asked = story.named(
+        "SELECT c.shop, c.n FROM table_changes('BY_SHOP', !1) AS c JOIN late USING (shop) WHERE c._change_type = 'insert'"
+    )
     expected = judge.sql(
         "SELECT shop, n FROM (SELECT * FROM by_shop_3 EXCEPT ALL SELECT * FROM by_shop_1) WHERE shop IS NOT NULL"
     ).toArrow()
     assert_same_answer(session.query(asked, story.epochs[3]), expected, asked)
     assert (
-        session.query(story.named("SELECT table_changes._to_epoch AS e FROM TABLE_CHANGES('orders', @1)"), story.epochs[2])["e"][0].as_py()
+        session.query(
+            story.named("SELECT table_changes._to_epoch AS e FROM TABLE_CHANGES('orders', @1)"), story.epochs[2]
+        )["e"][0].as_py()
         == story.epochs[2]
     )
 
@@ -248,7 +287,9 @@ def test_what_cannot_be_read_is_refused_with_what_can(session: Session, story: S
     assert session.meta.log_end() == end
 
 
-def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(story: Story, spark: SparkSession, tmp_path: Path) -> None:
+def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(
+    story: Story, spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1)")
         first = session.flush().epoch
@@ -256,7 +297,9 @@ def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(story
         second = session.flush().epoch
         session.meta.retain(1)
         for sql in (f"SELECT * FROM t VERSION AS OF {first}", f"SELECT * FROM table_changes('t', {first})"):
-            with pytest.raises(EpochExpiredError, match=f"epoch {first} is no longer kept; the oldest readable one is {second}"):
+            with pytest.raises(
+                EpochExpiredError, match=f"epoch {first} is no longer kept; the oldest readable one is {second}"
+            ):
                 session.query(sql)
         moment = datetime.fromtimestamp(epoch_ms(first) / 1000, UTC)
         with pytest.raises(BadMomentError, match=r"no epoch as old as that is kept; expected .* or later"):
@@ -299,7 +342,9 @@ def test_a_pinned_epoch_is_readable_in_each_way_until_its_pin_is_removed(
         capsys.readouterr()
         assert cli.main(["read", "t", "--store", store, "--epoch", str(first), "--csv"]) == 0
         assert sorted(capsys.readouterr().out.split()[1:]) == ["1,10", "2,20"]
-        assert cli.main(["pin", "add", "--store", store, "--epoch", str(first)]) == 0  # a longer lease, by another holder
+        assert (
+            cli.main(["pin", "add", "--store", store, "--epoch", str(first)]) == 0
+        )  # a longer lease, by another holder
         later = capsys.readouterr().out.rpartition("held by ")[2].strip()
         assert cli.main(["pin", "remove", holder, "--store", store]) == 0
         assert found(session.read("t", epoch=first)) == then

@@ -37,7 +37,9 @@ def judge(spark: SparkSession) -> SparkSession:
     return session
 
 
-def test_views_of_times_are_equal_to_spark_through_epochs(spark: SparkSession, judge: SparkSession, tmp_path: Path) -> None:
+def test_views_of_times_are_equal_to_spark_through_epochs(
+    spark: SparkSession, judge: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x time(6), y time(3), PRIMARY KEY (id))")
         for name, query in VIEWS.items():
@@ -54,9 +56,14 @@ def test_views_of_times_are_equal_to_spark_through_epochs(spark: SparkSession, j
                 assert_same_answer(session.read(name), judge.sql(query).toArrow(), f"{name} after {change}", scale=1.0)
 
 
-def test_times_of_parquet_are_read_where_they_are_declared(spark: SparkSession, judge: SparkSession, tmp_path: Path) -> None:
+def test_times_of_parquet_are_read_where_they_are_declared(
+    spark: SparkSession, judge: SparkSession, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"id": [1, 2, 3], "x": pa.array([1, None, 86_399_999_999], pa.time64("us"))}), tmp_path / "in/a.parquet")
+    pq.write_table(
+        pa.table({"id": [1, 2, 3], "x": pa.array([1, None, 86_399_999_999], pa.time64("us"))}),
+        tmp_path / "in/a.parquet",
+    )
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE s (id bigint, x time(6)) USING parquet OPTIONS (path '{tmp_path}/in')")
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")

@@ -30,7 +30,9 @@ def test_halving_finds_an_item_that_fails_alone_and_reads_each_about_twice() -> 
 
 
 @pytest.mark.spark
-def test_each_source_in_trouble_is_held_with_its_file_and_column_and_the_sound_one_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_source_in_trouble_is_held_with_its_file_and_column_and_the_sound_one_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for name in ("xml", "csv", "json", "header", "fine"):
         (tmp_path / name).mkdir()
     data = gzip.compress(("<r>" + "".join(f"<row><a>{i}</a></row>" for i in range(500)) + "</r>").encode(), mtime=0)
@@ -49,7 +51,9 @@ def test_each_source_in_trouble_is_held_with_its_file_and_column_and_the_sound_o
         session.execute(f"CREATE SOURCE x (a int) USING xml OPTIONS (path '{tmp_path}/xml', rowTag 'row')")
         session.execute(f"CREATE SOURCE c (a int, s string) USING csv OPTIONS (path '{tmp_path}/csv')")
         session.execute(f"CREATE SOURCE j (a int) USING json OPTIONS (path '{tmp_path}/json')")
-        session.execute(f"CREATE SOURCE h (a int) USING csv OPTIONS (path '{tmp_path}/header', header 'true', multiLine 'true')")
+        session.execute(
+            f"CREATE SOURCE h (a int) USING csv OPTIONS (path '{tmp_path}/header', header 'true', multiLine 'true')"
+        )
         session.execute(f"CREATE SOURCE f USING parquet OPTIONS (path '{tmp_path}/fine')")
         for name in "xcjhf":
             session.execute(f"CREATE MATERIALIZED VIEW of_{name} AS SELECT * FROM {name}")
@@ -84,7 +88,9 @@ REFUSED = [
 
 
 @pytest.mark.spark
-def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_file_is_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_file_is_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     columns = "a int, t timestamp, d date, `odd name` string, s struct<x: int>, e interval month"
     with Session(str(tmp_path / "store"), spark) as session:
         for format, options, guilty in REFUSED:
@@ -96,9 +102,18 @@ def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_fil
             assert "\n" not in str(raised.value)
         for n, (format, options) in enumerate(
             [
-                ("csv", "sep '||', quote '', header 'true', dateFormat 'dd.MM.yyyy', timestampFormat 'yyyy-MM-dd HH:mm', nullValue 'NA'"),
-                ("csv", "encoding 'UTF-16', multiLine 'true', timeZone 'Europe/Berlin', locale 'de-DE', comment '#', escape ''"),
-                ("json", "encoding 'UTF-16', lineSep ';', allowComments 'true', dateFormat 'yyyy', timestampFormat 'yyyy'"),
+                (
+                    "csv",
+                    "sep '||', quote '', header 'true', dateFormat 'dd.MM.yyyy', timestampFormat 'yyyy-MM-dd HH:mm', nullValue 'NA'",
+                ),
+                (
+                    "csv",
+                    "encoding 'UTF-16', multiLine 'true', timeZone 'Europe/Berlin', locale 'de-DE', comment '#', escape ''",
+                ),
+                (
+                    "json",
+                    "encoding 'UTF-16', lineSep ';', allowComments 'true', dateFormat 'yyyy', timestampFormat 'yyyy'",
+                ),
                 ("xml", "rowTag 'r', attributePrefix '@', nullValue '-', dateFormat 'yyyy'"),
             ]
         ):

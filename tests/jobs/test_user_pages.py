@@ -20,7 +20,12 @@ from tussock.jobs.session import Session
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = "/home/you/first"  # stands in the tutorial for the folder in which it begins
-VARIES = [(r"\b[0-9a-f]{64}\b", "DIGEST"), (r"\b\d{17,}\b", "EPOCH"), (r"\d+\.\d+ s\b", "TIME"), (r"[\d,]+ bytes", "BYTES")]
+VARIES = [
+    (r"\b[0-9a-f]{64}\b", "DIGEST"),
+    (r"\b\d{17,}\b", "EPOCH"),
+    (r"\d+\.\d+ s\b", "TIME"),
+    (r"[\d,]+ bytes", "BYTES"),
+]
 pytestmark = pytest.mark.spark
 
 
@@ -76,7 +81,9 @@ def test_the_tutorials_commands_say_what_it_says(begun: Path, request: pytest.Fi
 
 def test_the_statements_of_the_sql_page_are_taken(begun: Path, spark: SparkSession) -> None:
     statements = [
-        s.strip() for block in re.findall(r"```sql\n(.*?)```", (DOCS / "sql.md").read_text(), re.DOTALL) for s in block.split(";\n")
+        s.strip()
+        for block in re.findall(r"```sql\n(.*?)```", (DOCS / "sql.md").read_text(), re.DOTALL)
+        for s in block.split(";\n")
     ]
     (begun / "orders").mkdir()
     (begun / "orders/2026-01-01.csv").write_text("id,at,product,quantity\n1,2026-01-01 08:00:00,apple,3\n")

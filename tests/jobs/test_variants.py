@@ -17,7 +17,16 @@ from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 
-TEXTS = ['{"a": 1, "b": {"c": "x"}, "l": [1, 2.5, null]}', None, "7", "null", '{"b": {"c": "y"}, "a": 2}', '"text"', "[]", '{"a": 1.50}']
+TEXTS = [
+    '{"a": 1, "b": {"c": "x"}, "l": [1, 2.5, null]}',
+    None,
+    "7",
+    "null",
+    '{"b": {"c": "y"}, "a": 2}',
+    '"text"',
+    "[]",
+    '{"a": 1.50}',
+]
 
 #: Over docs (id, p). Each variant of an answer is compared as JSON.
 VIEWS = {
@@ -40,7 +49,11 @@ def answer(rows: pa.Table) -> Counter[str]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return VariantVal(**value).toJson() if value.keys() == {"value", "metadata"} else [_plain(v) for v in value.values()]
+        return (
+            VariantVal(**value).toJson()
+            if value.keys() == {"value", "metadata"}
+            else [_plain(v) for v in value.values()]
+        )
     return [_plain(v) for v in value] if isinstance(value, list) else value
 
 
@@ -98,7 +111,11 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
     for name, on in (("whole", "false"), ("shredded", "true")):
         spark.conf.set(shredding, on)
         like = TEXTS if name == "whole" else ['{"a": 1}'] * 9  # values that are alike are taken apart
-        texts = spark.createDataFrame(list(enumerate(like)), "id int, t string").selectExpr("id", "parse_json(t) AS p").coalesce(1)
+        texts = (
+            spark.createDataFrame(list(enumerate(like)), "id int, t string")
+            .selectExpr("id", "parse_json(t) AS p")
+            .coalesce(1)
+        )
         texts.write.parquet(str(tmp_path / name))
     spark.conf.unset(shredding)
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
@@ -109,8 +126,14 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
             session.execute(f"CREATE MATERIALIZED VIEW of_{source} AS SELECT id, p FROM {source}")
         assert not session.flush().held
         spark.read.schema("id int, p variant").json(str(tmp_path / "json")).createOrReplaceTempView("told")
-        for source, relation in (("j", "told"), ("w", f"parquet.`{tmp_path}/whole`"), ("s", f"parquet.`{tmp_path}/shredded`")):
-            assert answer(session.read(f"of_{source}")) == answer(_collected(spark, f"SELECT id, p FROM {relation}")), source
+        for source, relation in (
+            ("j", "told"),
+            ("w", f"parquet.`{tmp_path}/whole`"),
+            ("s", f"parquet.`{tmp_path}/shredded`"),
+        ):
+            assert answer(session.read(f"of_{source}")) == answer(_collected(spark, f"SELECT id, p FROM {relation}")), (
+                source
+            )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +144,9 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
         ("SELECT t.p FROM t JOIN t u ON t.p = u.p", "INVALID_ORDERING_TYPE"),
     ],
 )
-def test_spark_refuses_variants_where_values_are_compared(query: str, reason: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_refuses_variants_where_values_are_compared(
+    query: str, reason: str, spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (p variant)")
         with pytest.raises(InputError, match=reason):

@@ -25,7 +25,9 @@ VIEWS = {
 }
 
 
-def test_pieces_of_a_partition_keep_views_equal_to_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_a_partition_keep_views_equal_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows come, go, and change their places in the order, so that one goes in another piece than it comes; a view reads the first."""
     monkeypatch.setattr(over_window, "PIECE_ROWS", 8)
     rng, judge, rows = random.Random(3), spark.newSession(), dict[int, dict[str, Any]]()

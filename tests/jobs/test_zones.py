@@ -114,7 +114,9 @@ def store(path: Path, spark: SparkSession, zone: str) -> Iterator[Session]:
         session.close()
 
 
-def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch(in_another_zone: SparkSession, tmp_path: Path) -> None:
+def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch(
+    in_another_zone: SparkSession, tmp_path: Path
+) -> None:
     zone, files = "Europe/Berlin", tmp_path / "js"
     files.mkdir()
 
@@ -123,7 +125,9 @@ def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch
 
     arrives(0)
     with store(tmp_path, in_another_zone, zone) as session:
-        shows = "date_format(ts, 'yyyy-MM-dd HH:mm XXX') AS f, CAST(concat('2026-07-01 ', k, ':30') AS TIMESTAMP) AS late"
+        shows = (
+            "date_format(ts, 'yyyy-MM-dd HH:mm XXX') AS f, CAST(concat('2026-07-01 ', k, ':30') AS TIMESTAMP) AS late"
+        )
         session.execute(
             f"""CREATE TABLE t (k int, ts timestamp);
             CREATE SOURCE s (k int, ts timestamp) USING json OPTIONS (path '{files}');
@@ -138,7 +142,9 @@ def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch
         session.flush()  # files alone
 
         def expected(*numbers: int) -> list[tuple[int, str, datetime]]:
-            return [(k, shown(instant(WALL_CLOCKS[k], zone), zone), instant(f"2026-07-01 0{k}:30", zone)) for k in numbers]
+            return [
+                (k, shown(instant(WALL_CLOCKS[k], zone), zone), instant(f"2026-07-01 0{k}:30", zone)) for k in numbers
+            ]
 
         def found(view: str) -> list[tuple[object, ...]]:
             return sorted(tuple(row.values()) for row in session.read(view).to_pylist())
@@ -153,7 +159,9 @@ def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch
         assert found("vs") == expected(3, 4)
 
 
-def test_a_file_goes_as_it_was_read(in_another_zone: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_goes_as_it_was_read(
+    in_another_zone: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A release before read text in UTC. Its files go in UTC; new ones are in the store's zone; one command corrects old ones."""
     zone, files = "America/St_Johns", tmp_path / "files"
     files.mkdir()
@@ -225,7 +233,9 @@ EXPRESSIONS = (
     "to_utc_timestamp(at, 'Asia/Tokyo')",
     "window(at, '1 day').start",
 )
-NIGHTS = tuple(text for text in WALL_CLOCKS if len(text) == 19)  # of no offset and whole seconds, as the formats above want them
+NIGHTS = tuple(
+    text for text in WALL_CLOCKS if len(text) == 19
+)  # of no offset and whole seconds, as the formats above want them
 
 
 @pytest.mark.deep
@@ -236,15 +246,23 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
     judge = in_another_zone.newSession()
     for name, value in (("session.timeZone", zone), ("ansi.enabled", "true")):
         judge.conf.set(f"spark.sql.{name}", value)
-    values = ", ".join(f"({k}, TIMESTAMP '{text}', TIMESTAMP_NTZ '{text}', DATE '{text[:10]}', '{text}')" for k, text in enumerate(NIGHTS))
+    values = ", ".join(
+        f"({k}, TIMESTAMP '{text}', TIMESTAMP_NTZ '{text}', DATE '{text[:10]}', '{text}')"
+        for k, text in enumerate(NIGHTS)
+    )
     columns = "k, " + ", ".join(f"{text} AS e{i}" for i, text in enumerate(EXPRESSIONS))
     names = [f"e{i}" for i in range(len(EXPRESSIONS))]
 
     def told(frame: object) -> dict[int, tuple[object, ...]]:
         """Rows by k; instants as microseconds, nested values as JSON, so that no Python zone comes in."""
         kinds = dict(frame.dtypes)  # type: ignore[attr-defined]
-        texts = [f"unix_micros({n})" if kinds[n] == "timestamp" else f"unix_micros({n}.at)" if "struct" in kinds[n] else n for n in names]
-        return {row[0]: tuple(row)[1:] for row in frame.selectExpr("k", *(f"CAST({t} AS STRING)" for t in texts)).collect()}  # type: ignore[attr-defined]
+        texts = [
+            f"unix_micros({n})" if kinds[n] == "timestamp" else f"unix_micros({n}.at)" if "struct" in kinds[n] else n
+            for n in names
+        ]
+        return {
+            row[0]: tuple(row)[1:] for row in frame.selectExpr("k", *(f"CAST({t} AS STRING)" for t in texts)).collect()
+        }  # type: ignore[attr-defined]
 
     expected = told(judge.sql(f"SELECT {columns} FROM VALUES {values} AS v (k, at, n, d, s)"))
 
@@ -279,16 +297,22 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
         interval=Interval(*(datetime(2026, 3, d, tzinfo=ZoneInfo(zone)) for d in (28, 29))),
     )
     assert read("t", "k", "at") == instants(*range(len(NIGHTS)))
-    assert read("of_days") == {(1, instant("2026-03-28 23:30:00", zone))}, "the path's day is of the zone, and so are the file's texts"
+    assert read("of_days") == {(1, instant("2026-03-28 23:30:00", zone))}, (
+        "the path's day is of the zone, and so are the file's texts"
+    )
     with store(tmp_path, in_another_zone, zone) as session:
         assert told(session.table("v")) == expected, "the view, as a DataFrame"
-        assert session.execute("SELECT CAST(at AS STRING) AS s FROM t WHERE k = 3")[0].table.to_pylist() == [{"s": NIGHTS[3]}]  # type: ignore[union-attr]
+        assert session.execute("SELECT CAST(at AS STRING) AS s FROM t WHERE k = 3")[0].table.to_pylist() == [
+            {"s": NIGHTS[3]}
+        ]  # type: ignore[union-attr]
         first = session.meta.latest().epoch
     for k in (2, 4):  # now(), whose dates and local times are of the zone; both nights
         at = instant(NIGHTS[k], zone)
         command(moment=at + (timedelta(hours=1) if k == 4 else timedelta(0)))
         shown_day = (at + (timedelta(hours=1) if k == 4 else timedelta(0))).astimezone(ZoneInfo(zone)).date()
-        wanted = {(i,) for i, text in enumerate(NIGHTS) if instant(text, zone).astimezone(ZoneInfo(zone)).date() == shown_day}
+        wanted = {
+            (i,) for i, text in enumerate(NIGHTS) if instant(text, zone).astimezone(ZoneInfo(zone)).date() == shown_day
+        }
         assert read("today") == wanted
         assert (k,) in read("local")
     command(
@@ -312,17 +336,23 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
     assert not left.keys() & {101, 200}
     with store(tmp_path, in_another_zone, zone) as session:
         wall = (datetime.now(ZoneInfo(zone)) + timedelta(0)).strftime("%Y-%m-%d %H:%M:%S.%f")
-        assert session.execute(f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{wall}'")[0].table.to_pylist()[0]["n"] == len(left)  # type: ignore[union-attr]
+        assert session.execute(f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{wall}'")[0].table.to_pylist()[0][
+            "n"
+        ] == len(left)  # type: ignore[union-attr]
         assert epoch_at(session.meta.latest(), datetime.fromisoformat(wall), zone, 2 << 42) >= first
         rows = session.read("t", ["k", "at"])
         out = BytesIO()
         write_csv(rows.to_reader(), out)
         stamps = {line.rpartition(",")[2].strip('"') for line in out.getvalue().decode().splitlines()[1:]}
-        assert {datetime.fromisoformat(stamp) for stamp in stamps} == set(left.values()), "in files instants are in UTC, with a Z"
+        assert {datetime.fromisoformat(stamp) for stamp in stamps} == set(left.values()), (
+            "in files instants are in UTC, with a Z"
+        )
         assert all(stamp.endswith("Z") for stamp in stamps)
         out = BytesIO()
         write_json(rows.to_reader(), out)
-        assert {datetime.fromisoformat(json.loads(line)["at"]) for line in out.getvalue().splitlines()} == set(left.values())
+        assert {datetime.fromisoformat(json.loads(line)["at"]) for line in out.getvalue().splitlines()} == set(
+            left.values()
+        )
     command("DELETE FROM t")
     assert not read("v"), "each row went as it had come"
 
@@ -333,5 +363,7 @@ def test_sessions_are_made_in_one_place() -> None:
     own = root / "jobs" / "spark" / "session.py"
     makes = re.compile(r"\.newSession\(|session\.timeZone|cloneSession\(")
     for folder in ("jobs", "plugins", "dags", "statestore"):
-        found = {str(p.relative_to(root)) for p in (root / folder).rglob("*.py") if p != own and makes.search(p.read_text())}
+        found = {
+            str(p.relative_to(root)) for p in (root / folder).rglob("*.py") if p != own and makes.search(p.read_text())
+        }
         assert not found, f"{found}: make the session by tussock.jobs.spark.session.sql_session"

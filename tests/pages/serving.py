@@ -11,7 +11,9 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 if "tussock-airflow-" not in os.environ.get("AIRFLOW_HOME", ""):
-    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="tussock-airflow-")  # before Airflow is imported, for it reads its settings then
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(
+        prefix="tussock-airflow-"
+    )  # before Airflow is imported, for it reads its settings then
 HOME = Path(os.environ["AIRFLOW_HOME"])
 ROLES = ("viewer", "user", "op", "admin")
 os.environ |= {
@@ -40,7 +42,9 @@ SUITE = """{"expectations": [
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 1}},
     {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "g"}, "severity": "warning"}
 ]}"""
-FAILED = Failure("expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},))
+FAILED = Failure(
+    "expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},)
+)
 
 
 class Shop:
@@ -65,7 +69,9 @@ class Shop:
         for place, number in enumerate(self.epochs):
             failures = (FAILED,) if place == 2 else ()
             metrics = (Metric("expect_column_values_to_be_between(column='n', min_value=1)", float(len(failures))),)
-            write_record(self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures, metrics=metrics),)))
+            write_record(
+                self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures, metrics=metrics),))
+            )
         publish(self.meta, self.epochs[1])
         (folder / "docs/validations").mkdir(parents=True)
         (folder / "docs/index.html").write_text("<h1>Data quality</h1><script>alert(1)</script>")

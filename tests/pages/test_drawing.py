@@ -53,7 +53,14 @@ def test_a_sparkline_stands_on_zero_and_passes_over_what_is_not_known() -> None:
 
 def test_numbers_read_as_people_write_them() -> None:
     assert [size(n) for n in (None, 0, 999, 1000, 1_234_567, 5e12)] == ["–", "0 B", "999 B", "1 kB", "1.23 MB", "5 TB"]
-    assert [span(s) for s in (None, 0.1234, 59.6, 61, 3600, 90_061)] == ["–", "0.123 s", "60 s", "1 min 1 s", "1 h", "1 d 1 h"]
+    assert [span(s) for s in (None, 0.1234, 59.6, 61, 3600, 90_061)] == [
+        "–",
+        "0.123 s",
+        "60 s",
+        "1 min 1 s",
+        "1 h",
+        "1 d 1 h",
+    ]
 
 
 def test_names_that_are_too_long_for_a_box_are_still_told_apart_by_their_ends() -> None:

@@ -55,7 +55,11 @@ class Counted:
     def per_g(self, files: int) -> str:
         """The view over the first so many files, as DuckDB's SQL."""
         paths = ", ".join(f"'{file}'" for file in self.files[:files])
-        return f"SELECT g, count(*) AS n FROM read_parquet([{paths}]) GROUP BY g" if files else "SELECT 1 AS g, 1 AS n WHERE false"
+        return (
+            f"SELECT g, count(*) AS n FROM read_parquet([{paths}]) GROUP BY g"
+            if files
+            else "SELECT 1 AS g, 1 AS n WHERE false"
+        )
 
     def rows(self, file: int) -> int:
         return number_of(f"SELECT count(*) FROM '{self.files[file]}'")
@@ -95,13 +99,17 @@ def test_the_pipelines_page_counts_views_files_that_wait_and_stored_bytes(admin:
     orders = f"orders parquet {EPOCHS} , {shown_size(bytes_of(taken))} {WAITING} , {shown_size(bytes_of(waiting))} {pipeline.data}"
     assert orders in text
     groups = number_of(f"SELECT count(*) FROM ({pipeline.per_g(EPOCHS)})")
-    shown = re.search(r"per_g view ready – \S.*? (\d+) rows changed in the last 30 epochs, at most (\d+) (\d+) age", text)
+    shown = re.search(
+        r"per_g view ready – \S.*? (\d+) rows changed in the last 30 epochs, at most (\d+) (\d+) age", text
+    )
     assert shown is not None
     changes = [pipeline.changes(file) for file in range(EPOCHS)]
     assert [int(number) for number in shown.groups()] == [groups, max(changes), changes[-1]]
 
 
-def test_the_pages_of_epochs_count_rows_changes_and_the_bytes_that_were_written(admin: Visitor, pipeline: Counted) -> None:
+def test_the_pages_of_epochs_count_rows_changes_and_the_bytes_that_were_written(
+    admin: Visitor, pipeline: Counted
+) -> None:
     listed = read(admin, f"{DAG}/epochs")
     for number, epoch in enumerate(pipeline.epochs):
         text = read(admin, f"{DAG}/epochs/{epoch}")
@@ -129,12 +137,19 @@ def test_what_vacuum_would_remove_and_what_stays_is_what_lies_in_the_folder(admi
     assert f"{len(stored)} objects in use, {shown_size(bytes_of(stored))}" in text
 
 
-def test_the_last_run_and_whether_the_dag_is_paused_are_those_of_airflows_database(admin: Visitor, pipeline: Counted) -> None:
+def test_the_last_run_and_whether_the_dag_is_paused_are_those_of_airflows_database(
+    admin: Visitor, pipeline: Counted
+) -> None:
     admin.post("/tussock/dags/epoch_shop/actions/epoch", headers=HERE)
     with sqlite3.connect(f"file:{HOME}/airflow.db?mode=ro", uri=True) as database:
-        (state,) = database.execute("SELECT state FROM dag_run WHERE dag_id = 'epoch_shop' ORDER BY run_after DESC LIMIT 1").fetchone()
+        (state,) = database.execute(
+            "SELECT state FROM dag_run WHERE dag_id = 'epoch_shop' ORDER BY run_after DESC LIMIT 1"
+        ).fetchone()
         (paused,) = database.execute("SELECT is_paused FROM dag WHERE dag_id = 'epoch_shop'").fetchone()
     text = read(admin, "/tussock/pipelines")
-    shown = re.search(r" shop Orders of a <b>shop</b> .*? UTC|shop Orders of a.*?(queued|running|success|failed)(.*?DAG is paused)?", text)
+    shown = re.search(
+        r" shop Orders of a <b>shop</b> .*? UTC|shop Orders of a.*?(queued|running|success|failed)(.*?DAG is paused)?",
+        text,
+    )
     assert shown is not None
     assert (shown[1], shown[2] is not None) == (state, bool(paused))

@@ -26,7 +26,9 @@ def read(visitor: Visitor, address: str, status: int = 200) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
 
 
-def test_the_overview_lists_pipelines_with_what_keeps_them_and_says_of_a_broken_one_what_is_wrong(admin: Visitor, shop: Shop) -> None:
+def test_the_overview_lists_pipelines_with_what_keeps_them_and_says_of_a_broken_one_what_is_wrong(
+    admin: Visitor, shop: Shop
+) -> None:
     text = read(admin, "/tussock/pipelines")
     assert "Orders of a <b>shop</b>" in text, "what a user wrote is text"
     assert "newest epoch not published" in text
@@ -43,7 +45,10 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
     sealed = shop.meta.sealed(shop.epochs[-1])
     assert sealed is not None
     assert sealed.rows is not None
-    shown = re.search(r"per_g view ready failed .*? rows changed in .*? at most 2 (\S+) age .* s seconds .*? at most \S+ s (\S+) s", text)
+    shown = re.search(
+        r"per_g view ready failed .*? rows changed in .*? at most 2 (\S+) age .* s seconds .*? at most \S+ s (\S+) s",
+        text,
+    )
     assert shown is not None
     assert int(shown[1]) == sealed.rows["per_g"].rows_out
     assert sealed.seconds is not None
@@ -115,7 +120,9 @@ def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last
     assert "there is none" in read(admin, f"{DAG}/quality/nope", 404)
 
 
-def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_asked(admin: Visitor, visitors: dict[str, Visitor]) -> None:
+def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_asked(
+    admin: Visitor, visitors: dict[str, Visitor]
+) -> None:
     text = read(admin, f"{DAG}/actions/pause")
     assert "The DAG is paused" in text
     begun = visitors["user"].post(f"{DAG}/actions/pause", data={"view": "per_g"}, headers=HERE)

@@ -39,7 +39,13 @@ def asked(route: str, shop: Shop, run: str) -> tuple[str, str]:
     """Method and address of a request to a route that finds what it asks for."""
     method, path = route.split(" ")
     action = {"dag_id": "epoch_shop", "name": "epoch"}
-    values = {"dag_id": "epoch_shop", "epoch": shop.epochs[0], "view": "per_g", "run_id:path": run, "path:path": "index.html"}
+    values = {
+        "dag_id": "epoch_shop",
+        "epoch": shop.epochs[0],
+        "view": "per_g",
+        "run_id:path": run,
+        "path:path": "index.html",
+    }
     values |= {"name": "pages.css"} if "static" in path else action if "actions" in path else {"name": "per_g"}
     for name, value in values.items():
         path = path.replace(f"{{{name}}}", str(value))
@@ -56,7 +62,9 @@ def run(visitors: dict[str, Visitor]) -> str:
 def test_every_route_is_tried_here(app: FastAPI) -> None:
     from tussock_pages.app import app as pages
 
-    found = {f"{method} {route.path}" for route in pages.routes if isinstance(route, APIRoute) for method in route.methods}
+    found = {
+        f"{method} {route.path}" for route in pages.routes if isinstance(route, APIRoute) for method in route.methods
+    }
     assert found == set(ROUTES)
     others = [route for route in pages.routes if not isinstance(route, APIRoute)]
     assert others == [], "what is mounted, or generated, is not guarded"
@@ -149,7 +157,9 @@ def test_data_docs_run_no_script_and_load_nothing_from_elsewhere(admin: Visitor)
     assert admin.get("/tussock/dags/epoch_shop/reports/validations/one.html").text == "one"
 
 
-def test_every_answer_of_a_page_has_a_policy_that_knows_no_other_host(visitors: dict[str, Visitor], shop: Shop, run: str) -> None:
+def test_every_answer_of_a_page_has_a_policy_that_knows_no_other_host(
+    visitors: dict[str, Visitor], shop: Shop, run: str
+) -> None:
     for who in ("nobody", "admin"):
         for route in ROUTES:
             method, address = asked(route, shop, run)

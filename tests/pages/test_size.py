@@ -26,7 +26,11 @@ pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(3600), 
 VIEWS, MOST_S, MOST_BYTES = 1000, 0.3, 1_000_000
 EPOCHS, KEPT = 100_000, 200  # of which readers may name so many: the others are history
 SUITED = 20  # views of the store with many epochs, each with a suite
-FAILED = (Failure("expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},)),)
+FAILED = (
+    Failure(
+        "expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},)
+    ),
+)
 
 
 def pipeline(shop: Shop, name: str, store: Path, more: str = "") -> MetaStore:
@@ -48,7 +52,10 @@ def wide(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
         insert(meta, "t", (k, k % 7, 1))
         epochs.append(epoch(meta).epoch)
         failed = [FAILED if i % 97 == k else () for i in range(VIEWS)]
-        write_record(meta.objects, QualityRecord(epochs[-1], tuple(ViewQuality(n, 2, 2, f) for n, f in zip(names, failed, strict=True))))
+        write_record(
+            meta.objects,
+            QualityRecord(epochs[-1], tuple(ViewQuality(n, 2, 2, f) for n, f in zip(names, failed, strict=True))),
+        )
         publish(meta, epochs[-1])
     return "epoch_wide", epochs
 
@@ -78,7 +85,9 @@ def long(app: FastAPI, shop: Shop) -> Iterator[tuple[str, list[int]]]:
 def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
     """One more, as a driver keeps it that had three rows to compute on, by the store's own types."""
     version = meta.latest()
-    plan = BarrierPlan(mapping=version.mapping, log_end=version.log_end, run={"dag": "epoch_long", "run": f"run {number}"})
+    plan = BarrierPlan(
+        mapping=version.mapping, log_end=version.log_end, run={"dag": "epoch_long", "run": f"run {number}"}
+    )
     barrier = meta.inject_barrier(version.epoch, plan)
     rows = {"t": RowCounts(3, 3, 3), **{name: RowCounts(3, 2, 1) for name in names}}
     meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), rows, StepSeconds(0.01, 0.1, 0.02))))
@@ -94,8 +103,19 @@ def measured(admin: Visitor, shop: Shop, dag: str, pages: Sequence[str]) -> list
     from tussock_pages import stores
     from tussock_pages.actions import ACTIONS
 
-    for page in ("", "/graph", "/epochs", f"/epochs/{shop.epochs[0]}", "/quality", "/quality/per_g", "/relations/per_g", "/actions"):
-        admin.get(f"/tussock/dags/epoch_shop{page}")  # templates are made ready when they are first used, once a process
+    for page in (
+        "",
+        "/graph",
+        "/epochs",
+        f"/epochs/{shop.epochs[0]}",
+        "/quality",
+        "/quality/per_g",
+        "/relations/per_g",
+        "/actions",
+    ):
+        admin.get(
+            f"/tussock/dags/epoch_shop{page}"
+        )  # templates are made ready when they are first used, once a process
     name, wrong = dag.removeprefix("epoch_"), []
     does = [f"/tussock/dags/{action.kind}_{name}/actions/{action.name}" for action in ACTIONS]
     for path in [*(f"/tussock/dags/{dag}{page}" for page in pages), *does]:
@@ -114,7 +134,9 @@ def measured(admin: Visitor, shop: Shop, dag: str, pages: Sequence[str]) -> list
     return wrong
 
 
-def test_each_page_of_1000_views_is_there_within_0_3_seconds(admin: Visitor, shop: Shop, wide: tuple[str, list[int]]) -> None:
+def test_each_page_of_1000_views_is_there_within_0_3_seconds(
+    admin: Visitor, shop: Shop, wide: tuple[str, list[int]]
+) -> None:
     dag, epochs = wide
     one = "view_with_a_rather_long_name_7"
     pages = [
@@ -132,13 +154,26 @@ def test_each_page_of_1000_views_is_there_within_0_3_seconds(admin: Visitor, sho
     pages += ["/relations/t", f"/relations/{one}", "/actions"]
     assert measured(admin, shop, dag, pages) == []
     first = admin.get(f"/tussock/dags/{dag}/quality").text
-    assert (first.count('class="cell bad"'), first.count('class="name"')) == (sum(i % 97 == k for k in range(4) for i in range(VIEWS)), 50)
+    assert (first.count('class="cell bad"'), first.count('class="name"')) == (
+        sum(i % 97 == k for k in range(4) for i in range(VIEWS)),
+        50,
+    )
 
 
-def test_each_page_of_100000_epochs_is_there_within_0_3_seconds(admin: Visitor, shop: Shop, long: tuple[str, list[int]]) -> None:
+def test_each_page_of_100000_epochs_is_there_within_0_3_seconds(
+    admin: Visitor, shop: Shop, long: tuple[str, list[int]]
+) -> None:
     dag, epochs = long
     middle, early = epochs[EPOCHS // 2], epochs[40]
-    pages = ["", "/graph", "/relations/v3", "/epochs", f"/epochs?before={middle}", f"/epochs?before={early}", f"/epochs/{middle}"]
+    pages = [
+        "",
+        "/graph",
+        "/relations/v3",
+        "/epochs",
+        f"/epochs?before={middle}",
+        f"/epochs?before={early}",
+        f"/epochs/{middle}",
+    ]
     pages += ["/quality", f"/quality?before={middle}", "/quality/v3", f"/quality/v3?before={middle}"]
     pages += ["/actions"]
     assert measured(admin, shop, dag, pages) == []

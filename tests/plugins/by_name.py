@@ -66,7 +66,9 @@ def commit(name: str) -> HummockVersion:
     return epochs.commit(opened(name))
 
 
-def begin_restating(name: str, source: str, file: str, interval: tuple[datetime, datetime] | None, run: Run) -> tuple[str, ...]:
+def begin_restating(
+    name: str, source: str, file: str, interval: tuple[datetime, datetime] | None, run: Run
+) -> tuple[str, ...]:
     at = opened(name)
     asked = Restated(file) if file else Restated(interval=epochs.interval_between(at, interval))
     return tuple(begun_lines(restate.begin(at, source, asked, run)))

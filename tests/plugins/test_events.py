@@ -37,7 +37,9 @@ RUN = {"dag": "epoch_shop", "run": "a"}
 def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
     """A pipeline `shop` with two sources of files, a table, and a view over each of source `sales` and table `shops`."""
     (tmp_path / "pipelines/shop").mkdir(parents=True)
-    (tmp_path / "pipelines/shop/pipeline.toml").write_text(f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n')
+    (tmp_path / "pipelines/shop/pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n'
+    )
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
     meta = new_store(tmp_path / "store")
     for source in ("sales", "visits"):
@@ -71,8 +73,15 @@ def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(met
     advance(LocalRunner(), meta, Wish(run=RUN), EpochSettings(max_bytes=1))  # an epoch a file
     last = meta.latest().epoch
     news = {source.name: source for source in steps.source_news("shop", told(sales=first.epoch), RUN)}
-    assert (news["sales"].files, news["sales"].bytes, news["sales"].rows, news["sales"].since) == (2, sum(sizes), 12, first.epoch)
-    assert (news["visits"].files, news["visits"].bytes, news["visits"].rows) == (1, visits, None), "no view reads it: nobody counted"
+    assert (news["sales"].files, news["sales"].bytes, news["sales"].rows, news["sales"].since) == (
+        2,
+        sum(sizes),
+        12,
+        first.epoch,
+    )
+    assert (news["visits"].files, news["visits"].bytes, news["visits"].rows) == (1, visits, None), (
+        "no view reads it: nobody counted"
+    )
     assert {source.epoch for source in news.values()} == {last}
     assert not any(source.own for source in steps.source_news("shop", told(sales=first.epoch), {**RUN, "run": "b"}))
 
@@ -97,7 +106,9 @@ def test_after_more_epochs_than_anybody_goes_through_each_source_may_have_news(
     ]
 
 
-def test_a_view_has_news_since_airflow_was_told_of_it_whatever_was_published_in_between(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_view_has_news_since_airflow_was_told_of_it_whatever_was_published_in_between(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     assert steps.view_news("shop", told()).views == (), "nothing is published"
     write(tmp_path / "sales", "one", 3)
     (first,) = advance(LocalRunner(), meta)
@@ -109,11 +120,15 @@ def test_a_view_has_news_since_airflow_was_told_of_it_whatever_was_published_in_
         (done,) = advance(LocalRunner(), meta)
         steps.publish("shop", done.epoch)
     news = steps.view_news("shop", told(by_g=first.epoch, shops_by_g=done.epoch))
-    assert [(v.name, v.since, v.changed_rows) for v in news.views] == [("by_g", first.epoch, 8)], "two updates of two rows each"
+    assert [(v.name, v.since, v.changed_rows) for v in news.views] == [("by_g", first.epoch, 8)], (
+        "two updates of two rows each"
+    )
     assert (news.epoch, news.version) == (done.epoch, meta.latest().id)
 
 
-def test_a_view_that_took_anothers_name_is_new_as_a_whole_and_one_that_is_paused_has_no_news(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_view_that_took_anothers_name_is_new_as_a_whole_and_one_that_is_paused_has_no_news(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     write(tmp_path / "sales", "one", 3)
     (first,) = advance(LocalRunner(), meta)
     steps.publish("shop", first.epoch)
@@ -121,12 +136,16 @@ def test_a_view_that_took_anothers_name_is_new_as_a_whole_and_one_that_is_paused
     write(tmp_path / "sales", "two", 3)
     advance(LocalRunner(), meta)
     steps.publish("shop", meta.latest().epoch)
-    assert [v.name for v in steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views] == ["shops_by_g"]
+    assert [v.name for v in steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views] == [
+        "shops_by_g"
+    ]
     older = steps.view_news("shop", told(by_g=first.epoch - 1, shops_by_g=meta.latest().epoch))
     assert [(v.name, v.since) for v in older.views] == [("by_g", 0)], "an event of before the view was made"
 
 
-def test_whoever_goes_by_the_events_has_the_rows_of_the_view_whatever_runs_say_nothing(meta: MetaStore, tmp_path: Path) -> None:
+def test_whoever_goes_by_the_events_has_the_rows_of_the_view_whatever_runs_say_nothing(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     """Random: epochs, publishes of some of them, events after some of these."""
     chance = random.Random(7)
     said: dict[str, int] = {}
@@ -147,7 +166,9 @@ def test_whoever_goes_by_the_events_has_the_rows_of_the_view_whatever_runs_say_n
                         if not event.since:
                             rows = Counter((r["c0"], r["n"]) for r in renamed(session.read("by_g", epoch=news.epoch)))
                         for row in renamed(session.changes("by_g", event.since, news.epoch)) if event.since else ():
-                            rows[row["c0"], row["n"]] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
+                            rows[row["c0"], row["n"]] += (
+                                1 if row["_change_type"] in ("insert", "update_postimage") else -1
+                            )
                     said[event.name] = news.epoch
         assert +rows == Counter((r["c0"], r["n"]) for r in renamed(session.read("by_g")))
 
@@ -162,7 +183,12 @@ DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
 
 def run(number: int, run_type: str = "backfill", state: str = "queued", owed: str | None = None) -> SimpleNamespace:
     return SimpleNamespace(
-        dag_id="d", run_id=f"{run_type}{number}", run_type=run_type, logical_date=DAYS[number], state=state, owed_events=owed
+        dag_id="d",
+        run_id=f"{run_type}{number}",
+        run_type=run_type,
+        logical_date=DAYS[number],
+        state=state,
+        owed_events=owed,
     )
 
 

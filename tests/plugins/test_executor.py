@@ -43,6 +43,8 @@ for n in range(2):
 
 @pytest.mark.airflow
 def test_a_fork_has_every_library_of_a_task_and_each_works_there(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-c", LINES, str(tmp_path / "table")], cwd=ROOT, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", LINES, str(tmp_path / "table")], cwd=ROOT, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert run.stdout.splitlines()[-1].strip() == "imported:", "libraries that tussock_executor.LIBRARIES lacks"

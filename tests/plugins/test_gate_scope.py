@@ -179,9 +179,9 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     assert {name: v.since for name, v in done.items()} == {"per_g": first, "sizes": first, "keys": last}
     assert {name: v.changed_rows for name, v in done.items()} == {"per_g": 6, "sizes": 9, "keys": 1}
     told = {"per_g": first, "sizes": first, "keys": last}  # no event of what was held back
-    assert {v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: Told(told[view])).views} == {
-        name: (v.since, v.changed_rows) for name, v in done.items()
-    }
+    assert {
+        v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: Told(told[view])).views
+    } == {name: (v.since, v.changed_rows) for name, v in done.items()}
     assert done["per_g"].quality is GateVerdict.PASSED
     assert done["sizes"].quality is GateVerdict.NONE
     assert GateVerdict.NONE.value == "not checked"
@@ -220,7 +220,9 @@ def test_with_the_pipeline_as_its_scope_one_suite_keeps_all_of_the_epoch_back(sh
     shop.require(per_g=first, sizes=first, keys=first)
 
 
-def test_a_new_view_whose_suite_fails_is_not_seen_before_it_passes_and_one_in_anothers_place_leaves_the_old_one(shop: Shop) -> None:
+def test_a_new_view_whose_suite_fails_is_not_seen_before_it_passes_and_one_in_anothers_place_leaves_the_old_one(
+    shop: Shop,
+) -> None:
     first = shop.change((1, 1, 1), (2, 1, 1))
     shop.publish(first, "keys")
     with Session(str(shop.folder / "store"), create=False) as session:
@@ -288,7 +290,9 @@ def test_a_held_back_view_that_is_paused_stays_at_the_rows_that_passed(shop: Sho
     shop.at[last] = shop.rows
     version = shop.meta.latest()
     (paused,) = (r for r in version.catalog.live() if r.name == "per_g")
-    assert not stays_published(version, paused, last), "the gate looks at it: readers do not see the rows that it is paused at"
+    assert not stays_published(version, paused, last), (
+        "the gate looks at it: readers do not see the rows that it is paused at"
+    )
     shop.publish(last, "per_g")
     shop.require(per_g=first, sizes=first, keys=last)
 
@@ -296,7 +300,9 @@ def test_a_held_back_view_that_is_paused_stays_at_the_rows_that_passed(shop: Sho
 def test_tables_outside_of_the_store_stay_with_what_readers_see_and_catch_up(shop: Shop) -> None:
     def tables() -> dict[str, "Counter[tuple[int, ...]]"]:
         places = {name: shop.folder / "tables" / name for name in ANSWERS}
-        return {name: counted_rows(DeltaTable(place).to_pyarrow_table()) for name, place in places.items() if place.exists()}
+        return {
+            name: counted_rows(DeltaTable(place).to_pyarrow_table()) for name, place in places.items() if place.exists()
+        }
 
     def wanted(**seen: int) -> dict[str, "Counter[tuple[int, ...]]"]:
         return {name: ANSWERS[name](shop.at[epoch]) for name, epoch in seen.items()}
@@ -344,7 +350,9 @@ def test_whatever_fails_in_whatever_order_readers_see_each_view_as_it_last_passe
         shop.require(**seen)
 
 
-def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_repetition_ends_the_same(shop: Shop, tmp_path: Path) -> None:
+def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_repetition_ends_the_same(
+    shop: Shop, tmp_path: Path
+) -> None:
     shop.publish(first := shop.change((1, 1, 1)))
     second = shop.change((2, 1, 1))
     refused = [r.id for r in shop.meta.latest().catalog.live() if r.name == "per_g"]
@@ -360,7 +368,9 @@ def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_rep
         calls = calls or list(objects.calls)
         other = open_meta(str(store))
         sight = published_sight(other.latest())
-        assert (sight.epoch, dict(sight.held)) in ((first, {}), (second, {"per_g": first, "sizes": first})), f"killed at request {number}"
+        assert (sight.epoch, dict(sight.held)) in ((first, {}), (second, {"per_g": first, "sizes": first})), (
+            f"killed at request {number}"
+        )
         sight = published_sight(other.publish(second, refused))
         assert (sight.epoch, dict(sight.held)) == (second, {"per_g": first, "sizes": first})
         shutil.rmtree(store)
@@ -370,11 +380,14 @@ def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_rep
 def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_readers(shop: Shop) -> None:
     def suite(view: str, *items: tuple[str, str | None], severity: str | None = None) -> None:
         found = [
-            {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": column, "value_set": [0]}} | ({"severity": s} if s else {})
+            {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": column, "value_set": [0]}}
+            | ({"severity": s} if s else {})
             for column, s in items
         ]
         meta = {} if severity is None else {"severity": severity}
-        (shop.folder / f"pipelines/shop/quality/{view}.json").write_text(json.dumps({"expectations": found, "meta": meta}))
+        (shop.folder / f"pipelines/shop/quality/{view}.json").write_text(
+            json.dumps({"expectations": found, "meta": meta})
+        )
 
     first = shop.change((0, 0, 1))
     suite("per_g", ("c1", "warning"))
@@ -387,7 +400,10 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     assert (record.failed, [len(v.warnings) for v in record.views]) == ((), [1, 1])
     lines = "\n".join(record_lines(record))
     assert "per_g: 1 expectations over 2 rows, 1 failed, 1 of them only to be reported" in lines
-    assert "view 'per_g': expect_column_values_to_be_in_set(column='c1', value_set=[0]): found 1 of 2 rows, e.g. 3" in lines
+    assert (
+        "view 'per_g': expect_column_values_to_be_in_set(column='c1', value_set=[0]): found 1 of 2 rows, e.g. 3"
+        in lines
+    )
     done = {v.name: v for v in steps.publish("shop", second).views}
     assert {name: (v.quality, v.warnings) for name, v in done.items()} == {
         "per_g": (GateVerdict.PASSED, 1),
@@ -412,8 +428,12 @@ BROKEN = {
 BY_SPARK = ("no expectation that GX knows", "an argument that is not there")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.spark] * (name in BY_SPARK)) for name in BROKEN])
-def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(shop: Shop, name: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.spark] * (name in BY_SPARK)) for name in BROKEN]
+)
+def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(
+    shop: Shop, name: str, request: pytest.FixtureRequest
+) -> None:
     first = shop.change((0, 0, 1))
     shop.publish(first)
     broken, whole = (shop.folder / f"pipelines/shop/quality/{view}.json" for view in ("per_g", "keys"))
@@ -440,7 +460,9 @@ def test_a_suite_of_a_view_that_is_gone_is_named_and_holds_back_nothing(shop: Sh
     steps.judge("shop", first)
     steps.publish("shop", first)
     shop.require(per_g=first, sizes=first, keys=first)
-    with pytest.raises(HeldViewsError, match=r"old\.json: found view 'old', expected a view of the pipeline: keys, per_g, sizes"):
+    with pytest.raises(
+        HeldViewsError, match=r"old\.json: found view 'old', expected a view of the pipeline: keys, per_g, sizes"
+    ):
         steps.require_none_held_back("shop", first)
 
 

@@ -76,7 +76,9 @@ def validated(inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
     """The event of a task that made `outputs`, as it is sent; checked against the schemas of the event and of each facet."""
     run = Run("01941f29-7c00-7087-8906-40e512c257bd")
     job = Job("airflow", "epoch_shop.publish_views")
-    event = RunEvent(eventTime="2026-01-01T00:00:00Z", run=run, job=job, eventType=RunState.COMPLETE, inputs=inputs, outputs=outputs)
+    event = RunEvent(
+        eventTime="2026-01-01T00:00:00Z", run=run, job=job, eventType=RunState.COMPLETE, inputs=inputs, outputs=outputs
+    )
     sent: dict[str, Any] = json.loads(Serde.to_json(event))
     check(sent, "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent")
     facets = 0
@@ -90,14 +92,20 @@ def validated(inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
 
 
 def check(document: Any, schema: str) -> None:
-    Draft202012Validator({"$ref": schema}, registry=REGISTRY, format_checker=Draft202012Validator.FORMAT_CHECKER).validate(document)
+    Draft202012Validator(
+        {"$ref": schema}, registry=REGISTRY, format_checker=Draft202012Validator.FORMAT_CHECKER
+    ).validate(document)
 
 
 def origins(field: dict[str, Any]) -> set[str]:
-    return {f"{o['namespace']}/{o['name']}.{o['field']} {o['transformations'][0]['subtype']}" for o in field["inputFields"]}
+    return {
+        f"{o['namespace']}/{o['name']}.{o['field']} {o['transformations'][0]['subtype']}" for o in field["inputFields"]
+    }
 
 
-def test_an_event_of_published_views_has_the_files_that_went_in_and_what_became_of_each_column(meta: MetaStore, tmp_path: Path) -> None:
+def test_an_event_of_published_views_has_the_files_that_went_in_and_what_became_of_each_column(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     published = publish(meta)
     sent = validated(*views_published("shop", published))
     inputs = {i["name"]: i for i in sent["inputs"]}
@@ -105,9 +113,14 @@ def test_an_event_of_published_views_has_the_files_that_went_in_and_what_became_
     sales = inputs[f"{tmp_path}/data"]
     assert sales["namespace"] == "file"
     read = sales["inputFacets"]["subset"]["inputCondition"]["locations"]
-    assert sorted(read) == [f"file://{tmp_path}/data/three.parquet", f"file://{tmp_path}/data/two.parquet"], "not what was read before"
+    assert sorted(read) == [f"file://{tmp_path}/data/three.parquet", f"file://{tmp_path}/data/two.parquet"], (
+        "not what was read before"
+    )
     size = sum((tmp_path / f"data/{name}.parquet").stat().st_size for name in ("two", "three"))
-    assert (sales["inputFacets"]["inputStatistics"]["fileCount"], sales["inputFacets"]["inputStatistics"]["size"]) == (2, size)
+    assert (sales["inputFacets"]["inputStatistics"]["fileCount"], sales["inputFacets"]["inputStatistics"]["size"]) == (
+        2,
+        size,
+    )
     outputs = {o["name"]: o for o in sent["outputs"]}
     assert set(outputs) == {"priced", "by_g"}
     assert {o["namespace"] for o in sent["outputs"]} == {"tussock://shop"}
@@ -116,7 +129,10 @@ def test_an_event_of_published_views_has_the_files_that_went_in_and_what_became_
     of_priced = outputs["priced"]["facets"]["columnLineage"]
     assert [c["name"] for c in outputs["priced"]["facets"]["schema"]["fields"]] == ["k", "g", "price"]
     assert origins(of_priced["fields"]["k"]) == {f"file/{tmp_path}/data.k IDENTITY"}
-    assert origins(of_priced["fields"]["price"]) == {f"file/{tmp_path}/data.a TRANSFORMATION", "tussock://shop/shops.a TRANSFORMATION"}
+    assert origins(of_priced["fields"]["price"]) == {
+        f"file/{tmp_path}/data.a TRANSFORMATION",
+        "tussock://shop/shops.a TRANSFORMATION",
+    }
     assert origins({"inputFields": of_priced["dataset"]}) == {
         f"file/{tmp_path}/data.a FILTER",
         f"file/{tmp_path}/data.g JOIN",
@@ -189,6 +205,9 @@ def test_airflows_provider_sends_these_events_when_the_tasks_have_succeeded(meta
     done = {e["job"]["name"]: e for e in events if e["eventType"] == "COMPLETE"}
     assert {o["name"] for o in done["epoch_shop.publish_views"]["outputs"]} == {"priced", "by_g"}, sys.path
     assert f"{tmp_path}/data" in {i["name"] for i in done["epoch_shop.publish_views"]["inputs"]}
-    assert {o["name"] for o in done["epoch_shop.publish_tables"]["outputs"]} == {f"{tmp_path}/lake/priced", f"{tmp_path}/lake/by_g"}
+    assert {o["name"] for o in done["epoch_shop.publish_tables"]["outputs"]} == {
+        f"{tmp_path}/lake/priced",
+        f"{tmp_path}/lake/by_g",
+    }
     for name in ("epoch_shop.publish_views", "epoch_shop.publish_tables"):
         check(done[name], "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent")

@@ -18,7 +18,15 @@ from tussock.jobs.driver.restate import EpochUnderWayError
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources
 from tussock.jobs.facts.sources import sources
-from tussock.jobs.gate.record import Failure, GateVerdict, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
+from tussock.jobs.gate.record import (
+    Failure,
+    GateVerdict,
+    MissingRecordError,
+    QualityGateError,
+    QualityRecord,
+    ViewQuality,
+    write_record,
+)
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
@@ -64,16 +72,22 @@ def write_day(root: Path, day: str) -> None:
     pq.write_table(pa.table({"id": [1, 2, 3]}), root / f"data/{day}.parquet")
 
 
-def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_other_run_does(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_other_run_does(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     path = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet"
     fields = (Field("id", "bigint"),)
     meta.append_log("test/0", msgspec.json.encode(Drop(RelationKind.SOURCE, "orders")))
-    meta.append_log("test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"})))
+    meta.append_log(
+        "test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"}))
+    )
     meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
 
     def run(day: tuple[datetime, datetime]) -> list[int]:
         steps.inject("shop", *day, {"run": "again"})
-        (done,) = advance(LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin")))
+        (done,) = advance(
+            LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin"))
+        )
         with Session(f"{tmp_path}/store", create=False) as session:
             return sorted(session.read("ids", epoch=done.epoch)["id"].to_pylist())
 
@@ -100,7 +114,9 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
     barrier = meta.open_barrier()
     assert barrier is not None
     assert first == barrier
-    assert [Path(file.path).name for document in barrier.splits.values() for file in files_of(document)] == ["2013-01-02.parquet"]
+    assert [Path(file.path).name for document in barrier.splits.values() for file in files_of(document)] == [
+        "2013-01-02.parquet"
+    ]
     assert barrier.run == {"run": "a"}
     assert barrier.moment == DAY[1].timestamp() * 1_000_000, "now() in views means the end of the run's interval"
     assert steps.inject("shop", None, None, {"run": "b"}) == first  # the open barrier comes before another run's
@@ -120,7 +136,9 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
     (tmp_path / "data").mkdir()
     with Session(str(tmp_path / "store"), runner="local") as session:
         options = f"USING parquet OPTIONS (path '{tmp_path}/data/{{start:%Y-%m-%d}}.parquet')"
-        session.execute(f"CREATE SOURCE orders (id bigint) {options}; CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM orders")
+        session.execute(
+            f"CREATE SOURCE orders (id bigint) {options}; CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM orders"
+        )
         session.flush()
         meta = session.meta
         write_day(tmp_path, "2013-01-01")
@@ -136,7 +154,9 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         # Three epochs wait, the second of which is large: the first is committed here, the second is left to Spark.
         for day, rows in (("2013-01-03", 3), ("2013-01-04", 1_200_000), ("2013-01-05", 3)):
             ids = pa.table({"id": pa.array(range(rows), pa.int64())})
-            pq.write_table(ids, tmp_path / f"data/{day}.parquet", compression="none", use_dictionary=False, row_group_size=rows)
+            pq.write_table(
+                ids, tmp_path / f"data/{day}.parquet", compression="none", use_dictionary=False, row_group_size=rows
+            )
         (folder / "pipeline.toml").write_text(text + 'runner = "auto"\nmax_bytes = 1\n')
         assert steps.advance("shop", None, None, {"run": "b"}, said.append).needs_spark
         assert session.read("n", epoch=meta.latest().epoch).to_pylist() == [{"n": 9}]
@@ -144,7 +164,9 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         assert barrier is not None
         open_barrier = meta.open_barrier()
         assert open_barrier is not None
-        assert [Path(f.path).stem for document in open_barrier.splits.values() for f in files_of(document)] == ["2013-01-04"]
+        assert [Path(f.path).stem for document in open_barrier.splits.values() for f in files_of(document)] == [
+            "2013-01-04"
+        ]
 
 
 def test_a_source_that_only_spark_can_ask_is_left_to_spark_and_everything_else_is_taken_in(
@@ -155,7 +177,9 @@ def test_a_source_that_only_spark_can_ask_is_left_to_spark_and_everything_else_i
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text() + '[epoch]\nrunner = "auto"\n')
-    topic = CreateSource("events", "kafka", (Field("value", "binary"),), {"kafka.bootstrap.servers": "x:1", "subscribe": "t"})
+    topic = CreateSource(
+        "events", "kafka", (Field("value", "binary"),), {"kafka.bootstrap.servers": "x:1", "subscribe": "t"}
+    )
     meta.append_log("test/kafka", msgspec.json.encode(topic))
     assert not steps.spark_must_ask("shop")
     assert steps.inject("shop", *DAY, {"run": "a"}) is not None
@@ -182,7 +206,9 @@ def test_a_run_that_pauses_a_view_fails_in_the_end_until_the_view_goes_on_and_no
     )
     for number, view in enumerate(views):
         meta.append_log(f"test/v{number}", msgspec.json.encode(view))
-    advance(LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY))))  # the views begin, over no files
+    advance(
+        LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY)))
+    )  # the views begin, over no files
     a, b = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
     steps.advance("shop", *DAY, a, print)
     steps.require_none_paused("shop", a)
@@ -206,17 +232,25 @@ def test_a_run_that_pauses_a_view_fails_in_the_end_until_the_view_goes_on_and_no
     steps.require_none_paused("shop", b)
 
 
-def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other_does(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other_does(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     file = tmp_path / "data/2013-01-02.parquet"
     whole = file.read_bytes()
     file.write_bytes(whole[:20])
     write_day(tmp_path, "2013-01-03")
-    meta.append_log("test/2", msgspec.json.encode(CreateView("v", "SELECT …", Scan("orders", (0,), (Field("id", "bigint"),)))))
+    meta.append_log(
+        "test/2", msgspec.json.encode(CreateView("v", "SELECT …", Scan("orders", (0,), (Field("id", "bigint"),))))
+    )
     next_day = DAY[0] + timedelta(days=1), DAY[1] + timedelta(days=1)
-    advance(LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY))))  # the view begins, over no files
+    advance(
+        LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY)))
+    )  # the view begins, over no files
     for day in (DAY, next_day):
         steps.advance("shop", *day, {}, print)
-    with pytest.raises(HeldSourcesError, match=r"source 'orders' is held: file .*2013-01-02\.parquet cannot be read as parquet"):
+    with pytest.raises(
+        HeldSourcesError, match=r"source 'orders' is held: file .*2013-01-02\.parquet cannot be read as parquet"
+    ):
         steps.require_not_held("shop", *DAY)
     steps.require_not_held("shop", *next_day)
     file.write_bytes(whole)
@@ -246,7 +280,9 @@ def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) 
     steps.commit("shop")
     with pytest.raises(MissingRecordError, match=rf"epoch {epoch} has no quality record"):
         steps.publish("shop", epoch)
-    failed = QualityRecord(epoch, (ViewQuality("sales", 3, 1, (Failure("expect_x(column='id')", "1 of 3 rows", ({"id": "2"},)),)),))
+    failed = QualityRecord(
+        epoch, (ViewQuality("sales", 3, 1, (Failure("expect_x(column='id')", "1 of 3 rows", ({"id": "2"},)),)),)
+    )
     write_record(meta.objects, failed)
     with pytest.raises(QualityGateError, match=r"failing rows: id=2"):
         steps.publish("shop", epoch)
@@ -284,7 +320,9 @@ def commit_of(meta: MetaStore, views: tuple[str, ...], run: str = "", **changes:
     return barrier.epoch
 
 
-def test_a_publish_counts_the_changes_of_all_epochs_that_it_lets_readers_see_and_so_does_its_repetition(meta: MetaStore) -> None:
+def test_a_publish_counts_the_changes_of_all_epochs_that_it_lets_readers_see_and_so_does_its_repetition(
+    meta: MetaStore,
+) -> None:
     views = ("sales", "visits")
     first = commit_of(meta, views, sales=1, visits=2)
     write_record(meta.objects, QualityRecord(first, ()))
@@ -308,7 +346,9 @@ def test_only_a_view_with_a_suite_of_its_own_is_said_to_have_passed(meta: MetaSt
     assert (visits.quality, visits.rows) == (GateVerdict.NONE, None)
 
 
-def test_the_run_in_the_middle_is_that_of_the_open_barrier_else_of_the_epoch_that_waits_to_be_published(meta: MetaStore) -> None:
+def test_the_run_in_the_middle_is_that_of_the_open_barrier_else_of_the_epoch_that_waits_to_be_published(
+    meta: MetaStore,
+) -> None:
     assert steps.holder("shop", "epoch_shop") is None
     steps.inject("shop", *DAY, {"dag": "epoch_shop", "run": "a"})
     assert steps.holder("shop", "epoch_shop") == "a"
@@ -373,16 +413,24 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
 
 def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: MetaStore, tmp_path: Path) -> None:
     path, fields = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet", (Field("id", "bigint"),)
-    meta.append_log("test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"})))
+    meta.append_log(
+        "test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"}))
+    )
     meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
     interval = interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")
     advance(LocalRunner(), meta, Wish(interval))
     run = {"dag": "epoch_shop", "run": "by hand"}
-    assert steps.begin_restating("shop", "kept", "", DAY, run) == ("nothing to restate: source kept has taken all of it as it is now",)
+    assert steps.begin_restating("shop", "kept", "", DAY, run) == (
+        "nothing to restate: source kept has taken all of it as it is now",
+    )
     file = tmp_path / "data/2013-01-02.parquet"
     before = file.stat().st_size
     pq.write_table(pa.table({"id": [1, 2, 9]}), file)
-    lines = (f"rows go: {file} ({before:,} bytes)", f"rows come: {file} ({file.stat().st_size:,} bytes)", "views that follow: ids")
+    lines = (
+        f"rows go: {file} ({before:,} bytes)",
+        f"rows come: {file} ({file.stat().st_size:,} bytes)",
+        "views that follow: ids",
+    )
     assert steps.begin_restating("shop", "kept", str(file), None, run) == lines
     assert "goes on with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):

@@ -75,7 +75,9 @@ def names(database: Database) -> list[str]:
 
 def columns(database: Database, table: str) -> dict[str, str]:
     """A table's columns with their types, as Spark names them."""
-    found = database.execute("SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index", [table])
+    found = database.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index", [table]
+    )
     spark_names = {"INTEGER": "int", "VARCHAR": "string", "TIMESTAMP WITH TIME ZONE": "timestamp"}
     return {name: spark_names.get(kind, kind.lower()) for name, kind in found.fetchall()}
 
@@ -102,7 +104,9 @@ def _generated(benchmark: str) -> Database:
     for path in sorted(folder.glob("*.parquet")):
         database.execute(f"CREATE TABLE {path.stem} AS FROM '{path}'")
     if benchmark == "tpcds":
-        database.execute("ALTER TABLE customer RENAME c_last_review_date_sk TO c_last_review_date")  # its name before TPC-DS 2
+        database.execute(
+            "ALTER TABLE customer RENAME c_last_review_date_sk TO c_last_review_date"
+        )  # its name before TPC-DS 2
         database.execute("DROP TABLE dbgen_version")
     return database
 
@@ -110,7 +114,9 @@ def _generated(benchmark: str) -> Database:
 def _one_row_a_key(database: Database, *tables: str) -> Database:
     """One of the rows that share a key stays: at scales as small as these TPC-H's generator gives a part the same supplier twice."""
     for table in tables:
-        database.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT DISTINCT ON ({', '.join(KEYS[table])}) * FROM {table} ORDER BY ALL")
+        database.execute(
+            f"CREATE OR REPLACE TABLE {table} AS SELECT DISTINCT ON ({', '.join(KEYS[table])}) * FROM {table} ORDER BY ALL"
+        )
     return database
 
 
@@ -119,7 +125,9 @@ def _folded(database: Database) -> Database:
         database.execute(f"DELETE FROM {table} WHERE hash({order}) % {share} <> 0")
     database.execute("DELETE FROM date_dim WHERE d_year NOT BETWEEN 1998 AND 2002")
     for ending, (table, key, rows) in _FOLDED.items():
-        database.execute(f"DELETE FROM {table} WHERE {key} NOT IN (SELECT {key} FROM {table} ORDER BY hash({key}) LIMIT {rows})")
+        database.execute(
+            f"DELETE FROM {table} WHERE {key} NOT IN (SELECT {key} FROM {table} ORDER BY hash({key}) LIMIT {rows})"
+        )
         places = f"SELECT {key} AS k, row_number() OVER (ORDER BY {key}) AS place FROM {table}"
         database.execute(f"UPDATE {table} SET {key} = place FROM ({places}) WHERE {key} = k")
         for other in names(database):
@@ -128,15 +136,21 @@ def _folded(database: Database) -> Database:
                     database.execute(f"UPDATE {other} SET {column} = 1 + {column} % {rows}")
     _one_row_a_key(database, *_ORDERS)  # of lines whose items were folded into one
     pages = "SELECT cs_catalog_page_sk FROM catalog_sales UNION SELECT cr_catalog_page_sk FROM catalog_returns"
-    database.execute(f"DELETE FROM catalog_page WHERE cp_catalog_page_sk NOT IN (SELECT * FROM ({pages}) AS p(k) WHERE k IS NOT NULL)")
-    database.execute("UPDATE web_page SET wp_char_count = 5000 + wp_web_page_sk")  # query 90 divides by a count of such pages
+    database.execute(
+        f"DELETE FROM catalog_page WHERE cp_catalog_page_sk NOT IN (SELECT * FROM ({pages}) AS p(k) WHERE k IS NOT NULL)"
+    )
+    database.execute(
+        "UPDATE web_page SET wp_char_count = 5000 + wp_web_page_sk"
+    )  # query 90 divides by a count of such pages
     asked = _asked_for()
     for table in set(names(database)) - {*_ORDERS, "date_dim"}:
         for column in columns(database, table).keys() & asked.keys():
             values, key = sorted(asked[column]), key_of(database, table)[0]
             if not column.endswith("_sk"):
                 chosen = f"list_extract([{', '.join(values)}], (1 + hash({key}::VARCHAR || '{column}') % {len(values)})::INT)"
-                database.execute(f"UPDATE {table} SET {column} = {chosen} WHERE hash('{column}' || {key}::VARCHAR) % 10 < 7")
+                database.execute(
+                    f"UPDATE {table} SET {column} = {chosen} WHERE hash('{column}' || {key}::VARCHAR) % 10 < 7"
+                )
     return database
 
 
@@ -156,7 +170,9 @@ def _asked_for() -> dict[str, set[str]]:
     """The literals that TPC-DS's queries compare each column with."""
     found: dict[str, set[str]] = {}
     for literal in (r"'[^']*'", r"\d+"):
-        pattern = re.compile(rf"(\w+)\s*(?:=\s*({literal})(?!\s*[+*\d])|in\s*\(((?:\s*{literal}\s*,?)+)\))", re.IGNORECASE)
+        pattern = re.compile(
+            rf"(\w+)\s*(?:=\s*({literal})(?!\s*[+*\d])|in\s*\(((?:\s*{literal}\s*,?)+)\))", re.IGNORECASE
+        )
         for suite in ("tpcds", "tpcds_27"):
             for text in queries(suite).values():
                 for column, one, many in pattern.findall(text):
@@ -176,7 +192,9 @@ def _star_schema(tpch: Database) -> Database:
         FROM lineitem JOIN orders ON l_orderkey = o_orderkey""")
     for short, table, rest in (("s", "supplier", "s_phone"), ("c", "customer", "c_phone, c_mktsegment")):
         key = {"s": "s_suppkey", "c": "c_custkey"}[short]
-        place = f"rpad(n_name, 9, ' ') || ({key} % 10) AS {short}_city, n_name AS {short}_nation, r_name AS {short}_region"
+        place = (
+            f"rpad(n_name, 9, ' ') || ({key} % 10) AS {short}_city, n_name AS {short}_nation, r_name AS {short}_region"
+        )
         nation = f"JOIN nation ON {short}_nationkey = n_nationkey JOIN region ON n_regionkey = r_regionkey"
         own = f"{key}::INT AS {key}, {short}_name, {short}_address"
         tpch.execute(f"CREATE TABLE {short} AS SELECT {own}, {place}, {rest} FROM {table} {nation}")

@@ -46,12 +46,20 @@ class Judge:
         without its LIMIT, as many, and agree with Spark's in the columns of the order.
         """
         expected = self._session.sql(sql).toArrow()
-        expected = expected.rename_columns(found.column_names) if len(set(expected.column_names)) < expected.num_columns else expected
+        expected = (
+            expected.rename_columns(found.column_names)
+            if len(set(expected.column_names)) < expected.num_columns
+            else expected
+        )
         scale = _scale(expected)
         try:
             assert_same_answer(found, expected, what, scale=scale)
         except AssertionError:
-            if not (limited := _LIMIT.search(sql)) or expected.num_rows < int(limited[1]) or found.num_rows != expected.num_rows:
+            if (
+                not (limited := _LIMIT.search(sql))
+                or expected.num_rows < int(limited[1])
+                or found.num_rows != expected.num_rows
+            ):
                 raise
             order = self._ordered_by(sql)
             assert_same_answer(found, expected, what, only=order, scale=scale)
@@ -68,7 +76,9 @@ class Judge:
         assert plan.productPrefix() == "Sort", plan.productPrefix()
         out = {plan.output().apply(i).exprId().id(): plan.output().apply(i).name() for i in range(plan.output().size())}
         keys = [plan.order().apply(i).child() for i in range(plan.order().size())]
-        return [out[k.exprId().id()] for k in keys if k.productPrefix() == "AttributeReference" and k.exprId().id() in out]
+        return [
+            out[k.exprId().id()] for k in keys if k.productPrefix() == "AttributeReference" and k.exprId().id() in out
+        ]
 
 
 def _scale(expected: pa.Table) -> float:

@@ -53,7 +53,9 @@ class Chapter:
 def files() -> list[str]:
     """The names of all files, `subquery/in-subquery/in-basic`, in order."""
     with zipfile.ZipFile(tests_jar()) as jar:
-        return sorted(n.removeprefix(_FOLDER)[:-4] for n in jar.namelist() if n.startswith(_FOLDER) and n.endswith(".sql"))
+        return sorted(
+            n.removeprefix(_FOLDER)[:-4] for n in jar.namelist() if n.startswith(_FOLDER) and n.endswith(".sql")
+        )
 
 
 def statements_of(file: str) -> list[str]:

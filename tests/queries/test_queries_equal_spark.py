@@ -45,7 +45,9 @@ class Refused:
                 listed.pop(name, None)
             listed.update(found)
         here = f"Run again with --update-cases to change {REFUSED.name}."
-        assert not (new := {n: r for n, r in found.items() if n not in listed}), f"{suite}: refused, and not in the file: {new}. {here}"
+        assert not (new := {n: r for n, r in found.items() if n not in listed}), (
+            f"{suite}: refused, and not in the file: {new}. {here}"
+        )
         works = [n for n in tried if n in listed and n not in found]
         assert not works, f"{suite}: no longer refused: {', '.join(works)}. {here}"
 
@@ -57,7 +59,9 @@ def refused(request: pytest.FixtureRequest) -> Iterator[Refused]:
     yield refused
     if refused.update:
         header = "".join(line for line in REFUSED.read_text().splitlines(keepends=True) if line.startswith("#"))
-        REFUSED.write_text(header + yaml.safe_dump({s: q for s, q in refused.known.items() if q}, width=1000, allow_unicode=True))
+        REFUSED.write_text(
+            header + yaml.safe_dump({s: q for s, q in refused.known.items() if q}, width=1000, allow_unicode=True)
+        )
 
 
 @pytest.mark.spark
@@ -79,7 +83,12 @@ def test_every_query_equals_spark_through_inserts_deletes_and_updates(
 
 
 def _follow(
-    suite: str, texts: Mapping[str, str], spark: SparkSession, folder: Path, refused: Refused, runner: Literal["local", "spark"]
+    suite: str,
+    texts: Mapping[str, str],
+    spark: SparkSession,
+    folder: Path,
+    refused: Refused,
+    runner: Literal["local", "spark"],
 ) -> None:
     database, judge = tables_of(suite), Judge(spark)
     late = _take_away_the_late(database)
@@ -114,7 +123,9 @@ def _take_away_the_late(database: Database) -> dict[str, pa.Table]:
     return taken
 
 
-def _create(session: Session, judge: Judge, suite: str, texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _create(
+    session: Session, judge: Judge, suite: str, texts: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """The views that could be made, by name, with what they select; the others with what refuses them."""
     views, refused = {}, {}
     began = time.monotonic()
@@ -145,5 +156,7 @@ def _compare(session: Session, judge: Judge, database: Database, views: Mapping[
             counts[name] = judge.compare(session.read(name), sql, f"{name} at {when}")
         except AssertionError as err:
             wrong.append(str(err)[:1500])
-    print(f"{when}: epoch {flushed - began:.1f} s, {counts_text(counts)}, compared in {time.monotonic() - flushed:.1f} s")
+    print(
+        f"{when}: epoch {flushed - began:.1f} s, {counts_text(counts)}, compared in {time.monotonic() - flushed:.1f} s"
+    )
     assert not wrong, "\n\n".join(wrong)

@@ -70,7 +70,12 @@ def test_every_query_of_sparks_own_tests_is_equal_or_refused_for_a_known_reason(
             equal += len(chapter.asked) - len(found)
             refused |= found
         forget(session)
-        print(f"{file}: {equal} equal, {len(refused)} refused", *(f"  wrong: {what}" for what in wrong[told:]), sep="\n", flush=True)
+        print(
+            f"{file}: {equal} equal, {len(refused)} refused",
+            *(f"  wrong: {what}" for what in wrong[told:]),
+            sep="\n",
+            flush=True,
+        )
         if request.config.getoption("--update-cases"):
             _write(file, refused)
         known = _known().get(file, {})
@@ -124,7 +129,12 @@ def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong:
             return refused
         for asked in queries:
             if asked.number not in refused and (file, asked.number) not in _OPEN:
-                _compare(session.read(f"view{asked.number}"), asked.answer, f"{file}#{asked.number}: {' '.join(asked.sql.split())}", wrong)
+                _compare(
+                    session.read(f"view{asked.number}"),
+                    asked.answer,
+                    f"{file}#{asked.number}: {' '.join(asked.sql.split())}",
+                    wrong,
+                )
     return refused
 
 

@@ -28,7 +28,13 @@ _MODULE = f"""
 """
 
 #: A suite's name -> its folder in the jar, or its pipeline's file of views.
-SUITES = {"tpch": "tpch", "tpcds": "tpcds", "tpcds_27": "tpcds-v2.7.0", "ssb": "ssb", "nexmark": "pipelines/nexmark/views.sql"}
+SUITES = {
+    "tpch": "tpch",
+    "tpcds": "tpcds",
+    "tpcds_27": "tpcds-v2.7.0",
+    "ssb": "ssb",
+    "nexmark": "pipelines/nexmark/views.sql",
+}
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / ".tussock" / "jars"
 
@@ -38,10 +44,21 @@ def tests_jar() -> Path:
     jar = JARS / f"{_ARTIFACT}-{pyspark.__version__}-tests.jar"
     if not jar.exists():
         JARS.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=JARS) as own:  # several processes may fetch it, and each sees it whole or not at all
+        with tempfile.TemporaryDirectory(
+            dir=JARS
+        ) as own:  # several processes may fetch it, and each sees it whole or not at all
             Path(own, "ivy.xml").write_text(_MODULE)
             ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-            command = ["java", "-jar", str(ivy), "-warn", "-ivy", "ivy.xml", "-retrieve", "[artifact]-[revision]-[classifier].[ext]"]
+            command = [
+                "java",
+                "-jar",
+                str(ivy),
+                "-warn",
+                "-ivy",
+                "ivy.xml",
+                "-retrieve",
+                "[artifact]-[revision]-[classifier].[ext]",
+            ]
             ran = subprocess.run(command, cwd=own, capture_output=True, text=True, timeout=300, check=False)
             if not (fetched := Path(own, jar.name)).exists():
                 pytest.skip(f"the jar of Spark's tests cannot be fetched here: {(ran.stdout + ran.stderr)[-500:]}")

@@ -53,11 +53,17 @@ def test_script(script: Path, spark: SparkSession, tmp_path: Path) -> None:
             where = f"{script.name}, line {record.line}"
             kind, _, rest = record.head.partition(" ")
             if kind == "query":
-                answer = session.query(record.text) if record.text.startswith("SELECT") else session.execute(record.text)[-1].table
+                answer = (
+                    session.query(record.text)
+                    if record.text.startswith("SELECT")
+                    else session.execute(record.text)[-1].table
+                )
                 assert answer is not None, where
                 rows = [" ".join(map(shown, row.values())) for row in answer.to_pylist()]
                 expected = list(record.expected)
-                assert (sorted(rows) if "rowsort" in rest else rows) == (sorted(expected) if "rowsort" in rest else expected), where
+                assert (sorted(rows) if "rowsort" in rest else rows) == (
+                    sorted(expected) if "rowsort" in rest else expected
+                ), where
             elif rest == "ok":
                 _ = session.flush() if record.text == "FLUSH" else session.execute(record.text)
             else:

@@ -28,7 +28,9 @@ def moto_endpoint() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if (binary := versitygw_binary()) is None:
-        pytest.skip("versitygw is not built: GOBIN=$PWD/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@latest")
+        pytest.skip(
+            "versitygw is not built: GOBIN=$PWD/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@latest"
+        )
     with versitygw_server(binary, tmp_path_factory.mktemp("versitygw")) as endpoint:
         yield endpoint
 

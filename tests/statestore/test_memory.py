@@ -36,7 +36,9 @@ def test_there_is_as_much_as_the_smaller_of_host_and_container_has(tmp_path: Pat
     assert whole_memory(meminfo, cgroup) == 1024 * MIB
 
 
-@pytest.mark.parametrize(("memory", "cache"), [(1 << 50, 1024), (16 << 30, 1024), (8 << 30, 512), (4 << 30, 256), (1 << 30, 256)])
+@pytest.mark.parametrize(
+    ("memory", "cache"), [(1 << 50, 1024), (16 << 30, 1024), (8 << 30, 512), (4 << 30, 256), (1 << 30, 256)]
+)
 def test_a_process_caches_blocks_in_a_sixteenth_of_the_memory_within_bounds(memory: int, cache: int) -> None:
     assert block_cache_bytes(memory) == cache * MIB
 

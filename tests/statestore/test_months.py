@@ -12,14 +12,21 @@ ROWS = pa.table(
     {
         "x": pa.array([7, None, 14, -25, None, 2**31 - 1], MONTHS),
         "n": pa.array(
-            [None, *[{"a": [12, None], "m": [(1, i), (2, None)], "d": i} for i in range(4)], {"a": None, "m": [], "d": None}], NESTED
+            [
+                None,
+                *[{"a": [12, None], "m": [(1, i), (2, None)], "d": i} for i in range(4)],
+                {"a": None, "m": [], "d": None},
+            ],
+            NESTED,
         ),
         "i": pa.array(range(6)),
     }
 )
 
 
-@pytest.mark.parametrize("rows", [ROWS, ROWS.slice(1), ROWS.slice(2, 3), ROWS.slice(0, 0)], ids=["all", "but one", "some", "none"])
+@pytest.mark.parametrize(
+    "rows", [ROWS, ROWS.slice(1), ROWS.slice(2, 3), ROWS.slice(0, 0)], ids=["all", "but one", "some", "none"]
+)
 def test_what_is_kept_comes_back_from_both_other_forms(rows: pa.Table) -> None:
     carried, given = carried_rows(rows), given_rows(rows)
     assert (carried["x"].type, given["x"].type) == (pa.int32(), GIVEN_MONTHS)

@@ -19,9 +19,23 @@ from tussock.statestore.vnode import VnodeCountError, normalise, vnodes_of, xxha
 
 LONGS = [0, 1, -1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63)]
 FLOATS = [0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf"), 1e-40, -3.4e38]
-TEXTS = ["", "abc", "abcd", "1234567", "12345678", "a\x00b", "ß中🙂", *("xyz" * n for n in (10, 11, 21, 22, 33, 400)), "x" * 32, "y" * 64]
+TEXTS = [
+    "",
+    "abc",
+    "abcd",
+    "1234567",
+    "12345678",
+    "a\x00b",
+    "ß中🙂",
+    *("xyz" * n for n in (10, 11, 21, 22, 33, 400)),
+    "x" * 32,
+    "y" * 64,
+]
 TEXTS += ["ab" * n + "c" for n in (127, 128, 5000)]
-WIDE = [Decimal(0), *(Decimal(s * (2**b + d)) for s in (1, -1) for b in (7, 8, 15, 63, 64, 71, 119) for d in (-1, 0, 1))]
+WIDE = [
+    Decimal(0),
+    *(Decimal(s * (2**b + d)) for s in (1, -1) for b in (7, 8, 15, 63, 64, 71, 119) for d in (-1, 0, 1)),
+]
 EDGES: dict[str, list[Any]] = {
     "boolean": [True, False, None],
     "tinyint": [0, 1, -1, 127, -128, None],
@@ -32,7 +46,16 @@ EDGES: dict[str, list[Any]] = {
     "double": [*FLOATS, 5e-324, -1.7e308, None],
     "decimal(9,2)": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999.99"), None],
     "decimal(18,4)": [Decimal("0"), Decimal("-1.2500"), Decimal("99999999999999.9999"), None],
-    "decimal(19,0)": [Decimal(0), Decimal(-1), Decimal(127), Decimal(128), Decimal(-128), Decimal(-129), Decimal(10**19 - 1), None],
+    "decimal(19,0)": [
+        Decimal(0),
+        Decimal(-1),
+        Decimal(127),
+        Decimal(128),
+        Decimal(-128),
+        Decimal(-129),
+        Decimal(10**19 - 1),
+        None,
+    ],
     "decimal(38,0)": [*WIDE, Decimal(10**38 - 1), Decimal(1 - 10**38), None],
     "string": [*TEXTS, None],
     "binary": [*(t.encode() for t in TEXTS), b"\xff\x00\x80", None],
@@ -82,7 +105,11 @@ def test_the_hash_equals_the_xxhash_package(name: str) -> None:
 
 
 LONG = st.builds(lambda part, n: part * n, st.binary(min_size=1, max_size=9), st.integers(20, 200))
-ROWS = st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | st.text(max_size=80), st.none() | st.binary(max_size=80) | LONG)
+ROWS = st.tuples(
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.text(max_size=80),
+    st.none() | st.binary(max_size=80) | LONG,
+)
 
 
 @given(st.lists(ROWS))
@@ -109,7 +136,9 @@ def test_a_sliced_array_hashes_as_its_values() -> None:
 
 @pytest.mark.parametrize("piece", [1, 7])
 def test_rows_are_hashed_alike_in_pieces_of_any_size(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = [pa.array([values[i % len(values)] for i in range(50)], arrow_type(name)) for name, values in EDGES.items()]
+    columns = [
+        pa.array([values[i % len(values)] for i in range(50)], arrow_type(name)) for name, values in EDGES.items()
+    ]
     columns.append(pa.array([None if i % 5 == 0 else list(range(i % 4)) for i in range(50)], arrow_type("array<int>")))
     columns.append(pa.array([None if i % 3 == 0 else [(i, str(i))] for i in range(50)], arrow_type("map<int,string>")))
     columns.append(pa.array([None if i % 7 == 0 else {"a": str(i)} for i in range(50)], arrow_type("struct<a:string>")))
@@ -160,12 +189,18 @@ def test_months_hash_as_the_32_bits_that_spark_has() -> None:
 @pytest.mark.spark
 def test_the_hash_equals_sparks_for_every_type_and_composites(spark: Any) -> None:
     groups = [[name] for name in EDGES]
-    groups += [["bigint", "string"], ["string", "double", "decimal(38,0)"], ["int", "binary", "boolean", "date", "float"]]
+    groups += [
+        ["bigint", "string"],
+        ["string", "double", "decimal(38,0)"],
+        ["int", "binary", "boolean", "date", "float"],
+    ]
     for names in groups:
         places = np.arange(max(len(EDGES[name]) for name in names))
         columns = [column(name).take(pa.array(places % len(EDGES[name]))) for name in names]
         table = pa.table(columns, [f"c{i}" for i in range(len(names))])
-        typed = spark.createDataFrame(table).selectExpr(*(f"CAST(c{i} AS {name}) AS c{i}" for i, name in enumerate(names)))
+        typed = spark.createDataFrame(table).selectExpr(
+            *(f"CAST(c{i} AS {name}) AS c{i}" for i, name in enumerate(names))
+        )
         rows = typed.selectExpr("*", "xxhash64(*) AS h").toArrow()
         # Hash the rows that came back: their order need not be ours.
         ours = xxhash64([rows[name] for name in table.column_names]).astype(np.int64)
@@ -183,7 +218,9 @@ def test_the_hash_of_arrays_structs_and_maps_equals_sparks(spark: Any) -> None:
     for name in ("int", "double", "decimal(38,0)", "string", "date"):
         typed = spark.createDataFrame(pa.table([column(name)], ["c0"])).selectExpr(f"CAST(c0 AS {name}) AS c0")
         rows = typed.selectExpr("c0", *(f"{text} AS n{i}" for i, text in enumerate(made)))
-        hashed = rows.selectExpr("*", "xxhash64(*) AS h", *(f"xxhash64(n{i}) AS h{i}" for i in range(len(made)))).toArrow()
+        hashed = rows.selectExpr(
+            "*", "xxhash64(*) AS h", *(f"xxhash64(n{i}) AS h{i}" for i in range(len(made)))
+        ).toArrow()
         every = [hashed[name] for name in rows.columns]
         assert xxhash64(every).astype(np.int64).tolist() == hashed["h"].to_pylist(), name
         for i in range(len(made)):

@@ -101,7 +101,10 @@ class FaultyObjectStore:
         if fault is Fault.SHORT_BODY:
             return _on_bytes(answer, lambda data: data[: len(data) // 2])
         if fault is Fault.FLIPPED_BIT:
-            return _on_bytes(answer, lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
+            return _on_bytes(
+                answer,
+                lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+            )
         return answer
 
 

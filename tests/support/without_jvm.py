@@ -16,7 +16,9 @@ import pytest
 class NeedsPyspark(MetaPathFinder):
     """Skips the test module that imports pyspark."""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """See MetaPathFinder."""
         if fullname.partition(".")[0] in ("pyspark", "py4j"):
             _forget_half_imported()

@@ -11,7 +11,9 @@ from tussock.statestore.types import type_name
 RELATIVE = 1e-9
 
 
-def assert_same_answer(found: pa.Table, expected: pa.Table, what: str, only: Sequence[str] | None = None, scale: float = 1.0) -> None:
+def assert_same_answer(
+    found: pa.Table, expected: pa.Table, what: str, only: Sequence[str] | None = None, scale: float = 1.0
+) -> None:
     """Fail with the first differences.
 
     Args:
@@ -21,9 +23,13 @@ def assert_same_answer(found: pa.Table, expected: pa.Table, what: str, only: Seq
         only: compare these columns (at a LIMIT's tie only the ORDER BY columns are fixed).
         scale: sum of the absolute values that float sums are made of.
     """
-    assert found.column_names == expected.column_names, f"{what}: columns {found.column_names}, Spark has {expected.column_names}"
+    assert found.column_names == expected.column_names, (
+        f"{what}: columns {found.column_names}, Spark has {expected.column_names}"
+    )
     types = [(f.name, type_name(f.type)) for f in found.schema]
-    assert types == [(f.name, type_name(f.type)) for f in expected.schema], f"{what}: types {types}, Spark has {expected.schema}"
+    assert types == [(f.name, type_name(f.type)) for f in expected.schema], (
+        f"{what}: types {types}, Spark has {expected.schema}"
+    )
     if only is not None:
         found, expected = found.select(list(only)), expected.select(list(only))
     if not any(pa.types.is_floating(f.type) for f in found.schema):

@@ -17,16 +17,41 @@ TABLES = {
 KEYS = {"t": ("k",), "u": ("id",), "w": ("label", "day")}
 ARROW = {
     "t": pa.schema(
-        [("k", pa.int32()), ("g", pa.int32()), ("a", pa.int32()), ("d", pa.float64()), ("s", pa.string()), ("m", pa.decimal128(10, 2))]
+        [
+            ("k", pa.int32()),
+            ("g", pa.int32()),
+            ("a", pa.int32()),
+            ("d", pa.float64()),
+            ("s", pa.string()),
+            ("m", pa.decimal128(10, 2)),
+        ]
     ),
     "u": pa.schema(
-        [("id", pa.int64()), ("g", pa.int32()), ("f", pa.float32()), ("label", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
+        [
+            ("id", pa.int64()),
+            ("g", pa.int32()),
+            ("f", pa.float32()),
+            ("label", pa.string()),
+            ("at", pa.timestamp("us", tz="UTC")),
+        ]
     ),
     "w": pa.schema([("label", pa.string()), ("day", pa.date32()), ("flag", pa.bool_()), ("big", pa.int64())]),
     "e": pa.schema([("g", pa.int32()), ("a", pa.int32()), ("s", pa.string())]),
 }
 _STRINGS = ("", "a", "ab", "b", "ß", "日本", "x'y", "NULL", "z" * 40)
-_DOUBLES = ("0.0D", "-0.0D", "1.5D", "-2.25D", "1e40D", "-1e40D", "1e20D", "1e-300D", "double('NaN')", "double('Infinity')", "0.1D")
+_DOUBLES = (
+    "0.0D",
+    "-0.0D",
+    "1.5D",
+    "-2.25D",
+    "1e40D",
+    "-1e40D",
+    "1e20D",
+    "1e-300D",
+    "double('NaN')",
+    "double('Infinity')",
+    "0.1D",
+)
 _FLOATS = ("0.0", "1.5", "-3.25", "NaN", "-0.0", "100.125")
 _DAYS = ("2013-01-01", "2013-02-28", "1969-12-31", "2400-01-01")
 
@@ -37,7 +62,9 @@ class History:
 
     seed: int
     wild: bool = True  # NaN, infinities and values that cancel badly
-    rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = field(default_factory=lambda: {name: {} for name in TABLES})
+    rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = field(
+        default_factory=lambda: {name: {} for name in TABLES}
+    )
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -99,7 +126,11 @@ class History:
             "e": ("a", self.random.randint(-3, 8)),
         }[table]
         below = table == "t"
-        doomed = [k for k, r in self.rows[table].items() if r[column] is not None and (r[column] < value if below else r[column] == value)]
+        doomed = [
+            k
+            for k, r in self.rows[table].items()
+            if r[column] is not None and (r[column] < value if below else r[column] == value)
+        ]
         if below and self.random.random() < 0.7:
             doomed = [k for k in doomed if k[0] % 3 == 0]
             for key in doomed:
@@ -116,7 +147,11 @@ class History:
         again["k"] = row["k"]
         sql_again = f"({row['k']}{sql_again[sql_again.index(',') :]}"
         self.rows["t"].pop((row["k"],), None)
-        statements = [f"INSERT INTO t VALUES {sql}", f"UPDATE t SET a = 7 WHERE k = {row['k']}", f"DELETE FROM t WHERE k = {row['k']}"]
+        statements = [
+            f"INSERT INTO t VALUES {sql}",
+            f"UPDATE t SET a = 7 WHERE k = {row['k']}",
+            f"DELETE FROM t WHERE k = {row['k']}",
+        ]
         if self.random.random() < 0.5:
             self.rows["t"][(row["k"],)] = again
             statements.append(f"INSERT INTO t VALUES {sql_again}")
@@ -146,7 +181,11 @@ class History:
                 (_moment(moment), f"TIMESTAMP '{moment}'"),
             ]
         elif table == "e":
-            values = [(g, _null(g)), _pick(r, [(i, str(i)) for i in range(-3, 9)]), _pick(r, [(s, _text(s)) for s in _STRINGS[:4]])]
+            values = [
+                (g, _null(g)),
+                _pick(r, [(i, str(i)) for i in range(-3, 9)]),
+                _pick(r, [(s, _text(s)) for s in _STRINGS[:4]]),
+            ]
         else:
             label, day = r.choice(_STRINGS), r.choice(_DAYS)
             values = [

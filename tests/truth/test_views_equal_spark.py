@@ -64,7 +64,12 @@ def test_every_view_equals_spark_after_every_epoch(seed: int, spark: SparkSessio
 
 
 def _follow(
-    seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: Path, epochs: int = EPOCHS, runner: LevelRunner | None = None
+    seed: int,
+    views: Mapping[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    epochs: int = EPOCHS,
+    runner: LevelRunner | None = None,
 ) -> int:
     """Keep views through one random history; how many pairs of a view and an epoch were compared."""
     history, pairs = History(seed), 0
@@ -106,7 +111,9 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
                 moment = _moment(2 * number)
                 if (barrier := train.next_barrier(Wish(moment=micros_of(moment)))) is not None:
                     train.run(barrier)
-                    ran.append((barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES}))
+                    ran.append(
+                        (barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES})
+                    )
         assert [summary.epoch for summary in train.done] == [epoch for epoch, *_ in ran]
         assert session.meta.pins() == ()
         for epoch, moment, statements, rows in ran[:: 1 if seed > 20 else 3] + ran[-1:]:
@@ -144,7 +151,12 @@ def _waiting(views: Mapping[str, str]) -> list[str]:
 
 
 def _compare_all(
-    session: Session, judge: SparkSession, rows: dict[str, pa.Table], moment: datetime, when: str, epoch: int | None = None
+    session: Session,
+    judge: SparkSession,
+    rows: dict[str, pa.Table],
+    moment: datetime,
+    when: str,
+    epoch: int | None = None,
 ) -> int:
     """Compare the tables and all views that there are; how many views."""
     for table in TABLES:

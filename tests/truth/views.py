@@ -213,8 +213,14 @@ TOP_N: dict[str, tuple[str, tuple[str, ...]]] = {
     "top_rows": ("SELECT k, a FROM t ORDER BY a DESC, k LIMIT 5", ("k", "a")),
     "top_ties": ("SELECT a, g FROM t ORDER BY a NULLS LAST LIMIT 4", ("a",)),
     "top_offset": ("SELECT k, s FROM t ORDER BY s DESC NULLS FIRST, k LIMIT 3 OFFSET 2", ("k", "s")),
-    "top_join": ("SELECT t.k, u.id, t.a FROM t JOIN u ON t.g = u.g ORDER BY t.a DESC, t.k, u.id LIMIT 6", ("k", "id", "a")),
-    "top_left": ("SELECT t.k, u.id FROM t LEFT JOIN u ON t.g = u.g ORDER BY u.id DESC NULLS LAST, t.k LIMIT 6", ("k", "id")),
+    "top_join": (
+        "SELECT t.k, u.id, t.a FROM t JOIN u ON t.g = u.g ORDER BY t.a DESC, t.k, u.id LIMIT 6",
+        ("k", "id", "a"),
+    ),
+    "top_left": (
+        "SELECT t.k, u.id FROM t LEFT JOIN u ON t.g = u.g ORDER BY u.id DESC NULLS LAST, t.k LIMIT 6",
+        ("k", "id"),
+    ),
     "top_groups": ("SELECT g, sum(a) AS sa FROM t GROUP BY g ORDER BY sa DESC NULLS LAST, g LIMIT 2", ("g", "sa")),
     "all_but_some": ("SELECT k, a FROM t ORDER BY a DESC NULLS LAST, k OFFSET 4", ("k", "a")),
     "top_view": ("SELECT k2, count(*) AS n FROM joined_self GROUP BY k2 ORDER BY n DESC, k2 LIMIT 3", ("k2", "n")),

@@ -65,12 +65,28 @@ from tussock.jobs.logical.statements import (
     Insert,
     Update,
 )
-from tussock.jobs.plan.definition import FunctionDefinition, PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
+from tussock.jobs.plan.definition import (
+    FunctionDefinition,
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    ViewDefinition,
+)
 from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.statestore.meta.barrier import Barrier, Mutation
-from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.catalog import (
+    ALL_READ,
+    Build,
+    Catalog,
+    ColumnSpec,
+    Hold,
+    KeyColumn,
+    Relation,
+    RelationKind,
+    TableSchema,
+)
 from tussock.statestore.meta.delta import (
     CompactionClosed,
     CompactionCommitted,
@@ -116,7 +132,9 @@ SCAN = logical.Scan("orders", (1, 0), _FIELDS)
 _THREE = (Field("a", "int"), Field("b", "double"), Field("c", "boolean"))
 PROJECT = logical.Project(SCAN, (_SUM, Literal(None, "double"), Literal(True, "boolean")), _THREE)
 FILTER = logical.Filter(SCAN, _BIG)
-_YESTERDAY = Call("TimestampAddInterval", "timestamp", (Column(0, "timestamp"), Literal(-86_400_000_000, "interval day")))
+_YESTERDAY = Call(
+    "TimestampAddInterval", "timestamp", (Column(0, "timestamp"), Literal(-86_400_000_000, "interval day"))
+)
 TEMPORAL = logical.TemporalFilter(SCAN, Column(1, "string"), Comparison.GREATER_OR_EQUAL, _YESTERDAY, True)
 JOIN = logical.Join(SCAN, FILTER, JoinKind.INNER, (_K,), (Column(1, "int"),), (True,), _BIG, Place(1, 2))
 CALLS = (
@@ -124,7 +142,13 @@ CALLS = (
     AggCall(AggFunction.COUNT, "bigint", ()),
 )
 AGGREGATE = logical.Aggregate(JOIN, (_K,), CALLS, (Field("k", "int"), Field("s", "bigint"), Field("n", "bigint")))
-_LISTAGG = AggCall(AggFunction.LISTAGG, "string", (Column(1, "string"),), params=(("delimiter", "-"),), order=(SortKey(_K, True, True),))
+_LISTAGG = AggCall(
+    AggFunction.LISTAGG,
+    "string",
+    (Column(1, "string"),),
+    params=(("delimiter", "-"),),
+    order=(SortKey(_K, True, True),),
+)
 ORDERED_AGGREGATE = logical.Aggregate(SCAN, (), (_LISTAGG,), (Field("l", "string"),))
 TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
 SORT = logical.Sort(SCAN, (SortKey(_K, True, True), SortKey(_SUM, False, False)))
@@ -140,7 +164,9 @@ EXPAND = logical.Expand(SCAN, ((_K, _TEN), (_SUM, _TEN)), _FIELDS)
 GENERATE = logical.Generate(SCAN, logical.Generator.POSEXPLODE, Column(1, "string"), True, (Field("p", "int"),))
 
 _BOUNDS = (FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.OFFSET, -2, _SUM))
-_OVER_CALL = WindowCall(WindowFunction.NTH, "int", (_K,), Frame(True, *_BOUNDS), 2, True, "ANSI", Place(2, 3), (("delimiter", ","),))
+_OVER_CALL = WindowCall(
+    WindowFunction.NTH, "int", (_K,), Frame(True, *_BOUNDS), 2, True, "ANSI", Place(2, 3), (("delimiter", ","),)
+)
 _CHOSEN = WindowCall(
     WindowFunction.COLLECT_LIST,
     "array<int>",
@@ -150,7 +176,9 @@ _CHOSEN = WindowCall(
     order=(SortKey(_K, True, True),),
     filter=Call("IsNotNull", "boolean", (_K,)),
 )
-WINDOW = logical.Window(SCAN, (Column(1, "string"),), (SortKey(_K, True, True),), (_OVER_CALL,), (*_FIELDS, Field("n", "int")))
+WINDOW = logical.Window(
+    SCAN, (Column(1, "string"),), (SortKey(_K, True, True),), (_OVER_CALL,), (*_FIELDS, Field("n", "int"))
+)
 WINDOW_CHOSEN = msgspec.structs.replace(WINDOW, calls=(_CHOSEN,), fields=(*_FIELDS, Field("n", "array<int>")))
 
 # --- statements ------------------------------------------------------------------------------------------------------------------
@@ -159,7 +187,9 @@ _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "
 _CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
 _ROWS = "meta/payload/00112233445566778899aabbccddeeff"
 _DEFAULTS = (Default(1, "'x'", Literal("x", "string")), Default(0, "rand()", None))
-_KEYLESS = CreateTable("events", _FIELDS, (), False, (1,), _DEFAULTS, "what happened", ((0, "which"),), ((1, "varchar(9)"),))
+_KEYLESS = CreateTable(
+    "events", _FIELDS, (), False, (1,), _DEFAULTS, "what happened", ((0, "which"),), ((1, "varchar(9)"),)
+)
 _CODE = (FunctionModule("pricing", "def taxed(x): return x"),)
 _CREATE_FUNCTION = CreateFunction("taxed", _FIELDS, "double", "pricing", "taxed", _CODE, "with tax", True, True)
 STATEMENTS: dict[str, msgspec.Struct] = {
@@ -206,13 +236,17 @@ _AGG = Agg(AggFunction.SUM, 1, "int", "bigint", "TRY")
 _COUNT = Agg(AggFunction.COUNT, None, None, "bigint")
 _FIRST = Agg(AggFunction.FIRST, 1, "string", "string", kept=2, params=(("ignoreNulls", "false"),))
 _COVAR = Agg(AggFunction.COVAR_POP, 3, "double", "double", None, (4,), ("double",), True)
-_LAST_TEXTS = Agg(AggFunction.LISTAGG, 1, "string", "string", params=(("delimiter", "-"),), order=(Order(0, True, True),))
+_LAST_TEXTS = Agg(
+    AggFunction.LISTAGG, 1, "string", "string", params=(("delimiter", "-"),), order=(Order(0, True, True),)
+)
 _WIDE = ("int", "string", "boolean", "double", "double")
 _BY = (Order(0, True, True),)
 _ENDS = (FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.OFFSET, 3, 1))
 _OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI", ("string",), (("delimiter", ","),))
 _TILL_HERE = (FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT))
-_CHOSEN_OVER = msgspec.structs.replace(_OVER, function=WindowFunction.COLLECT_LIST, type="array<int>", order=_BY, kept=1)
+_CHOSEN_OVER = msgspec.structs.replace(
+    _OVER, function=WindowFunction.COLLECT_LIST, type="array<int>", order=_BY, kept=1
+)
 _SESSION = Over(WindowFunction.SESSION, (0, 1), "timestamp", "timestamp", True, *_TILL_HERE)
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
@@ -237,15 +271,23 @@ NODES: dict[str, Node] = {
     "union_all": UnionAll(("int", "int", "string")),
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
-    "hash_agg_ordered": HashAgg(_WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")),
+    "hash_agg_ordered": HashAgg(
+        _WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")
+    ),
     "top_n": TopNNode((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
     "top_n_without_limit": TopNNode((), None, 2, (0,), ("int", "bigint")),
     "top_n_append_only": TopNNode((Order(1, True, True),), 5, 2, (0,), ("int", "bigint"), True),
     "first_rows": FirstRows((KeyColumn(1, True, True), KeyColumn(0)), 7, ("int", "bigint")),
-    "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
+    "group_top_n": GroupTopN(
+        (1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")
+    ),
     "over_window": OverWindow((1,), _BY, (0,), (1,), (_OVER,), ("int", "string"), ("int", "string", "int")),
-    "over_window_chosen": OverWindow((1,), _BY, (0,), (1,), (_CHOSEN_OVER,), ("int", "boolean"), ("int", "boolean", "array<int>")),
-    "over_window_sessions": OverWindow((1,), _BY, (0,), (1,), (_SESSION,), ("timestamp", "timestamp"), ("timestamp",) * 3),
+    "over_window_chosen": OverWindow(
+        (1,), _BY, (0,), (1,), (_CHOSEN_OVER,), ("int", "boolean"), ("int", "boolean", "array<int>")
+    ),
+    "over_window_sessions": OverWindow(
+        (1,), _BY, (0,), (1,), (_SESSION,), ("timestamp", "timestamp"), ("timestamp",) * 3
+    ),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
     "materialize_ordered": Materialize(9, (0,), (0,), ("int", "bigint"), (Order(1, True, True),)),
 }
@@ -261,7 +303,9 @@ def _fragment(node: Node) -> Fragment:
     return Fragment(inputs, (Operator(node, (-1, 0), (4, 5)),), ("int", "bigint"), True)
 
 
-_BY_SPARK = Call(logical.BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "parse_url(`a0`, 'HOST')"),), place=Place(1, 8))
+_BY_SPARK = Call(
+    logical.BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "parse_url(`a0`, 'HOST')"),), place=Place(1, 8)
+)
 _OF_REJECTS = Input(3, None, (0, 1), ("string", "bigint"), Dispatch.HASH, (0, 1), rejects=True)
 _ON_THE_WAY = Input(3, None, (1, -1, 0), ("bigint", "string"), Dispatch.STAY, project=(Column(1, "bigint"), _BY_SPARK))
 _THROUGH_SPARK = Fragment((_ON_THE_WAY,), (), ("bigint", "string"), False)
@@ -299,28 +343,55 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "view_ordered": ViewDefinition(
         "SELECT …", SORT, (_fragment(NODES["materialize_ordered"]),), msgspec.structs.replace(_OUTPUT, ordered=True)
     ),
-    "view_nested": ViewDefinition("SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT),
-    "view_by_spark": ViewDefinition("SELECT …", logical.Project(SCAN, (_BY_SPARK,), (Field("h", "string"),)), (_THROUGH_SPARK,), _OUTPUT),
+    "view_nested": ViewDefinition(
+        "SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT
+    ),
+    "view_by_spark": ViewDefinition(
+        "SELECT …", logical.Project(SCAN, (_BY_SPARK,), (Field("h", "string"),)), (_THROUGH_SPARK,), _OUTPUT
+    ),
 }
 
 # --- meta ------------------------------------------------------------------------------------------------------------------------
 
 _SECTIONS = (SectionInfo(1, b"\x00\xff", b"\xff", 3, 90, 2), SectionInfo(2, b"\x01", b"\x02", 1, 9))
 SST = SstInfo("data/018bcfe568000000/ab.sst", 100, 20, 3, LAST - 1, LAST, _SECTIONS)
-_SCHEMA = TableSchema(12, "orders", (ColumnSpec("k", "int"), ColumnSpec("g", "string")), (KeyColumn(0, True, True), KeyColumn(1)), (0,))
+_SCHEMA = TableSchema(
+    12, "orders", (ColumnSpec("k", "int"), ColumnSpec("g", "string")), (KeyColumn(0, True, True), KeyColumn(1)), (0,)
+)
 _GROWN = TableSchema(
-    13, "events", (ColumnSpec("c0", "int"), ColumnSpec("c2", "string", b"held"), ColumnSpec("c1", "bigint")), (KeyColumn(2),), (2,)
+    13,
+    "events",
+    (ColumnSpec("c0", "int"), ColumnSpec("c2", "string", b"held"), ColumnSpec("c1", "bigint")),
+    (KeyColumn(2),),
+    (2,),
 )
 _RELATION = Relation(
-    5, "orders", "view", (ColumnSpec("k", "int"),), msgspec.Raw(b'{"type":"opaque"}'), (_SCHEMA,), (3, 4), created=10, dropped=30, paused=20
+    5,
+    "orders",
+    "view",
+    (ColumnSpec("k", "int"),),
+    msgspec.Raw(b'{"type":"opaque"}'),
+    (_SCHEMA,),
+    (3, 4),
+    created=10,
+    dropped=30,
+    paused=20,
 )
 CATALOG = Catalog((_RELATION,), 6, 13)
-_PAUSED = Relation(8, "v", RelationKind.VIEW, (), msgspec.Raw(b"{}"), (_SCHEMA,), created=10, paused=20, paused_for="a raised")
+_PAUSED = Relation(
+    8, "v", RelationKind.VIEW, (), msgspec.Raw(b"{}"), (_SCHEMA,), created=10, paused=20, paused_for="a raised"
+)
 _HOLDS = (Hold("a", 10, "B"), Hold("c", 11, "D", "/e", "1-2"))
 _HELD = Relation(7, "s", RelationKind.SOURCE, (), msgspec.Raw(b"{}"), (_SCHEMA,), holds=_HOLDS)
 _BUILD = Build(10, (_PAUSED,), (7,), (_HELD,), {3: 128, 4: ALL_READ}, 700, 1400)
 _WIDER = Relation(
-    6, "events", RelationKind.TABLE, (ColumnSpec("k", "int"), ColumnSpec("g", "string")), msgspec.Raw(b"{}"), (_GROWN,), created=10
+    6,
+    "events",
+    RelationKind.TABLE,
+    (ColumnSpec("k", "int"), ColumnSpec("g", "string")),
+    msgspec.Raw(b"{}"),
+    (_GROWN,),
+    created=10,
 )
 _MAPPING = VnodeMapping(2, (0, 1, 1, 0))
 _INPUTS = (LevelInput(0, ("data/018bcfe568000000/ab.sst",)), LevelInput(6, ("data/task-0000000000000001/cd.sst",)))
@@ -370,9 +441,18 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         writer="w",
         log_start=5,
     ),
-    "barrier_of_nothing": Barrier(mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0),
+    "barrier_of_nothing": Barrier(
+        mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0
+    ),
     "manifest": SealedManifest(
-        prev_epoch=1, epoch=LAST, attempt=2, writer="w", ssts=(SST,), log_end=9, catalog=CATALOG, rows={"orders": RowCounts(3, 2)}
+        prev_epoch=1,
+        epoch=LAST,
+        attempt=2,
+        writer="w",
+        ssts=(SST,),
+        log_end=9,
+        catalog=CATALOG,
+        rows={"orders": RowCounts(3, 2)},
     ),
     "manifest_with_seconds": SealedManifest(
         prev_epoch=0,
@@ -397,14 +477,20 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         requests=Requests(5, 4, 3, 2, 1_000, 100),
     ),
     "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
-    "snapshot": HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)),
+    "snapshot": HummockVersion(
+        16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)
+    ),
     "snapshot_with_an_added_column": HummockVersion(17, 9, 8, 7, 9, ((SST,),), Catalog((_WIDER,), 7, 14), _MAPPING),
-    "snapshot_with_views_held_back": HummockVersion(18, 9, 8, 7, 9, (), CATALOG, _MAPPING, (7, 8), held=(HeldBack(5, 7),)),
+    "snapshot_with_views_held_back": HummockVersion(
+        18, 9, 8, 7, 9, (), CATALOG, _MAPPING, (7, 8), held=(HeldBack(5, 7),)
+    ),
     "snapshot_with_its_rows": HummockVersion(16, 9, 8, 7, 9, (), CATALOG, _MAPPING, rows={5: 3, 6: 0}),
     "snapshot_with_its_moment": HummockVersion(16, LAST, 8, 7, 9, (), CATALOG, _MAPPING, (8, LAST), moment=_MOMENT),
     "barrier_with_its_moment": Barrier(
         mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0, moment=_MOMENT
     ),
-    "manifest_with_its_moment": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0, moment=_MOMENT),
+    "manifest_with_its_moment": SealedManifest(
+        prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0, moment=_MOMENT
+    ),
     **{f"delta_{name}": VersionDelta(i + 1, "w", change) for i, (name, change) in enumerate(CHANGES.items())},
 }

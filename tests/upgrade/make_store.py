@@ -104,14 +104,20 @@ def fill(spark: SparkSession, store: Path) -> None:
         session.execute(f"{story.SKIPPED};\n{story.OPEN}")
         first = inject(meta, max_epoch_bytes=story.MAX_EPOCH_BYTES, run={"interval": "the open one"})
         print("pinned at first:", sorted(f.path for pinned in first.splits.values() for f in files_of(pinned)))
-        open_one = abandon(meta, Change(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,)))
-        pinned = sorted(f.path.removeprefix(f"{story.PLACE}/") for pinned in open_one.splits.values() for f in files_of(pinned))
+        open_one = abandon(
+            meta, Change(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,))
+        )
+        pinned = sorted(
+            f.path.removeprefix(f"{story.PLACE}/") for pinned in open_one.splits.values() for f in files_of(pinned)
+        )
         assert pinned == sorted(story.OPEN_FILES), pinned
         session.execute(story.waiting())
         version = meta.latest()
         assert version.published < version.epoch < open_one.epoch
         assert version.tasks
-        print(f"version {version.id}, levels {[len(level) for level in version.levels]}, open barrier attempt {open_one.attempt}")
+        print(
+            f"version {version.id}, levels {[len(level) for level in version.levels]}, open barrier attempt {open_one.attempt}"
+        )
 
 
 def pack(archive: Path, folders: dict[str, Path]) -> None:

@@ -93,7 +93,12 @@ def write_file(name: str) -> None:
     elif path.suffix == ".csv":
         path.write_text("".join(f"{i % 5},{'abc'[i % 3] * (i % 4)}w\n" for i in ids[::3]))
     else:
-        rows = {"id": ids, "g": [i % 6 for i in ids], "amount": [i * 37 % 101 for i in ids], "price": [i / 7 for i in ids]}
+        rows = {
+            "id": ids,
+            "g": [i % 6 for i in ids],
+            "amount": [i * 37 % 101 for i in ids],
+            "price": [i / 7 for i in ids],
+        }
         pq.write_table(pa.table(rows, SALES_SCHEMA), path)
     set_time(path)
 
@@ -144,7 +149,10 @@ SECOND = (
 
 def second_t() -> T:
     """Table t after epoch two."""
-    rows: T = {k: (None if g is None else (g + 1) % 7, a + 10, s) if k % 5 == 0 else (g, a, s) for k, (g, a, s) in first_t().items()}
+    rows: T = {
+        k: (None if g is None else (g + 1) % 7, a + 10, s) if k % 5 == 0 else (g, a, s)
+        for k, (g, a, s) in first_t().items()
+    }
     return {k: row for k, row in rows.items() if k % 9 != 4} | {4: (2, 50, "back")}
 
 

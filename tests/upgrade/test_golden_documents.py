@@ -47,7 +47,9 @@ def test_a_stored_document_is_the_golden_one_and_reads_back(path: str, request: 
         (GOLDEN / path).parent.mkdir(parents=True, exist_ok=True)
         (GOLDEN / path).write_bytes(encoded(path))
     data = (GOLDEN / path).read_bytes()
-    assert encoded(path).decode() == data.decode(), "a stored form changed: note it in docs/design/, keep reading the old, --update-cases"
+    assert encoded(path).decode() == data.decode(), (
+        "a stored form changed: note it in docs/design/, keep reading the old, --update-cases"
+    )
     assert decoded(path, data) == VALUES[path]
 
 

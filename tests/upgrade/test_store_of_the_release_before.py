@@ -54,7 +54,9 @@ def answers_of_spark(spark: SparkSession, moment: story.Moment) -> dict[str, pa.
     judge = spark.newSession()
     judge.conf.set("spark.sql.ansi.enabled", "true")
     judge.conf.set("spark.sql.session.timeZone", "UTC")
-    files = {kind: [str(story.PLACE / name) for name in moment.files if name.startswith(kind)] for kind in ("sales", "notes")}
+    files = {
+        kind: [str(story.PLACE / name) for name in moment.files if name.startswith(kind)] for kind in ("sales", "notes")
+    }
     judge.read.parquet(*files["sales"]).createOrReplaceTempView("sales")
     judge.read.schema(story.NOTES_SCHEMA).csv(files["notes"]).createOrReplaceTempView("notes")
     found = {"t": story.table_t(moment.t), "u": story.table_u(moment.u)}
@@ -94,7 +96,9 @@ def test_a_store_of_the_release_before_opens_goes_on_and_reads_equal(store: Path
         assert_stored(session, answers["published"], "published")
         assert_stored(session, answers["committed"], "committed", version.epoch)
         with pytest.warns(PausedViewWarning):
-            assert_same_answer(session.query(f"SELECT * FROM {story.PAUSED}"), answers["published"][story.PAUSED], "by a query")
+            assert_same_answer(
+                session.query(f"SELECT * FROM {story.PAUSED}"), answers["published"][story.PAUSED], "by a query"
+            )
 
         assert session.flush().epoch == held.epoch
         assert_stored(session, answers["the open barrier"], "after the open barrier")

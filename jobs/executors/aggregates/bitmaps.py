@@ -21,7 +21,9 @@ from tussock.statestore.errors import InputError
 
 #: Of a bitmap, which Spark fixes.
 BYTES = 4096
-_AT_ONCE = 1 << 10  # bitmaps that are merged in one go: beside each byte stands its place, which is sixteen times as long
+_AT_ONCE = (
+    1 << 10
+)  # bitmaps that are merged in one go: beside each byte stands its place, which is sixteen times as long
 
 
 class BitmapPositionError(InputError):
@@ -73,7 +75,9 @@ def _set(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], positions: 
     np.bitwise_or.at(bits, (groups, positions >> 3), np.left_shift(1, positions & 7).astype(np.uint8))
 
 
-def _merge(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], values: pa.Array, ufunc: np.ufunc) -> npt.NDArray[np.int64]:
+def _merge(
+    bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], values: pa.Array, ufunc: np.ufunc
+) -> npt.NDArray[np.int64]:
     """Merge bitmaps: shorter ones as far as they go, longer ones, as Spark does, as far as a bitmap goes.
 
     Returns: (groups,) how long the shortest of each was.
@@ -81,7 +85,9 @@ def _merge(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], values: p
     lengths = np.minimum(pc.binary_length(values).to_numpy(zero_copy_only=False), BYTES).astype(np.int64)
     for start in range(0, len(values), _AT_ONCE):
         held = lengths[start : start + _AT_ONCE]
-        octets = np.frombuffer(pc.binary_slice(values[start : start + _AT_ONCE], 0, BYTES).buffers()[2] or b"", np.uint8)
+        octets = np.frombuffer(
+            pc.binary_slice(values[start : start + _AT_ONCE], 0, BYTES).buffers()[2] or b"", np.uint8
+        )
         at = np.arange(int(held.sum())) - np.repeat(np.cumsum(held) - held, held)
         ufunc.at(bits, (np.repeat(groups[start : start + _AT_ONCE], held), at), octets)
     shortest = np.full(len(bits), BYTES, np.int64)

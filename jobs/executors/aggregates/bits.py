@@ -69,7 +69,9 @@ class BitCounts(Slot):
 def _packed(counts: I64) -> pa.Array:
     n, width = counts.shape
     ends = np.arange(n + 1, dtype=np.int32) * (8 * width)
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(counts, "<i8"))])
+    return pa.Array.from_buffers(
+        pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(counts, "<i8"))]
+    )
 
 
 def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:

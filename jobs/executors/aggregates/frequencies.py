@@ -30,7 +30,11 @@ class MostFrequent(_Frequencies):
         return (Mode(DistinctValues((arg,), (arg_type,)), call.param("prefer") == "greatest", call.distinct),)
 
     def note(self, call: Agg) -> str:
-        return _READS if call.param("prefer") else f"{_READS}; the query leaves open which of equally frequent ones: the least"
+        return (
+            _READS
+            if call.param("prefer")
+            else f"{_READS}; the query leaves open which of equally frequent ones: the least"
+        )
 
 
 class ApproximateCount(_Frequencies):

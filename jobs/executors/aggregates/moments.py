@@ -134,7 +134,9 @@ def _moment(numerator: Limbs, n: I64, power: int, factors: int, finite: Mask) ->
     """numerator / n**power as doubles, in units of that many factors; NaN where a value was not finite."""
     mantissa, exponent = numerator.to_parts(factors)
     with np.errstate(all="ignore"):
-        value = np.ldexp(mantissa / np.maximum(n, 1).astype(np.float64) ** power, np.clip(exponent, -(2**30), 2**30).astype(np.int32))
+        value = np.ldexp(
+            mantissa / np.maximum(n, 1).astype(np.float64) ** power, np.clip(exponent, -(2**30), 2**30).astype(np.int32)
+        )
     return np.where(finite, value, np.nan)
 
 

@@ -68,7 +68,9 @@ class ListAgg(Kept):
 
     def note(self, call: Agg) -> str:
         if call.distinct:
-            return "reads the touched groups' values" + ("" if call.order else "; the query leaves the order open: by value")
+            return "reads the touched groups' values" + (
+                "" if call.order else "; the query leaves the order open: by value"
+            )
         return f"reads the touched groups' rows; {TIES if call.order else _OPEN}"
 
 

@@ -22,7 +22,9 @@ AGGREGATES: Mapping[AggFunction, AggregateFamily] = {
     AggFunction.MIN: MinMax(),
     AggFunction.MAX: MinMax(),
     **dict.fromkeys((AggFunction.BIT_AND, AggFunction.BIT_OR, AggFunction.BIT_XOR), Bits()),
-    **dict.fromkeys((AggFunction.STDDEV_POP, AggFunction.STDDEV_SAMP, AggFunction.VAR_POP, AggFunction.VAR_SAMP), Moments()),
+    **dict.fromkeys(
+        (AggFunction.STDDEV_POP, AggFunction.STDDEV_SAMP, AggFunction.VAR_POP, AggFunction.VAR_SAMP), Moments()
+    ),
     **dict.fromkeys((AggFunction.SKEWNESS, AggFunction.KURTOSIS, AggFunction.REGR_SXX), Moments()),
     **dict.fromkeys((AggFunction.COVAR_POP, AggFunction.COVAR_SAMP, AggFunction.CORR, AggFunction.REGR_SXY), Pairs()),
     **dict.fromkeys((AggFunction.REGR_R2, AggFunction.REGR_SLOPE, AggFunction.REGR_INTERCEPT), Pairs()),

@@ -106,6 +106,10 @@ def _decimal_quotient(total: Int128, count: I64, digits: int, kind: pa.Decimal12
     size = "abs(t::HUGEINT)"
     rounded = f"(({size} % c) * {scale * 2} + c) // (c::HUGEINT * 2)"
     whole = f"CASE WHEN {size} // c < {10 ** (kind.precision - digits)}::HUGEINT THEN ({size} // c) * {scale} + {rounded} END"
-    column = kernel.compute(f"TRY_CAST(sign(t) * ({whole}) AS DECIMAL({kind.precision},0)) AS q", table)["q"].combine_chunks()
+    column = kernel.compute(f"TRY_CAST(sign(t) * ({whole}) AS DECIMAL({kind.precision},0)) AS q", table)[
+        "q"
+    ].combine_chunks()
     array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-    return Int128.of_decimals(array).to_decimals(kind.precision, kind.scale, array.is_valid().to_numpy(zero_copy_only=False))
+    return Int128.of_decimals(array).to_decimals(
+        kind.precision, kind.scale, array.is_valid().to_numpy(zero_copy_only=False)
+    )

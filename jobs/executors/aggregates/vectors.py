@@ -82,7 +82,9 @@ def _summed(rows: Segments, mean: bool, type_name: str) -> pa.Array:
         row = int(np.flatnonzero(other)[0])
         raise VectorLengthError(int(lengths[row]), int(size[group[row]]))
     offsets = np.concatenate([[0], np.cumsum(size)])
-    place = np.arange(len(elements)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(offsets[group], lengths)
+    place = (
+        np.arange(len(elements)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(offsets[group], lengths)
+    )
     chosen = np.repeat(counted, lengths)
     values = elements.to_numpy(zero_copy_only=False)[chosen].astype(np.float64)
     sums = np.bincount(place[chosen], weights=values, minlength=int(offsets[-1]))

@@ -27,9 +27,15 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
     sides = value_layout(calls, below.append_only).sides
     wide = len(columns)
     distribution: tuple[int, ...] | None = None
-    columns += [logical.Column(c, below.types[c]) for c in below.key] if any(isinstance(s, OrderedLayout) for s in sides) else []
+    columns += (
+        [logical.Column(c, below.types[c]) for c in below.key]
+        if any(isinstance(s, OrderedLayout) for s in sides)
+        else []
+    )
     if below.distribution is not None:  # keep it only where the groups have it
-        at = {e.index: i for i, e in reversed(list(enumerate(columns[: len(plan.keys)]))) if isinstance(e, logical.Column)}
+        at = {
+            e.index: i for i, e in reversed(list(enumerate(columns[: len(plan.keys)]))) if isinstance(e, logical.Column)
+        }
         distribution = tuple(at[c] for c in below.distribution) if all(c in at for c in below.distribution) else None
     types = tuple(e.type for e in columns)
     stream_key = tuple(range(wide, len(columns)))
@@ -49,14 +55,20 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
         raw = builder.exchange(raw, distribution)
     ref = builder.operator(raw.draft, node, (raw.ref,), distribution)
     visible = tuple(range(len(out_types)))
-    return replace(raw, ref=ref, types=out_types, visible=visible, key=keys, distribution=distribution, append_only=False)
+    return replace(
+        raw, ref=ref, types=out_types, visible=visible, key=keys, distribution=distribution, append_only=False
+    )
 
 
 def _of_distincts(builder: Builder, plan: logical.Aggregate) -> Stream | None:
     """The aggregation below that makes values of several DISTINCT unique, spread as the groups above it are: their values lie side by side
     in its state, where an epoch reads them together, and rows move once. None: below is something else."""
     below = plan.input
-    if not plan.keys or not isinstance(below, logical.Aggregate) or not isinstance(_unprojected(below.input), logical.Expand):
+    if (
+        not plan.keys
+        or not isinstance(below, logical.Aggregate)
+        or not isinstance(_unprojected(below.input), logical.Expand)
+    ):
         return None
     groups = [k.index for k in plan.keys if isinstance(k, logical.Column) and k.index < len(below.keys)]
     return plan_aggregate(builder, below, tuple(groups)) if len(groups) == len(plan.keys) else None
@@ -76,10 +88,25 @@ class _Arguments:
     def call(self, call: logical.AggCall) -> Agg:
         """The call over columns."""
         args = [renumbered(a, self._visible) for a in call.args]
-        if call.function is AggFunction.COUNT and args and all(isinstance(a, logical.Literal) and a.value is not None for a in args):
+        if (
+            call.function is AggFunction.COUNT
+            and args
+            and all(isinstance(a, logical.Literal) and a.value is not None for a in args)
+        ):
             args = []
         types = tuple(a.type for a in args)
-        bare = Agg(call.function, None, types[0] if types else None, call.type, call.mode, (), types[1:], call.distinct, None, call.params)
+        bare = Agg(
+            call.function,
+            None,
+            types[0] if types else None,
+            call.type,
+            call.mode,
+            (),
+            types[1:],
+            call.distinct,
+            None,
+            call.params,
+        )
         kept = None
         if call.filter is not None:  # what it leaves out becomes NULL, which most aggregates ignore
             condition = renumbered(call.filter, self._visible)
@@ -91,7 +118,9 @@ class _Arguments:
                 nothing = logical.Literal(None, args[carrier].type)
                 args[carrier] = logical.Call("If", nothing.type, (condition, args[carrier], nothing))
         places = tuple(self._place(a) for a in args)
-        order = tuple(Order(self._place(renumbered(k.expr, self._visible)), k.descending, k.nulls_last) for k in call.order)
+        order = tuple(
+            Order(self._place(renumbered(k.expr, self._visible)), k.descending, k.nulls_last) for k in call.order
+        )
         first, kind = (places[0], args[0].type) if places else (None, None)
         return msgspec.structs.replace(bare, arg=first, arg_type=kind, more=places[1:], kept=kept, order=order)
 

@@ -34,7 +34,9 @@ class Upstream:
     relation_id: int
     kind: RelationKind
     output: Output | None  # None: a source
-    source_key: tuple[tuple[int, str], ...] = ((ROW_ID, "bigint"),)  # of a source: the columns that identify a row, with their types
+    source_key: tuple[tuple[int, str], ...] = (
+        (ROW_ID, "bigint"),
+    )  # of a source: the columns that identify a row, with their types
     append_only: bool = True  # of a source
 
 
@@ -64,7 +66,10 @@ class Builder:
     """Plans one view: collects its state tables and its finished fragments."""
 
     def __init__(
-        self, upstream: Callable[[str], Upstream], first_table_id: int, planner: Callable[["Builder", logical.Plan], Stream]
+        self,
+        upstream: Callable[[str], Upstream],
+        first_table_id: int,
+        planner: Callable[["Builder", logical.Plan], Stream],
     ) -> None:
         """`planner`: the stream of any logical plan (tussock.jobs.plan.stream), which planners ask for their inputs."""
         self.upstream = upstream
@@ -91,7 +96,9 @@ class Builder:
         if moved == [logical.Column(i, t) for i, t in enumerate(below.types)]:  # nothing changes
             return replace(below, visible=visible)
         ref = self.projection(below, moved, types)
-        return replace(below, ref=ref, types=types, visible=visible, key=tuple(at[c] for c in below.key), distribution=distribution)
+        return replace(
+            below, ref=ref, types=types, visible=visible, key=tuple(at[c] for c in below.key), distribution=distribution
+        )
 
     def keyed(self, stream: Stream, keys: Sequence[logical.Expr]) -> tuple[Stream, tuple[int, ...]]:
         """The stream with every key expression as a column, and where they are."""
@@ -145,7 +152,11 @@ class Builder:
             return self._through_spark(below, exprs, types)
         draft = below.draft
         inputs: tuple[int, ...] = (below.ref,)
-        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, ProjectNode):
+        if (
+            below.ref >= 0
+            and below.ref == len(draft.operators) - 1
+            and isinstance(node := draft.operators[-1].node, ProjectNode)
+        ):
             fused = fuse_projections(exprs, node.exprs)
             if fused is not None:
                 exprs, inputs = fused, draft.operators.pop().inputs
@@ -163,10 +174,15 @@ class Builder:
             on_the_way = msgspec.structs.replace(whole, columns=columns)
         else:
             kinds = tuple(e.type for e in handed)
-            on_the_way = self.input(replace(below, ref=self.projection(below, handed, kinds), types=kinds), (), Dispatch.STAY)
+            on_the_way = self.input(
+                replace(below, ref=self.projection(below, handed, kinds), types=kinds), (), Dispatch.STAY
+            )
         at = {e: i for i, e in enumerate(handed)}
         project: list[logical.Expr] = [logical.Column(at[e], e.type) for e in passed]
-        project += [msgspec.structs.replace(c, args=tuple(logical.Column(at[without_places(a)], a.type) for a in c.args)) for c in calls]
+        project += [
+            msgspec.structs.replace(c, args=tuple(logical.Column(at[without_places(a)], a.type) for a in c.args))
+            for c in calls
+        ]
         on_the_way = msgspec.structs.replace(on_the_way, types=tuple(e.type for e in project), project=tuple(project))
         below.draft.inputs, below.draft.operators = [on_the_way], []
         place = {without_places(e): logical.Column(i, e.type) for i, e in enumerate([*passed, *calls])}
@@ -175,7 +191,9 @@ class Builder:
             return input_ref(0)
         return self.operator(below.draft, ProjectNode(final, types), (input_ref(0),))
 
-    def operator(self, draft: FragmentDraft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
+    def operator(
+        self, draft: FragmentDraft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None
+    ) -> int:
         schemas = []
         for schema in node.state_tables():
             keep = schema.distribution if distribution is None else distribution

@@ -7,7 +7,9 @@ from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, FragmentDraft, 
 
 def plan_values(builder: Builder, plan: logical.Values) -> Stream:
     """One actor puts them out. Their key is a hidden number, since rows may be equal."""
-    node = constant.ValuesNode(plan.rows, plan.columns, tuple(f.name for f in plan.fields), (*(f.type for f in plan.fields), "bigint"))
+    node = constant.ValuesNode(
+        plan.rows, plan.columns, tuple(f.name for f in plan.fields), (*(f.type for f in plan.fields), "bigint")
+    )
     draft = FragmentDraft([], singleton=True)
     width = len(plan.fields)
     return Stream(draft, builder.operator(draft, node, ()), node.types, tuple(range(width)), (width,), (), True)

@@ -36,7 +36,9 @@ def plan_join(builder: Builder, plan: logical.Join) -> Stream:
         right, left = builder.stream(plan.right), builder.stream(plan.left)
     else:
         left, right = builder.stream(plan.left), builder.stream(plan.right)
-    return _judged_by_pairs(builder, plan, left, right) if _judges_by_spark(plan) else _joined(builder, plan, left, right)
+    return (
+        _judged_by_pairs(builder, plan, left, right) if _judges_by_spark(plan) else _joined(builder, plan, left, right)
+    )
 
 
 def _joined(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
@@ -44,11 +46,21 @@ def _joined(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -
         return _hash_join(builder, plan, *builder.keyed(left, plan.left_keys), *builder.keyed(right, plan.right_keys))
     if (row_is_right := _row_is_right(plan)) is not None:
         return _row_join(builder, plan, left, right, row_is_right)
-    return _hash_join(builder, plan, *_spread(builder, plan.kind, left, is_left=True), *_spread(builder, plan.kind, right, is_left=False))
+    return _hash_join(
+        builder,
+        plan,
+        *_spread(builder, plan.kind, left, is_left=True),
+        *_spread(builder, plan.kind, right, is_left=False),
+    )
 
 
 def _hash_join(
-    builder: Builder, plan: logical.Join, left: Stream, left_keys: tuple[int, ...], right: Stream, right_keys: tuple[int, ...]
+    builder: Builder,
+    plan: logical.Join,
+    left: Stream,
+    left_keys: tuple[int, ...],
+    right: Stream,
+    right_keys: tuple[int, ...],
 ) -> Stream:
     left, right, asked, computed = _computed_below(builder, plan, left, right)
     visible = left.visible + tuple(len(left.types) + c for c in right.visible)
@@ -60,7 +72,9 @@ def _hash_join(
         inputs.append(_null_count(builder, builder.behind(inputs[1], right), right_keys))
     else:
         types, null_safe = joined_types(plan.kind, left.types, right.types, left_keys), plan.null_safe or (False,)
-        node = HashJoin(left.types, right.types, left_keys, right_keys, null_safe, left.key, right.key, condition, types, plan.kind)
+        node = HashJoin(
+            left.types, right.types, left_keys, right_keys, null_safe, left.key, right.key, condition, types, plan.kind
+        )
     draft = FragmentDraft(inputs)
     ref = builder.operator(draft, node, tuple(map(input_ref, range(len(inputs)))))
     key, distribution = _joined_key(plan.kind, left, left_keys, right, right_keys)
@@ -85,7 +99,9 @@ def _computed_below(
     of_left = [c for c in calls if all(i < width for i in columns_of(c))]
     of_right = [c for c in calls if c not in of_left and all(i >= width for i in columns_of(c))]
     left, in_left = builder.keyed(left, of_left)
-    right, in_right = builder.keyed(right, [renumbered(c, [i - width for i in range(width + len(plan.right.fields))]) for c in of_right])
+    right, in_right = builder.keyed(
+        right, [renumbered(c, [i - width for i in range(width + len(plan.right.fields))]) for c in of_right]
+    )
     places = {c: len(plan.left.fields) + len(plan.right.fields) + i for i, c in enumerate([*of_left, *of_right])}
 
     def column(call: logical.Call) -> logical.Expr:
@@ -126,18 +142,28 @@ def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: 
     inner = msgspec.structs.replace(plan, kind=JoinKind.INNER, condition=renumbered(plan.condition, moved))
     pairs = _joined(builder, inner, *with_keys)
     row_of_left, rest = pairs.visible[:of_left], pairs.visible[of_left:]
-    key_of_left, row_of_right, key_of_right = rest[:left_key], rest[left_key : left_key + of_right], rest[left_key + of_right :]
+    key_of_left, row_of_right, key_of_right = (
+        rest[:left_key],
+        rest[left_key : left_key + of_right],
+        rest[left_key + of_right :],
+    )
     if plan.kind is JoinKind.RIGHT:
-        stream = _by_partners(builder, plan, JoinKind.LEFT, right_again, replace(pairs, visible=(*key_of_right, *row_of_left)))
+        stream = _by_partners(
+            builder, plan, JoinKind.LEFT, right_again, replace(pairs, visible=(*key_of_right, *row_of_left))
+        )
         return replace(stream, visible=(*stream.visible[of_right:], *stream.visible[:of_right]))
     if plan.kind is not JoinKind.FULL:
         others = row_of_right if plan.kind.emits_pairs else ()
         return _by_partners(builder, plan, plan.kind, left_again, replace(pairs, visible=(*key_of_left, *others)))
     pairs, pairs_again = builder.shared(pairs)
-    all_left = _by_partners(builder, plan, JoinKind.LEFT, left_again, replace(pairs, visible=(*key_of_left, *row_of_right)))
+    all_left = _by_partners(
+        builder, plan, JoinKind.LEFT, left_again, replace(pairs, visible=(*key_of_left, *row_of_right))
+    )
     alone = _by_partners(builder, plan, JoinKind.ANTI, right_again, replace(pairs_again, visible=key_of_right))
     nothing = [logical.Literal(None, field.type) for field in plan.left.fields]
-    padded = builder.project(alone, [*nothing, *(logical.Column(i, field.type) for i, field in enumerate(plan.right.fields))])
+    padded = builder.project(
+        alone, [*nothing, *(logical.Column(i, field.type) for i, field in enumerate(plan.right.fields))]
+    )
     return union_all(builder, [all_left, padded], [field.type for field in plan.fields])
 
 
@@ -169,7 +195,11 @@ def _row_is_right(plan: logical.Join) -> bool | None:
     if plan.left_keys:
         return None
     if logical.is_one_row(plan.right):
-        return True if plan.kind in (JoinKind.INNER, JoinKind.SEMI) or (plan.kind, plan.condition) == (JoinKind.LEFT, None) else None
+        return (
+            True
+            if plan.kind in (JoinKind.INNER, JoinKind.SEMI) or (plan.kind, plan.condition) == (JoinKind.LEFT, None)
+            else None
+        )
     return False if plan.kind is JoinKind.INNER and logical.is_one_row(plan.left) else None
 
 
@@ -181,7 +211,9 @@ def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream,
         # a forward input is read on its producer's level, which may come before that of the row
         many = builder.exchange(many, many.key if many.distribution is ANYWHERE else many.distribution)
     assert many.distribution is not None
-    row = msgspec.structs.replace(builder.input(one, ()), dispatch=Dispatch.BROADCAST if many.distribution else Dispatch.SINGLETON)
+    row = msgspec.structs.replace(
+        builder.input(one, ()), dispatch=Dispatch.BROADCAST if many.distribution else Dispatch.SINGLETON
+    )
     of_row, of_many = tuple(len(many.types) + c for c in one.visible), many.visible
     visible = (*of_many, *of_row) if row_is_right else (*of_row, *of_many)
     condition = None if plan.condition is None else renumbered(plan.condition, visible)
@@ -216,7 +248,9 @@ def _null_count(builder: Builder, stream: Stream, keys: tuple[int, ...]) -> Inpu
     ref = builder.operator(stream.draft, sender, (ref,))
     counted = builder.exchange(Stream(stream.draft, ref, sender.types, (), (), ANYWHERE, False), ())
     types = ("bigint", "bigint")
-    ref = builder.operator(counted.draft, HashAgg((kind,), (), calls, (), stream.append_only, True, types), (counted.ref,), ())
+    ref = builder.operator(
+        counted.draft, HashAgg((kind,), (), calls, (), stream.append_only, True, types), (counted.ref,), ()
+    )
     number = builder.close(replace(counted, ref=ref, types=types))
     return Input(None, number, (0, 1), types, Dispatch.BROADCAST)
 

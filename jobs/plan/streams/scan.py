@@ -18,13 +18,17 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
         behind = [(c, kind) for c, kind in source.source_key if c not in plan.columns]
         columns, types = (*plan.columns, *(c for c, _ in behind)), (*types, *(kind for _, kind in behind))
         draft = FragmentDraft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)])
-        stream = Stream(draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only)
+        stream = Stream(
+            draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only
+        )
         return stream if key else _numbered(builder, stream)
     out = source.output
     columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
     types = tuple(out.types[c] for c in columns)
     at = {c: i for i, c in reversed(list(enumerate(columns)))}
-    draft = FragmentDraft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)], singleton=out.distribution == ())
+    draft = FragmentDraft(
+        [Input(source.relation_id, None, columns, types, Dispatch.FORWARD)], singleton=out.distribution == ()
+    )
     key, distribution = tuple(at[c] for c in out.key), tuple(at[c] for c in out.distribution)
     return Stream(draft, input_ref(0), types, visible, key, distribution, out.append_only)
 

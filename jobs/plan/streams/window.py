@@ -40,7 +40,9 @@ class _Ordered:
 def plan_window(builder: Builder, plan: logical.Window) -> Stream:
     given = _ordered(builder, plan)
     below = given.below
-    apart = any(o.column not in given.partition for o in given.order)  # else all rows of a partition are peers, at whatever distance
+    apart = any(
+        o.column not in given.partition for o in given.order
+    )  # else all rows of a partition are peers, at whatever distance
     calls = tuple(_over(call, given.places, apart) for call in plan.calls)
     types = (*below.types, *(c.type for c in calls))
     node = OverWindow(given.partition, given.order, below.key, below.distribution or (), calls, below.types, types)
@@ -54,7 +56,15 @@ def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: l
     (call,) = plan.calls
     types = (*below.types, call.type)
     node = GroupTopN(
-        given.partition, given.order, below.key, below.distribution or (), call.function, limit, below.types, types, below.append_only
+        given.partition,
+        given.order,
+        below.key,
+        below.distribution or (),
+        call.function,
+        limit,
+        below.types,
+        types,
+        below.append_only,
     )
     stream = given.out(builder, node, len(plan.input.fields))
     return stream if rest is None else builder.add(stream, FilterNode(renumbered(rest, stream.visible), stream.types))
@@ -111,7 +121,9 @@ def _ordered(builder: Builder, plan: logical.Window) -> _Ordered:
     partition = tuple(places[e] for e in plan.partition)
     if below.distribution is None or not set(below.distribution) <= set(partition):
         below = builder.exchange(below, partition)
-    return _Ordered(below, places, partition, tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order))
+    return _Ordered(
+        below, places, partition, tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
+    )
 
 
 def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: bool) -> Over:
@@ -127,4 +139,19 @@ def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: b
     order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in call.order)
     kept = None if call.filter is None else places[call.filter]
     number, nulls, mode = call.number, call.ignore_nulls, call.mode
-    return Over(call.function, args, kind, call.type, frame.by_rows, lower, upper, number, nulls, mode, more, call.params, order, kept)
+    return Over(
+        call.function,
+        args,
+        kind,
+        call.type,
+        frame.by_rows,
+        lower,
+        upper,
+        number,
+        nulls,
+        mode,
+        more,
+        call.params,
+        order,
+        kept,
+    )

@@ -41,7 +41,9 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
             key_ids[grouping.exprId().id()] = column
     result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs, above)
     if sessions is not None:
-        result.stand_for(sessions.id, sessions.value(Column(key_ids[sessions.id], sessions.start.type), result.call(sessions.end)))
+        result.stand_for(
+            sessions.id, sessions.value(Column(key_ids[sessions.id], sessions.start.type), result.call(sessions.end))
+        )
     exprs: list[Expr] = []
     ids: list[int] = []
     fields: list[Field] = []
@@ -87,7 +89,9 @@ class _AggregateResult:
         above: dict[int, Expr],
     ) -> None:
         self._walk, self._scope, self._keys, self._key_exprs = walk, scope, keys, key_exprs
-        self._key_scope: dict[int, Expr] = {i: Column(column, key_exprs[column].type) for i, column in key_ids.items()} | above
+        self._key_scope: dict[int, Expr] = {
+            i: Column(column, key_exprs[column].type) for i, column in key_ids.items()
+        } | above
         self._plain_keys = len(key_ids)
         self._seen: dict[AggCall, int] = {}
         self.calls: list[AggCall] = []
@@ -127,7 +131,9 @@ class _AggregateResult:
         children = list(items(node.children()))
         if name in ("AttributeReference", "Literal", "ScalarSubquery") or not children:
             return self._walk.expression(node, self._key_scope)
-        if len(self._keys) > self._plain_keys and not _has_aggregate(node):  # some key is no plain column: it may be this very expression
+        if len(self._keys) > self._plain_keys and not _has_aggregate(
+            node
+        ):  # some key is no plain column: it may be this very expression
             column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
             if column is not None:
                 return Column(column, self._key_exprs[column].type)

@@ -15,7 +15,8 @@ def bind_values(walk: PlanWalk, node: JavaObject) -> Bound:
     fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
     rows = list(items(node.data()))
     columns = tuple(
-        tuple(walk.expressions.constant(node, row.get(i, a.dataType()), a.dataType()).value for row in rows) for i, a in enumerate(output)
+        tuple(walk.expressions.constant(node, row.get(i, a.dataType()), a.dataType()).value for row in rows)
+        for i, a in enumerate(output)
     )
     return Bound(Values(len(rows), columns, fields), tuple(a.exprId().id() for a in output))
 

@@ -14,5 +14,8 @@ def bind_expand(walk: PlanWalk, node: JavaObject) -> Bound:
     scope = below.scope()
     output = list(items(node.output()))
     fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
-    projections = tuple(tuple(walk.expressions.expression(e, scope) for e in items(projection)) for projection in items(node.projections()))
+    projections = tuple(
+        tuple(walk.expressions.expression(e, scope) for e in items(projection))
+        for projection in items(node.projections())
+    )
     return Bound(Expand(below.plan, projections, fields), tuple(a.exprId().id() for a in output))

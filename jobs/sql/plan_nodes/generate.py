@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.expression_tree import needs_spark
-from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
+from tussock.jobs.logical.nodes import (
+    BY_SPARK,
+    Call,
+    Column,
+    Expand,
+    Expr,
+    Field,
+    Generate,
+    Generator,
+    Literal,
+    Place,
+    Plan,
+    Project,
+)
 from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
@@ -19,7 +32,9 @@ from tussock.jobs.sql.spark_text import JSON_TUPLE
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
 _NO_GENERATOR = "rows are made by explode, posexplode, inline, stack, json_tuple and variant_explode"
-_OF_THIS_SPARK = "it lists what one release of Spark knows, and a view outlives a release; write the rows out with VALUES"
+_OF_THIS_SPARK = (
+    "it lists what one release of Spark knows, and a view outlives a release; write the rows out with VALUES"
+)
 #: Of a variant `a0` what variant_explode makes: a row of each element of an array, of each field of an object.
 _PARTS_OF_VARIANT = (
     "coalesce(transform(try_cast(`a0` AS array<variant>), (v, i) -> named_struct('pos', i, 'key', cast(null AS string), 'value', v)), "

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from tussock.jobs.logical.expression_tree import columns_of, conjunction, conjuncts, disjunction, renumbered, without_places
+from tussock.jobs.logical.expression_tree import (
+    columns_of,
+    conjunction,
+    conjuncts,
+    disjunction,
+    renumbered,
+    without_places,
+)
 from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
@@ -47,7 +54,9 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
     left, right = walk.bind(node.left()), walk.bind(node.right())
     own, conditions, temporal = left, list[Expr](), list[JavaObject]()
     if node.condition().isDefined():
-        asked, temporal = apart(walk, node.condition().get()) if kind is JoinKind.INNER else ([node.condition().get()], [])
+        asked, temporal = (
+            apart(walk, node.condition().get()) if kind is JoinKind.INNER else ([node.condition().get()], [])
+        )
         left = with_subqueries(walk, left, asked)
         scope = {**right.scope(len(left.plan.fields)), **left.scope()}
         conditions = [c for whole in asked for c in conjuncts(walk.expressions.condition(whole, scope, joins=True))]
@@ -114,7 +123,9 @@ def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool],
     return Bound(Project(joined, (*own, exists), matched.fields), left.ids)
 
 
-def _not_in_several(left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr, bool]], condition: Expr, place: Place | None) -> Bound:
+def _not_in_several(
+    left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr, bool]], condition: Expr, place: Place | None
+) -> Bound:
     """NOT IN over several columns: the left rows without a partner that agrees with them in every column in which both are known.
 
     Rows whose columns are all known meet by equality. Only right rows with an unknown column are compared with every left row, and only
@@ -139,7 +150,9 @@ def _any_null(exprs: Sequence[Expr]) -> Expr:
 def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:
     """The key pair of `a = b OR (a = b) IS NULL`, which is how Catalyst writes NOT IN's question."""
     match conjunct:
-        case Call(node="Or", args=(equal, Call(node="IsNull", args=(again,)))) if without_places(equal) == without_places(again):
+        case Call(node="Or", args=(equal, Call(node="IsNull", args=(again,)))) if without_places(
+            equal
+        ) == without_places(again):
             pair = _key_pair(equal, width)
             return pair if pair is not None and not pair[2] else None
         case _:

@@ -32,6 +32,12 @@ def pivot_calls(walk: ExpressionWalk, pivot: JavaObject, scope: Scope) -> tuple[
     key, value = walk.expression(pivot.pivotColumn(), scope), walk.expression(pivot.valueColumn(), scope)
     keys = (walk.constant(pivot, k, pivot.pivotColumn().dataType()) for k in items(pivot.pivotColumnValues()))
     return tuple(
-        AggCall(AggFunction.MAX, value.type, (value,), filter=Call("EqualNullSafe", "boolean", (key, k)), place=walk.place_of(pivot))
+        AggCall(
+            AggFunction.MAX,
+            value.type,
+            (value,),
+            filter=Call("EqualNullSafe", "boolean", (key, k)),
+            place=walk.place_of(pivot),
+        )
         for k in keys
     )

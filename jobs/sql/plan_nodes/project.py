@@ -49,7 +49,9 @@ def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
     return with_moment_compared(walk, below, temporal)
 
 
-def _filtered_by_row(walk: PlanWalk, node: JavaObject, conditions: Sequence[JavaObject], below: Bound, row: Bound) -> Bound:
+def _filtered_by_row(
+    walk: PlanWalk, node: JavaObject, conditions: Sequence[JavaObject], below: Bound, row: Bound
+) -> Bound:
     """A filter that compares rows with scalar subqueries: those rows stay that have a partner in the subqueries' one row."""
     width = len(below.plan.fields)
     scope = {**row.scope(width), **below.scope()}

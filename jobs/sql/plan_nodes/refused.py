@@ -7,7 +7,10 @@ _PYTHON = (
 )
 
 OF_SQL: dict[str, tuple[str, str]] = {
-    "UnionLoop": ("a WITH that reads itself", "any row may lead to any other in any number of rounds; write out the rounds that there are"),
+    "UnionLoop": (
+        "a WITH that reads itself",
+        "any row may lead to any other in any number of rounds; write out the rounds that there are",
+    ),
     "ScriptTransformation": ("TRANSFORM", "what a program outside answers may differ from run to run"),
     "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
 }

@@ -11,6 +11,10 @@ from tussock.jobs.sql.sandbox import items
 def bind_scan(walk: PlanWalk, node: JavaObject) -> Bound:
     relation = walk.expressions.sandbox.relation_of(node)
     if relation is None:
-        raise walk.refuse(node, "a relation that is not in the catalog", "declare it with CREATE SOURCE or CREATE TABLE")
+        raise walk.refuse(
+            node, "a relation that is not in the catalog", "declare it with CREATE SOURCE or CREATE TABLE"
+        )
     fields = tuple(Field(c.name, c.type) for c in relation.columns)
-    return Bound(Scan(relation.name, tuple(range(len(fields))), fields), tuple(a.exprId().id() for a in items(node.output())))
+    return Bound(
+        Scan(relation.name, tuple(range(len(fields))), fields), tuple(a.exprId().id() for a in items(node.output()))
+    )

@@ -34,7 +34,9 @@ from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
 from tussock.jobs.sql.sandbox import items
 
 _MARK = "spark.sessionWindow"
-_NO_SESSION = "Spark knows no session of the rows that a ROLLUP or CUBE makes of all sessions; leave session_window out of it"
+_NO_SESSION = (
+    "Spark knows no session of the rows that a ROLLUP or CUBE makes of all sessions; leave session_window out of it"
+)
 _SO_FAR = Frame(True, FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.CURRENT))
 
 
@@ -62,14 +64,22 @@ def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | No
     session, scope = marked[0], below.scope()
     if session.nullable() and not _is_there(below, session):
         raise walk.refuse(node, "session_window within ROLLUP, CUBE or GROUPING SETS", _NO_SESSION)
-    others = _distinct([walk.expressions.expression(k, scope) for k in keys if k.exprId().id() != session.exprId().id()])
+    others = _distinct(
+        [walk.expressions.expression(k, scope) for k in keys if k.exprId().id() != session.exprId().id()]
+    )
     width, place = len(below.ids), walk.expressions.place_of(node)
     bounds = [_bound(scope, session, i) for i in (0, 1)]
     columns = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
-    apart = Project(below.plan, (*columns, *bounds), (*below.plan.fields, *(Field(f"_bound{i}", b.type) for i, b in enumerate(bounds))))
+    apart = Project(
+        below.plan,
+        (*columns, *bounds),
+        (*below.plan.fields, *(Field(f"_bound{i}", b.type) for i, b in enumerate(bounds))),
+    )
     start, end, own = (Column(width + i, bounds[i % 2].type) for i in range(3))  # so that the struct is not kept
     call = WindowCall(WindowFunction.SESSION, start.type, (start, end), _SO_FAR, place=place)
-    plan = Window(apart, others, (SortKey(start, False, False),), (call,), (*apart.fields, Field("_session", start.type)))
+    plan = Window(
+        apart, others, (SortKey(start, False, False),), (call,), (*apart.fields, Field("_session", start.type))
+    )
     ended = AggCall(AggFunction.MAX, end.type, (end,), place=place)
     return Sessions(Bound(plan, (*below.ids, -1, -2, -3), below.made), session.exprId().id(), own, ended)
 

@@ -98,7 +98,9 @@ def _constant_of_any_row(walk: PlanWalk, node: JavaObject) -> Plan | None:
     constant = walk.expressions.expression(value, {})
     if any(limit != Literal(1, "int") for limit in limits) or not isinstance(constant, Literal):
         return None
-    counted = Aggregate(walk.bind(project.child()).plan, (), (AggCall(AggFunction.COUNT, "bigint", ()),), (Field("n", "bigint"),))
+    counted = Aggregate(
+        walk.bind(project.child()).plan, (), (AggCall(AggFunction.COUNT, "bigint", ()),), (Field("n", "bigint"),)
+    )
     some = Call("GreaterThan", "boolean", (Column(0, "bigint"), Literal(0, "bigint")))
     only = Call("If", constant.type, (some, constant, Literal(None, constant.type)))
     return Project(counted, (only,), (Field(value.name(), constant.type),))

@@ -18,7 +18,9 @@ _UNITS = frozenset({"year", "yyyy", "yy", "quarter", "month", "mon", "mm", "week
 _UNITS_OF_TIME = _UNITS | {"day", "dd", "hour", "minute", "second", "millisecond", "microsecond"}  # of date_trunc
 _NO_ORDER = "the moment is compared by <, <=, =, >= and > alone, with an expression of the row on the other side; "
 _BOUND = "this expression of the moment is not kept; add or subtract a constant, truncate it, or make a date or a number of seconds of it"
-_ADDED = frozenset({"TimestampAddInterval", "TimestampAddYMInterval", "DateAdd", "DateSub", "AddMonths", "Add", "Subtract"})
+_ADDED = frozenset(
+    {"TimestampAddInterval", "TimestampAddYMInterval", "DateAdd", "DateSub", "AddMonths", "Add", "Subtract"}
+)
 _ALONE = "write it as ts > now() - INTERVAL …, with all that is of the row on one side"
 _KEPT_TYPES = ("date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int", "bigint", "string")
 
@@ -26,7 +28,10 @@ _KEPT_TYPES = ("date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int
 _ENDS: dict[str, tuple[int, int]] = {
     "date": (-719_162, 2_932_896),
     **dict.fromkeys(("timestamp", "timestamp_ntz"), (-62_135_596_800_000_000, 253_402_300_799_999_999)),
-    **{name: (-(1 << bits), (1 << bits) - 1) for name, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63))},
+    **{
+        name: (-(1 << bits), (1 << bits) - 1)
+        for name, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63))
+    },
 }
 #: What of the row, how compared, with which bound.
 _Part = tuple[Expr, Comparison, Expr]
@@ -80,7 +85,9 @@ def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparis
     value = walk.expressions.expression(left, below.scope())
     _check_bound(walk, right, bound)
     if value.type not in _KEPT_TYPES:
-        raise walk.refuse(left, None, f"rows are not kept in the order of a {value.type}; cast it to a timestamp, a date or a number")
+        raise walk.refuse(
+            left, None, f"rows are not kept in the order of a {value.type}; cast it to a timestamp, a date or a number"
+        )
     return value, comparison, bound
 
 
@@ -125,7 +132,9 @@ def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_P
         chosen: Expr = Call("If", value.type, (conjunction(own), value, Literal(None, value.type))) if own else value
         chosen = Call("If", value.type, (disjunction(others), passes, chosen))
         if needs_spark(chosen):
-            raise walk.refuse(condition, None, "no kernel renders it; compute what of it is the row's alone in a subquery below")
+            raise walk.refuse(
+                condition, None, "no kernel renders it; compute what of it is the row's alone in a subquery below"
+            )
         found.append((chosen, comparison, bound))
     if not found:
         raise walk.refuse(condition, None, ELSEWHERE)
@@ -140,7 +149,9 @@ def _disjuncts(condition: JavaObject) -> list[JavaObject]:
 
 def _bound(walk: PlanWalk, moment: JavaObject) -> Expr:
     """An expression of the moment alone, over one column."""
-    return walk.expressions.tree(moment, {node.exprId().id(): Column(0, "timestamp") for node in _moments(walk, moment)})
+    return walk.expressions.tree(
+        moment, {node.exprId().id(): Column(0, "timestamp") for node in _moments(walk, moment)}
+    )
 
 
 def _check_bound(walk: PlanWalk, moment: JavaObject, bound: Expr) -> None:

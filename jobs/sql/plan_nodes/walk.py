@@ -24,7 +24,8 @@ class Bound:
     def scope(self, shift: int = 0) -> dict[int, Expr]:
         """What each expression id means to a reader of this plan's output (after `shift` other columns)."""
         columns: dict[int, Expr] = {
-            i: Column(shift + k, f.type) for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))
+            i: Column(shift + k, f.type)
+            for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))
         }
         return columns | {i: renumbered(e, range(shift, shift + len(self.ids))) for i, e in self.made}
 

@@ -42,7 +42,9 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
     """What is constant neither divides nor orders rows, and is left out of partition and order."""
     functions, constants = list[JavaObject](), list[JavaObject]()
     for named in items(node.windowExpressions()):
-        if named.productPrefix() == "AttributeReference":  # a lateral subquery's key, which its window passes on: a column of the input
+        if (
+            named.productPrefix() == "AttributeReference"
+        ):  # a lateral subquery's key, which its window passes on: a column of the input
             continue
         of_rows = named.child().productPrefix() == "WindowExpression"
         (functions if of_rows else constants).append(named)  # count(NULL) OVER (…): the optimizer made 0 of it
@@ -98,7 +100,9 @@ def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKe
     for project in reversed(projects):
         below = projected(walk, project, below, carried)
     places = [below.ids.index(number) for number in carried]
-    return below, [msgspec.structs.replace(key, expr=Column(place, key.expr.type)) for key, place in zip(keys, places, strict=True)]
+    return below, [
+        msgspec.structs.replace(key, expr=Column(place, key.expr.type)) for key, place in zip(keys, places, strict=True)
+    ]
 
 
 def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Bound:
@@ -107,7 +111,9 @@ def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Boun
         return below
     exprs: list[Expr] = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
     exprs += [walk.expressions.expression(one, below.scope()) for one in named]
-    fields = [walk.field(one, one.name(), expr.type) for one, expr in zip(named, exprs[len(below.plan.fields) :], strict=True)]
+    fields = [
+        walk.field(one, one.name(), expr.type) for one, expr in zip(named, exprs[len(below.plan.fields) :], strict=True)
+    ]
     ids = (*below.ids, *(one.exprId().id() for one in named))
     return Bound(Project(below.plan, tuple(exprs), (*below.plan.fields, *fields)), ids, below.made)
 
@@ -115,7 +121,9 @@ def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Boun
 class _Call:
     """One WindowExpression on its way to a WindowCall."""
 
-    def __init__(self, walk: PlanWalk, node: JavaObject, scope: dict[int, Expr], order: tuple[SortKey, ...], are_peers: bool) -> None:
+    def __init__(
+        self, walk: PlanWalk, node: JavaObject, scope: dict[int, Expr], order: tuple[SortKey, ...], are_peers: bool
+    ) -> None:
         """`are_peers`: all rows of a partition are, since the order is by what divides them, or by nothing."""
         self._walk, self._node, self._scope, self._order, self._are_peers = walk, node, scope, order, are_peers
 
@@ -143,7 +151,9 @@ class _Call:
             args = ()  # the order's columns
         place = self._walk.expressions.place_of(self._node)
         mode = self._walk.expressions.mode_of(function)
-        return WindowCall(kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place)
+        return WindowCall(
+            kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place
+        )
 
     def _aggregate(self, node: JavaObject) -> WindowCall:
         """An AggregateExpression, read as one of groups is."""
@@ -160,7 +170,9 @@ class _Call:
         if kind in (WindowFunction.FIRST, WindowFunction.LAST):
             ignore_nulls, params = dict(params)["ignoreNulls"] == "true", ()
         place = expressions.place_of(self._node)
-        return WindowCall(kind, call.type, args, self._frame(), 0, ignore_nulls, call.mode, place, params, call.order, where)
+        return WindowCall(
+            kind, call.type, args, self._frame(), 0, ignore_nulls, call.mode, place, params, call.order, where
+        )
 
     def _argument(self, node: JavaObject) -> Expr:
         """An argument or a frame's bound. A constant stays one, whatever its type: intervals and NULLs without a type are read here."""
@@ -183,14 +195,18 @@ class _Call:
     def _sign(self, edge: JavaObject) -> float:
         """Of a bound's offset; 0 for one that is none."""
         offset = None if edge.productPrefix() in _EDGES else self._argument(edge)
-        return float(offset.value) if isinstance(offset, Literal) and isinstance(offset.value, int | float | str) else 0.0
+        return (
+            float(offset.value) if isinstance(offset, Literal) and isinstance(offset.value, int | float | str) else 0.0
+        )
 
     def _bound(self, edge: JavaObject, by_rows: bool) -> FrameBound:
         if (known := _EDGES.get(edge.productPrefix())) is not None:
             return known
         offset = self._argument(edge)
         if not isinstance(offset, Literal) or offset.value is None:
-            raise self._walk.refuse(self._node, "a frame whose bounds are no constants", "write a number or an interval")
+            raise self._walk.refuse(
+                self._node, "a frame whose bounds are no constants", "write a number or an interval"
+            )
         if by_rows:
             rows = int(offset.value)
             return FrameBound(FrameEdge.CURRENT) if rows == 0 else FrameBound(FrameEdge.OFFSET, rows)

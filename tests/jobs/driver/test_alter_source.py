@@ -89,7 +89,9 @@ def test_columns_can_be_added_again_and_again_with_files_between_and_without(met
     append(meta, add((FIRST,), MORE))
     write(files, "b.parquet", 3)
     run(meta)
-    append(meta, add((FIRST, MORE), LAST), add((FIRST, MORE, LAST), Field("gone", "int")), view("all", FIRST, MORE, LAST))
+    append(
+        meta, add((FIRST, MORE), LAST), add((FIRST, MORE, LAST), Field("gone", "int")), view("all", FIRST, MORE, LAST)
+    )
     run(meta)
     write(files, "c.parquet", 4, gone=[7])
     run(meta)
@@ -151,7 +153,9 @@ def test_in_a_pipelines_files_it_runs_once(meta: MetaStore) -> None:
     assert apply_statement(catalog, once, 10) == catalog
 
 
-def test_killed_wherever_something_is_created_it_ends_in_the_same_rows(tmp_path: Path, meta: MetaStore, files: Path) -> None:
+def test_killed_wherever_something_is_created_it_ends_in_the_same_rows(
+    tmp_path: Path, meta: MetaStore, files: Path
+) -> None:
     """A file that holds the source comes with the statement, so that its barrier is superseded; then one is whole."""
     append(meta, add((FIRST,), MORE), view("both", FIRST, MORE))
     write(files, "b.parquet", 3, s=[])

@@ -32,7 +32,17 @@ from tussock.jobs.facts.graph import NodeState, graph
 from tussock.jobs.facts.views import ViewState, views
 from tussock.jobs.gate.gate import validate_epoch
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Plan, Project, Scan
-from tussock.jobs.logical.statements import AlterTable, CreateSource, CreateView, Delete, Drop, Show, Shown, Statement, Transaction
+from tussock.jobs.logical.statements import (
+    AlterTable,
+    CreateSource,
+    CreateView,
+    Delete,
+    Drop,
+    Show,
+    Shown,
+    Statement,
+    Transaction,
+)
 from tussock.jobs.plan.apply import apply_statement
 from tussock.jobs.plan.builds import BeingBuiltError
 from tussock.jobs.plan.definition import UnknownRelationError, find
@@ -109,7 +119,9 @@ def next_barrier(meta: MetaStore, max_bytes: int | None = MAX_BYTES) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_old_view_and_the_one_over_it_go_on_until_the_new_one_has_read_everything(meta: MetaStore, seed: int) -> None:
+def test_the_old_view_and_the_one_over_it_go_on_until_the_new_one_has_read_everything(
+    meta: MetaStore, seed: int
+) -> None:
     draw = random.Random(seed)
     t, u = random_rows(draw, 500), random_rows(draw, 300)
     for name, found in (("t", t), ("u", u)):
@@ -159,7 +171,9 @@ def test_a_train_of_epochs_builds_to_the_end_and_each_epoch_says_how_far_it_is(m
     assert {name: rows(meta, name) for name in wanted} == wanted
     assert "per_g (being built)" not in done[-1].rows
     version = meta.latest()
-    assert {r.name: version.rows[r.id] for r in version.catalog.live() if r.name in wanted} == {n: len(r) for n, r in wanted.items()}
+    assert {r.name: version.rows[r.id] for r in version.catalog.live() if r.name in wanted} == {
+        n: len(r) for n, r in wanted.items()
+    }
     changed = len(set(rows(meta, "per_g")) ^ set(answers(t, u, v=PER_G)["v"]))
     assert done[-1].rows["per_n"].rows_in <= 2 * changed, "fed the difference alone, through two fragments"
 
@@ -183,7 +197,9 @@ def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(me
     assert [r.name for b in catalog.builds for r in b.relations] == ["per_a"]
     with pytest.raises(UnknownRelationError, match=r"view 'per_a' is being built since epoch .*% read"):
         find(catalog, "per_a")
-    with pytest.raises(BeingBuiltError, match="'per_a' can't be created, while per_a is being built over several epochs"):
+    with pytest.raises(
+        BeingBuiltError, match="'per_a' can't be created, while per_a is being built over several epochs"
+    ):
         apply_statement(catalog, table("per_a"), 9)
     same = msgspec.structs.replace(view("per_a", counted(scan("t"), 2)), if_not_exists=True)
     assert apply_statement(catalog, same, 9) == catalog
@@ -270,10 +286,14 @@ def test_what_would_disturb_a_build_is_refused_and_everything_else_is_not(meta: 
         Drop(RelationKind.VIEW, "per_g", cascade=True),
         Drop(RelationKind.TABLE, "u", cascade=True),
         replacing(view("per_g", counted(scan("t"), 1))),  # as it was
-        replacing(CreateView("per_g", "other", counted(scan("t"), 2)), view("per_n", counted(over("per_g", "a", "n"), 1))),
+        replacing(
+            CreateView("per_g", "other", counted(scan("t"), 2)), view("per_n", counted(over("per_g", "a", "n"), 1))
+        ),
     ],
 )
-def test_a_build_is_given_up_by_saying_something_else_and_nothing_of_it_is_left(meta: MetaStore, statement: Statement) -> None:
+def test_a_build_is_given_up_by_saying_something_else_and_nothing_of_it_is_left(
+    meta: MetaStore, statement: Statement
+) -> None:
     t, u = replace_per_g(meta)
     built = {s.table_id for b in meta.latest().catalog.builds for r in b.relations for s in r.state_tables}
     append(meta, statement)
@@ -329,7 +349,9 @@ def test_a_view_that_raises_over_a_part_of_the_rows_alone_is_finished_in_one_epo
     assert rows(meta, "per_n") == [(300, 2)]
 
 
-def test_a_view_that_raises_over_all_rows_stops_the_epoch_that_begins_to_build_it_as_any_new_view_does(meta: MetaStore) -> None:
+def test_a_view_that_raises_over_all_rows_stops_the_epoch_that_begins_to_build_it_as_any_new_view_does(
+    meta: MetaStore,
+) -> None:
     insert(meta, "t", *((k, k % 2, 1) for k in range(600)))
     epoch(meta)
     append(meta, replacing(raising_below(301), view("per_n", counted(over("per_g", "g", "n"), 1))))
@@ -341,7 +363,9 @@ def test_a_view_that_raises_over_all_rows_stops_the_epoch_that_begins_to_build_i
     assert rows(meta, "per_g") == [(0, 300), (1, 300)]
 
 
-def test_a_row_that_comes_during_a_build_and_that_the_new_view_cannot_take_ends_the_build_alone(meta: MetaStore) -> None:
+def test_a_row_that_comes_during_a_build_and_that_the_new_view_cannot_take_ends_the_build_alone(
+    meta: MetaStore,
+) -> None:
     insert(meta, "t", *((k, k % 2, 1) for k in range(600)))
     epoch(meta)
     added = Call("Add", "int", (Column(0, "int"), Column(2, "int")), "ANSI")
@@ -349,7 +373,9 @@ def test_a_row_that_comes_during_a_build_and_that_the_new_view_cannot_take_ends_
     next_barrier(meta)
     assert meta.latest().catalog.builds
     insert(meta, "t", (1000, 77, 2**31 - 1))
-    with pytest.raises(BuildFailedError, match=r"(?s)view 'sums' could not be built: k . a raised.*The row: k=1000.*given up"):
+    with pytest.raises(
+        BuildFailedError, match=r"(?s)view 'sums' could not be built: k . a raised.*The row: k=1000.*given up"
+    ):
         advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert not meta.latest().catalog.builds
@@ -402,7 +428,9 @@ def test_a_build_over_a_view_that_is_paused_is_given_up(meta: MetaStore) -> None
     assert all(r.name != "per_a" for r in meta.latest().catalog.live())
 
 
-def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_whole(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_whole(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     t, u = replace_per_g(meta)
     old, new = answers(t, u, per_g=PER_G, per_n=PER_N), answers(t, u, per_g=FEW, per_n=PER_N)
     calls: list[tuple[str, str]] = []
@@ -413,7 +441,11 @@ def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_wh
         if number < len(calls):
             objects.kill(number)
         with suppress(Killed, RetryableError, LostRaceError):
-            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000), settings=EpochSettings(max_bytes=2 * MAX_BYTES))
+            advance(
+                LocalRunner(),
+                MetaStore(objects, "first", lambda: 1_700_000_100_000),
+                settings=EpochSettings(max_bytes=2 * MAX_BYTES),
+            )
         calls = calls or list(objects.calls)
         other = open_store(store, "second")
         found = {name: rows(other, name) for name in old}
@@ -424,4 +456,6 @@ def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_wh
         shutil.rmtree(store)
         number = next_death(calls, number)
     assert whole == {False, True}
-    assert sum(name.startswith("meta/barrier") for operation, name in calls if operation == "put_if_absent") > 1, "over several epochs"
+    assert sum(name.startswith("meta/barrier") for operation, name in calls if operation == "put_if_absent") > 1, (
+        "over several epochs"
+    )

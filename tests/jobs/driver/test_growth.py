@@ -125,7 +125,9 @@ def test_files_of_a_source(stores: Stores) -> None:
         files = stores.folder / "files"
         files.mkdir(parents=True)
         for i in range(n):
-            pq.write_table(pa.table({"k": pa.array([i], pa.int32()), "g": pa.array([i % 3], pa.int32())}), files / f"{i}.parquet")
+            pq.write_table(
+                pa.table({"k": pa.array([i], pa.int32()), "g": pa.array([i % 3], pa.int32())}), files / f"{i}.parquet"
+            )
         fields = Field("k", "int"), Field("g", "int")
         append(meta, CreateSource("s", "parquet", fields, {"path": str(files)}), view("v", counted(scan("s", 2), 1)))
 
@@ -139,7 +141,9 @@ def test_files_of_a_source(stores: Stores) -> None:
     assert too_often(of, SIZE) == []
 
 
-@pytest.mark.parametrize("kind", ["update", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("insert", "delete"))])
+@pytest.mark.parametrize(
+    "kind", ["update", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("insert", "delete"))]
+)
 def test_statements_of_one_epoch(kind: str, stores: Stores) -> None:
     def of(n: int) -> Use:
         meta = stores.new()
@@ -161,7 +165,9 @@ def test_statements_of_one_transaction(stores: Stores) -> None:
     def of(n: int) -> Use:
         meta = stores.new()
         rows = meta.put_payload(_stream(pa.table({name: pa.array([7], pa.int32()) for name in ("k", "g", "a")})))
-        append(meta, Transaction(tuple(Insert("t", 1, rows) for _ in range(n)), tuple((i, f"name {i}") for i in range(n))))
+        append(
+            meta, Transaction(tuple(Insert("t", 1, rows) for _ in range(n)), tuple((i, f"name {i}") for i in range(n)))
+        )
         return lambda: epoch(meta)
 
     assert too_often(of, SIZE) == []
@@ -172,7 +178,9 @@ def test_parts_of_an_expression(kind: str, stores: Stores) -> None:
     def expression(n: int) -> Call:
         if kind == "in":
             return Call("In", "boolean", (Column(1, "int"), *(Literal(i, "int") for i in range(n))))
-        return Call("CaseWhen", "boolean", tuple(e for i in range(n) for e in (is_equal(1, i), Literal(True, "boolean"))))
+        return Call(
+            "CaseWhen", "boolean", tuple(e for i in range(n) for e in (is_equal(1, i), Literal(True, "boolean")))
+        )
 
     def of(n: int) -> Use:
         meta = stores.new()
@@ -221,7 +229,9 @@ def test_ssts_of_a_version(stores: Stores) -> None:
     assert too_often(of, 10) == []
 
 
-def test_an_epoch_queries_the_kernel_for_the_views_that_its_rows_reach(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_queries_the_kernel_for_the_views_that_its_rows_reach(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queries: list[str] = []
     in_order = Kernel._in_order
 

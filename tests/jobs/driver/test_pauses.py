@@ -96,7 +96,9 @@ def test_the_view_is_paused_with_the_one_over_it_and_everything_else_goes_on_in_
     (summary,) = done
     assert list(summary.paused) == ["sums"]
     assert "sums is paused from this epoch on: k + a raised" in show_summary(summary)
-    with pytest.raises(PausedViewsError, match=rf"view 'sums' is paused: {RAISED}.*\(with per_sum, over it\)") as raised:
+    with pytest.raises(
+        PausedViewsError, match=rf"view 'sums' is paused: {RAISED}.*\(with per_sum, over it\)"
+    ) as raised:
         require_none_paused(meta, done)
     assert "tussock apply PIPELINE --resume sums" in str(raised.value)
     assert "Everything else was taken in and committed" in str(raised.value)
@@ -180,13 +182,18 @@ def test_an_aggregate_without_a_value_of_its_type_pauses_its_view_too(tmp_path: 
     meta = new_store(tmp_path / "store")
     fields = (Field("id", "int"), Field("v", "bigint"))
     total = Aggregate(
-        Scan("b", (1,), (fields[1],)), (), (AggCall("Sum", "bigint", (Column(0, "bigint"),), "ANSI"),), (Field("s", "bigint"),)
+        Scan("b", (1,), (fields[1],)),
+        (),
+        (AggCall("Sum", "bigint", (Column(0, "bigint"),), "ANSI"),),
+        (Field("s", "bigint"),),
     )
     append(meta, CreateTable("b", fields, (0,)), CreateView("total", "SELECT sum(v) AS s FROM b", total))
     advance(LocalRunner(), meta)
 
     def add(*values: tuple[int, int]) -> None:
-        found = pa.table({"id": pa.array([i for i, _ in values], pa.int32()), "v": pa.array([v for _, v in values], pa.int64())})
+        found = pa.table(
+            {"id": pa.array([i for i, _ in values], pa.int32()), "v": pa.array([v for _, v in values], pa.int64())}
+        )
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
             writer.write_table(found)
@@ -237,7 +244,10 @@ def test_in_a_train_of_epochs_those_before_it_count_and_those_after_it_pass_the_
 def test_a_correction_that_a_view_cannot_take_pauses_it_and_restates_the_others(tmp_path: Path) -> None:
     meta, files = new_store(tmp_path / "store"), tmp_path / "files"
     day = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
-    append(meta, CreateSource("s", "parquet", FILE_FIELDS, {"path": f"{files}/{{start:%Y-%m-%d}}.parquet", "retain": "files"}))
+    append(
+        meta,
+        CreateSource("s", "parquet", FILE_FIELDS, {"path": f"{files}/{{start:%Y-%m-%d}}.parquet", "retain": "files"}),
+    )
     over = Scan("s", (0, 1, 2), FILE_FIELDS)
     added = Call("Add", "int", (Column(0, "int"), Column(2, "int")), "ANSI")
     append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))

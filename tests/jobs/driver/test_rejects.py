@@ -119,7 +119,9 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
     return meta
 
 
-def test_records_that_cannot_be_read_go_to_the_rejects_and_the_rest_of_the_file_is_taken(meta: MetaStore, files: Path) -> None:
+def test_records_that_cannot_be_read_go_to_the_rejects_and_the_rest_of_the_file_is_taken(
+    meta: MetaStore, files: Path
+) -> None:
     assert rows(meta, "everything") == good(RECORDS)
     assert rows(meta, "events__rejects") == bad(files / "a.parquet", RECORDS)
     assert held_sources(meta.latest().catalog) == {}
@@ -135,7 +137,9 @@ def test_the_summary_and_show_count_the_rejects(tmp_path: Path, files: Path) -> 
     assert list(shown["state"]) == ["rejects in events__rejects: 3"]
 
 
-def test_a_view_made_later_sees_the_rows_of_the_others_and_nothing_is_rejected_again(meta: MetaStore, files: Path) -> None:
+def test_a_view_made_later_sees_the_rows_of_the_others_and_nothing_is_rejected_again(
+    meta: MetaStore, files: Path
+) -> None:
     append(meta, Delete("events__rejects", None), view("later", 0, 1, 2), view("of_one_column", 0))
     run(meta)
     assert rows(meta, "later") == good(RECORDS)
@@ -153,15 +157,24 @@ def test_rejects_come_whether_or_not_a_view_reads_the_source(tmp_path: Path, fil
     assert rows(meta, "events__rejects") == bad(files / "a.parquet", RECORDS)
 
 
-def test_a_view_over_the_rejects_is_kept_and_an_emptied_table_keeps_what_the_same_epoch_rejects(meta: MetaStore, files: Path) -> None:
-    append(meta, CreateView("complaints", "SELECT …", Scan("events__rejects", (1, 2), (REJECT_FIELDS[1], REJECT_FIELDS[2]))))
+def test_a_view_over_the_rejects_is_kept_and_an_emptied_table_keeps_what_the_same_epoch_rejects(
+    meta: MetaStore, files: Path
+) -> None:
+    append(
+        meta,
+        CreateView("complaints", "SELECT …", Scan("events__rejects", (1, 2), (REJECT_FIELDS[1], REJECT_FIELDS[2]))),
+    )
     run(meta)
-    assert rows(meta, "complaints") == sorted(((p, reason) for _, p, reason, _ in bad(files / "a.parquet", RECORDS)), key=repr)
+    assert rows(meta, "complaints") == sorted(
+        ((p, reason) for _, p, reason, _ in bad(files / "a.parquet", RECORDS)), key=repr
+    )
     append(meta, Delete("events__rejects", None))
     write(files / "b.parquet", RECORDS[::-1])
     run(meta)
     assert rows(meta, "events__rejects") == bad(files / "b.parquet", RECORDS[::-1])
-    assert rows(meta, "complaints") == sorted(((p, reason) for _, p, reason, _ in bad(files / "b.parquet", RECORDS[::-1])), key=repr)
+    assert rows(meta, "complaints") == sorted(
+        ((p, reason) for _, p, reason, _ in bad(files / "b.parquet", RECORDS[::-1])), key=repr
+    )
 
 
 def test_some_rejects_can_be_deleted(meta: MetaStore, files: Path) -> None:
@@ -187,7 +200,9 @@ def test_nothing_but_the_source_writes_its_rejects_or_drops_them(meta: MetaStore
 
 
 def test_the_table_of_rejects_cannot_be_altered(meta: MetaStore) -> None:
-    table = CreateTable("events__rejects", REJECT_FIELDS, (0, 1), comment="records of source events that could not be read")
+    table = CreateTable(
+        "events__rejects", REJECT_FIELDS, (0, 1), comment="records of source events that could not be read"
+    )
     with pytest.raises(FedTableError):
         apply_statement(meta.latest().catalog, AlterTable(table, table), meta.latest().epoch + 1)
 
@@ -217,8 +232,12 @@ def test_a_name_that_is_taken_and_an_unknown_way_are_refused(meta: MetaStore, fi
         reader_of(wrong).check(wrong)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda _: b"no parquet at all"], ids=["cut", "another format"])
-def test_a_file_that_is_damaged_as_a_whole_holds_the_source(meta: MetaStore, files: Path, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda _: b"no parquet at all"], ids=["cut", "another format"]
+)
+def test_a_file_that_is_damaged_as_a_whole_holds_the_source(
+    meta: MetaStore, files: Path, damage: Callable[[bytes], bytes]
+) -> None:
     (files / "b.parquet").write_bytes(damage((files / "a.parquet").read_bytes()))
     run(meta)
     assert list(held_sources(meta.latest().catalog)) == ["events"]
@@ -243,7 +262,11 @@ def test_killed_wherever_something_is_created_a_train_rejects_each_record_once(t
     run(first)
     write(files / "b.parquet", RECORDS[::-1])
     write(files / "c.parquet", RECORDS * 2)
-    append(first, Delete("events__rejects", Call("EqualTo", "boolean", (Column(1, "bigint"), Literal(2, "bigint")))), view("later", 0))
+    append(
+        first,
+        Delete("events__rejects", Call("EqualTo", "boolean", (Column(1, "bigint"), Literal(2, "bigint")))),
+        view("later", 0),
+    )
 
     def ended(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> dict[str, object]:
         meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: 1_800_000_000_000)
@@ -267,7 +290,9 @@ def test_killed_wherever_something_is_created_a_train_rejects_each_record_once(t
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["kept", "emptied before"])
-def test_a_restated_file_takes_its_rejects_back_and_brings_those_of_now(tmp_path: Path, files: Path, emptied: bool) -> None:
+def test_a_restated_file_takes_its_rejects_back_and_brings_those_of_now(
+    tmp_path: Path, files: Path, emptied: bool
+) -> None:
     meta, file = new_store(tmp_path / "store"), files / "a.parquet"
     append(meta, source(files, retain="files"), view("everything", 0, 1, 2))
     corrected: list[Record] = [*RECORDS[:3], (4, -32_768, b"good text"), (5, 70_000, b"another mistake")]
@@ -278,7 +303,10 @@ def test_a_restated_file_takes_its_rejects_back_and_brings_those_of_now(tmp_path
         run(meta)
     others = [] if emptied else bad(files / "b.parquet", RECORDS)
     write(file, corrected)
-    steps: list[tuple[Restated, list[Record]]] = [(Restated(str(file)), corrected), (Restated(str(file), gone=True), [])]
+    steps: list[tuple[Restated, list[Record]]] = [
+        (Restated(str(file)), corrected),
+        (Restated(str(file), gone=True), []),
+    ]
     for restated, now in steps:
         assert Restating(meta, "events", restated).begin() is not None
         run(meta)
@@ -293,7 +321,9 @@ def test_a_restated_file_takes_its_rejects_back_and_brings_those_of_now(tmp_path
 def test_a_store_without_the_option_has_no_such_table(tmp_path: Path, files: Path) -> None:
     meta = new_store(tmp_path / "store")
     write(files / "a.parquet", [(1, 1, b"x")])
-    plain = CreateSource("events", "parquet", (Field("id", "bigint"), Field("v", "int"), Field("s", "string")), {"path": str(files)})
+    plain = CreateSource(
+        "events", "parquet", (Field("id", "bigint"), Field("v", "int"), Field("s", "string")), {"path": str(files)}
+    )
     append(meta, plain)
     run(meta)
     assert [r.name for r in open_store(tmp_path / "store").latest().catalog.live()] == ["events"]

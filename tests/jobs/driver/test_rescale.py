@@ -18,7 +18,18 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.summary import barrier_text
 from tussock.jobs.driver.train import Train
-from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Call, Column, Field, Join, JoinKind, Literal, Scan
+from tussock.jobs.logical.nodes import (
+    AggCall,
+    AggFunction,
+    Aggregate,
+    Call,
+    Column,
+    Field,
+    Join,
+    JoinKind,
+    Literal,
+    Scan,
+)
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.meta.barrier import MutationKind
@@ -32,9 +43,13 @@ Rows = dict[int, tuple[int, int]]
 def meta(tmp_path: Path) -> MetaStore:
     """A table, its rows counted by g, and the table joined to the counts: by equality, by an inequality, and with a scalar subquery."""
     meta = new_store(tmp_path / "store", units=2)
-    below = Join(scan("t"), BY_G, JoinKind.LEFT, (), (), (), Call("LessThan", "boolean", (Column(1, "int"), Column(3, "int"))))
+    below = Join(
+        scan("t"), BY_G, JoinKind.LEFT, (), (), (), Call("LessThan", "boolean", (Column(1, "int"), Column(3, "int")))
+    )
     most = Aggregate(scan("t"), (), (AggCall(AggFunction.MAX, "int", (Column(0, "int"),)),), (Field("most", "int"),))
-    late = Call("GreaterThan", "boolean", (Call("Add", "int", (Column(0, "int"), Literal(50, "int")), "ANSI"), Column(3, "int")))
+    late = Call(
+        "GreaterThan", "boolean", (Call("Add", "int", (Column(0, "int"), Literal(50, "int")), "ANSI"), Column(3, "int"))
+    )
     views = {"below": below, "last": Join(scan("t"), most, JoinKind.SEMI, (), (), (), late)}
     append(meta, table("t"), view("by_g", counted(scan("t"), 1)), view("joined", joined(scan("t"), BY_G, 1, 0)))
     append(meta, *(view(name, plan) for name, plan in views.items()))
@@ -121,7 +136,9 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
     assert meta.pins() == ()
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.deep), 1, 2, pytest.param(3, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, marks=pytest.mark.deep), 1, 2, pytest.param(3, marks=pytest.mark.deep)]
+)
 @pytest.mark.deep
 def test_a_train_whose_units_change_drains_and_goes_on(seed: int, meta: MetaStore, tmp_path: Path) -> None:
     """Asked for by the train's own run, or done by another process beside it."""

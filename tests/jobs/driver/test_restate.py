@@ -37,7 +37,9 @@ from tussock.statestore.objectstore import local
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.objectstore.open import open_object_store
 
-DAYS = [Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in (1, 2, 3)]
+DAYS = [
+    Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in (1, 2, 3)
+]
 Rows = list[tuple[object, ...]]
 
 
@@ -60,7 +62,12 @@ def meta(tmp_path: Path, days: Path) -> MetaStore:
     meta = new_store(tmp_path / "store")
     for n in (1, 2, 3):
         write(day(days, n), n, 10 + n)
-    append(meta, source(days / "{start:%Y-%m-%d}"), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
+    append(
+        meta,
+        source(days / "{start:%Y-%m-%d}"),
+        over("s"),
+        CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)),
+    )
     for interval in DAYS:
         advance(LocalRunner(), meta, Wish(interval))
     return meta
@@ -121,7 +128,9 @@ def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
-@pytest.mark.parametrize(("written_ns", "later_ns"), [(1_700_000_000_004_000_000, 4_000_000), (1_700_000_000 * 10**9, 10**9)])
+@pytest.mark.parametrize(
+    ("written_ns", "later_ns"), [(1_700_000_000_004_000_000, 4_000_000), (1_700_000_000 * 10**9, 10**9)]
+)
 def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
     written_ns: int, later_ns: int, tmp_path: Path, days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +141,12 @@ def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
     monkeypatch.setattr(pins.time, "time_ns", lambda: written_ns + later_ns)
     meta = new_store(tmp_path / "store")
     write(day(days, 1), 1, 3)
-    append(meta, source(days / "{start:%Y-%m-%d}"), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
+    append(
+        meta,
+        source(days / "{start:%Y-%m-%d}"),
+        over("s"),
+        CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)),
+    )
     advance(LocalRunner(), meta, Wish(DAYS[0]))
     write(day(days, 1), 2, 3)
     advance(LocalRunner(), meta, Wish(DAYS[0]))
@@ -181,7 +195,9 @@ def test_its_epoch_reads_that_file_alone(meta: MetaStore, days: Path) -> None:
     Restating(meta, "s", Restated(str(day(days, 2)))).begin()
     summary = next_epoch(LocalRunner(), meta)
     assert summary is not None
-    assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 4, "of_s": 4, "over": 4}, "two rows went, and two came"
+    assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 4, "of_s": 4, "over": 4}, (
+        "two rows went, and two came"
+    )
 
 
 def test_a_file_that_is_gone_is_taken_back_when_somebody_says_so(meta: MetaStore, days: Path) -> None:
@@ -197,7 +213,9 @@ def test_a_file_that_is_gone_is_taken_back_when_somebody_says_so(meta: MetaStore
     require(meta, of(1, 11, 2, 3, 13))
 
 
-def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_until_it_changes(meta: MetaStore, days: Path) -> None:
+def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_until_it_changes(
+    meta: MetaStore, days: Path
+) -> None:
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     assert not restate(meta, Restated(str(day(days, 2)), gone=True))
     assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
@@ -221,7 +239,9 @@ def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_pa
     require(meta, of(1, 11, 7, 8, 3, 13))
 
 
-def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others_never_look(meta: MetaStore, days: Path) -> None:
+def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others_never_look(
+    meta: MetaStore, days: Path
+) -> None:
     write(day(days, 2), 2, 99)
     write(day(days, 2, "late"), 5)
     assert advance(LocalRunner(), meta, Wish(DAYS[0])) == []
@@ -232,7 +252,9 @@ def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others
     assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
 
 
-def test_an_interval_is_restated_with_what_has_changed_what_is_gone_and_what_came_late(meta: MetaStore, days: Path) -> None:
+def test_an_interval_is_restated_with_what_has_changed_what_is_gone_and_what_came_late(
+    meta: MetaStore, days: Path
+) -> None:
     write(day(days, 2, "b"), 20)
     write(day(days, 2, "c"), 21)
     advance(LocalRunner(), meta, Wish(DAYS[1]))
@@ -336,7 +358,9 @@ def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Pat
 
 
 def test_what_cannot_be_restated_is_refused_with_the_reason(meta: MetaStore, days: Path, tmp_path: Path) -> None:
-    with pytest.raises(CannotRestateError, match=r"no epoch has taken a file .*; those most like it: .*2026-01-02/a.parquet"):
+    with pytest.raises(
+        CannotRestateError, match=r"no epoch has taken a file .*; those most like it: .*2026-01-02/a.parquet"
+    ):
         Restating(meta, "s", Restated(str(day(days, 2, "A"))))
     write(tmp_path / "promised" / "a.parquet", 1)
     kept = CreateSource("promised", "parquet", FILE_FIELDS, {"path": str(tmp_path / "promised"), "retain": "none"})
@@ -377,7 +401,9 @@ def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwar
     assert copies(meta) == []
 
 
-def test_rows_that_go_leave_smallest_and_largest_values_as_they_would_be_without_them(meta: MetaStore, days: Path) -> None:
+def test_rows_that_go_leave_smallest_and_largest_values_as_they_would_be_without_them(
+    meta: MetaStore, days: Path
+) -> None:
     """What a source of files that only come may forget, one whose rows can go has to keep."""
     statement = source(days / "x")
     assert not reader_of(statement).append_only(statement)

@@ -87,7 +87,9 @@ def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
         pytest.param(FlushPolicy(driver_bytes=3000, target_bytes=4096), id="units upload at once"),
     ],
 )
-def test_spark_and_this_process_write_the_same_ssts(policy: FlushPolicy, meta: MetaStore, spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_and_this_process_write_the_same_ssts(
+    policy: FlushPolicy, meta: MetaStore, spark: SparkSession, tmp_path: Path
+) -> None:
     rng = random.Random(7)
     insert(meta, "t", *((k, rng.randrange(40), k) for k in range(300)))
     epoch(meta)
@@ -113,7 +115,9 @@ def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession, tmp
             yield batch
 
     assert tasks_done(spark, 9) is None, "no job runs"
-    work = Thread(target=inheritable_thread_target(spark)(lambda: spark.range(0, 4, 1, 4).mapInArrow(wait, "id bigint").collect()))
+    work = Thread(
+        target=inheritable_thread_target(spark)(lambda: spark.range(0, 4, 1, 4).mapInArrow(wait, "id bigint").collect())
+    )
     work.start()
     seen = set()
 

@@ -79,7 +79,14 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
     meta = new_store(tmp_path / "store")
     write(files / "s" / "1.parquet", 1)
     write(files / "other" / "1.parquet", 100)
-    append(meta, source("s", files / "s"), source("other", files / "other"), over("s"), over("other"), CreateTable("t", FIELDS, (0,)))
+    append(
+        meta,
+        source("s", files / "s"),
+        source("other", files / "other"),
+        over("s"),
+        over("other"),
+        CreateTable("t", FIELDS, (0,)),
+    )
     insert(meta, "t", (1, 1, 1))
     advance(LocalRunner(), meta)
     return meta
@@ -175,7 +182,9 @@ def test_a_path_that_has_gone_holds_its_source_until_it_is_back(meta: MetaStore,
     assert state_of(meta, "s") == ""
 
 
-def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_no_changed_byte_is_taken(meta: MetaStore, files: Path) -> None:
+def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_no_changed_byte_is_taken(
+    meta: MetaStore, files: Path
+) -> None:
     as_taken = (files / "s" / "1.parquet").read_bytes()
     write(files / "s" / "1.parquet", 1, 99)
     write(files / "s" / "2.parquet", 2)
@@ -235,7 +244,9 @@ def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
     taken = (days / "2026-01-01.parquet").read_bytes()
     write(days / "2026-01-01.parquet", 77, 78)
     assert "2026-01-01.parquet has changed" in reason(meta, intervals[0])
-    assert "2026-01-02.parquet" in reason(meta, intervals[1]), "what one run meets does not make another's trouble forgotten"
+    assert "2026-01-02.parquet" in reason(meta, intervals[1]), (
+        "what one run meets does not make another's trouble forgotten"
+    )
     (days / "2026-01-01.parquet").write_bytes(taken)
     run(meta, intervals[0])
     (days / "2026-01-02.parquet").write_bytes(whole)
@@ -277,7 +288,9 @@ def test_trouble_that_comes_while_a_train_runs_fails_that_run(meta: MetaStore, f
     assert rows(meta, "of_s") == [(1, 10), (2, 20)]
 
 
-def test_columns_that_new_files_hold_and_the_source_does_not_declare_are_named_and_no_error(meta: MetaStore, files: Path) -> None:
+def test_columns_that_new_files_hold_and_the_source_does_not_declare_are_named_and_no_error(
+    meta: MetaStore, files: Path
+) -> None:
     for name, more in (
         ("2", {"w": pa.array(["x"]), "ID": pa.array([2], pa.int32())}),
         ("3", {"ID": pa.array([3], pa.int32()), "u": [1.5]}),
@@ -341,7 +354,9 @@ def test_a_new_view_over_a_held_source_reads_what_was_taken(meta: MetaStore, fil
     assert rows(meta, "late") == [(1, 10)] == rows(meta, "of_s")
 
 
-def test_a_taken_file_that_is_damaged_stops_a_new_view_as_before_and_holds_nothing(meta: MetaStore, files: Path) -> None:
+def test_a_taken_file_that_is_damaged_stops_a_new_view_as_before_and_holds_nothing(
+    meta: MetaStore, files: Path
+) -> None:
     (files / "s" / "1.parquet").unlink()
     append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     before = meta.latest()
@@ -372,7 +387,9 @@ def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_leaves_what_another
         other = MetaStore(open_object_store(str(store)), "second", lambda: 1_700_000_200_000)
         advance(LocalRunner(), other)
         require_the_rest_went_on(other)
-        assert (rows(other, "of_s"), list(held_sources(other.latest().catalog))) == ([(1, 10)], ["s"]), f"killed at request {number}"
+        assert (rows(other, "of_s"), list(held_sources(other.latest().catalog))) == ([(1, 10)], ["s"]), (
+            f"killed at request {number}"
+        )
         (files / "s" / "2.parquet").write_bytes(whole)
         run(other)
         assert rows(other, "of_s") == [(1, 10), (2, 20)]

@@ -39,7 +39,9 @@ def session(spark: SparkSession, tmp_path: Path) -> Session:
     _write(data, 0)
     session = Session(str(tmp_path / "store"), spark)
     session.execute(f"CREATE SOURCE bids (g bigint, price bigint) USING parquet OPTIONS (path '{data}')")
-    session.execute("CREATE MATERIALIZED VIEW shares AS SELECT g, sum(100 div (price + 1)) AS s, count(*) AS n FROM bids GROUP BY g")
+    session.execute(
+        "CREATE MATERIALIZED VIEW shares AS SELECT g, sum(100 div (price + 1)) AS s, count(*) AS n FROM bids GROUP BY g"
+    )
     session.flush()
     return session
 
@@ -97,7 +99,9 @@ def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_noth
     assert _counted(session) == 5
 
 
-def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
     _write(tmp_path / "bids", 1)
     with Train(SparkRunner(spark), session.meta) as train:
         barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
@@ -128,7 +132,9 @@ def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leave
     assert session.meta.pins() == ()
 
 
-def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
     for number in range(1, 6):
         _write(tmp_path / "bids", number)
     under_way: list[int] = []

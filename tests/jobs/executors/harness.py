@@ -130,7 +130,9 @@ class Case:
     node: Node
     sql: str
     input_types: tuple[tuple[str, ...], ...]
-    steps: tuple[tuple[tuple[str, ...], str, int], ...]  # what comes in, what goes out, and the epoch's moment (Unix microseconds)
+    steps: tuple[
+        tuple[tuple[str, ...], str, int], ...
+    ]  # what comes in, what goes out, and the epoch's moment (Unix microseconds)
 
 
 def load_cases(file: str) -> list[Case]:
@@ -140,7 +142,8 @@ def load_cases(file: str) -> list[Case]:
         node = msgspec.convert(entry["node"], Node)
         inputs = tuple(tuple(t) for t in entry["inputs"])
         steps = tuple(
-            (tuple(s["input"] if isinstance(s["input"], list) else [s["input"]]), s["output"], s.get("moment", 0)) for s in entry["steps"]
+            (tuple(s["input"] if isinstance(s["input"], list) else [s["input"]]), s["output"], s.get("moment", 0))
+            for s in entry["steps"]
         )
         cases.append(Case(entry["name"], node, entry["sql"], inputs, steps))
     return cases

@@ -57,15 +57,24 @@ def _close(ours: Any, sparks: Any) -> bool:
 def test_every_aggregate_equals_sparks(spark: Any, keys: tuple[int, ...], objects: ObjectStore) -> None:
     rows = _live(5)
     # A sum of doubles that differ by 300 decimal powers depends on Spark's order of adding, so these stay out of it.
-    rows = rows.set_column(5, "c5", pa.array([v if v is None or abs(v) < 1e6 or v != v else 1.0 for v in rows["c5"].to_pylist()]))
-    chunks = [_weighted(rows.slice(0, 50)), _weighted(rows.slice(50)), _weighted(rows.slice(20, 30), -1), _weighted(rows.slice(20, 30))]
+    rows = rows.set_column(
+        5, "c5", pa.array([v if v is None or abs(v) < 1e6 or v != v else 1.0 for v in rows["c5"].to_pylist()])
+    )
+    chunks = [
+        _weighted(rows.slice(0, 50)),
+        _weighted(rows.slice(50)),
+        _weighted(rows.slice(20, 30), -1),
+        _weighted(rows.slice(20, 30)),
+    ]
     bench = Bench(agg_node(keys, CALLS, False, False), objects)
     content: Counter[Row] = Counter()
     for chunk in chunks:
         content = integrate(content, bench.apply(chunk))
     columns = [f"c{k}" for k in keys]
     group = f" group by {', '.join(columns)}" if keys else ""
-    types, expected = _answer(spark, f"select {', '.join([*columns, *map(_sql_of, CALLS)])} from rows{group}", rows=rows)
+    types, expected = _answer(
+        spark, f"select {', '.join([*columns, *map(_sql_of, CALLS)])} from rows{group}", rows=rows
+    )
     assert types == list(bench.node.types)
     ours = list(content.elements())
     floats = {len(keys) + i for i in FLOAT_SUMS}
@@ -89,21 +98,33 @@ def test_every_join_equals_sparks(spark: Any, key: int, null_safe: bool, objects
     assert Counter((row[KEY], row[len(TYPES) + KEY]) for row in content.elements()) == Counter(expected)
 
 
-_HOW = {"left": "left join", "right": "right join", "full": "full join", "semi": "left semi join", "anti": "left anti join"}
+_HOW = {
+    "left": "left join",
+    "right": "right join",
+    "full": "full join",
+    "semi": "left semi join",
+    "anti": "left anti join",
+}
 
 
 @pytest.mark.parametrize("kind", [k for k in JoinKind if k in _HOW], ids=str)
-@pytest.mark.parametrize(("key", "null_safe", "smaller"), [(0, False, False), (0, True, True), (1, False, True), (9, False, False)])
+@pytest.mark.parametrize(
+    ("key", "null_safe", "smaller"), [(0, False, False), (0, True, True), (1, False, True), (9, False, False)]
+)
 @pytest.mark.sampled(2)
 def test_every_kind_of_join_equals_sparks_while_both_sides_change(
     spark: Any, kind: JoinKind, key: int, null_safe: bool, smaller: bool, objects: ObjectStore
 ) -> None:
-    condition = Call("LessThan", "boolean", (Column(KEY, "bigint"), Column(len(TYPES) + KEY, "bigint"))) if smaller else None
+    condition = (
+        Call("LessThan", "boolean", (Column(KEY, "bigint"), Column(len(TYPES) + KEY, "bigint"))) if smaller else None
+    )
     types = joined_types(kind, TYPES, TYPES, (key,))
     bench = Bench(HashJoin(TYPES, TYPES, (key,), (key,), (null_safe,), (KEY,), (KEY,), condition, types, kind), objects)
     content: Counter[Row] = Counter()
     held = [Counter[Row](), Counter[Row]()]
-    for left, right in zip(random_epochs(11, 6, deletes=True)[:-1], random_epochs(12, 6, deletes=True)[:-1], strict=True):
+    for left, right in zip(
+        random_epochs(11, 6, deletes=True)[:-1], random_epochs(12, 6, deletes=True)[:-1], strict=True
+    ):
         chunks = chunk_of(TYPES, left), chunk_of(TYPES, right)
         held = [integrate(rows, chunk) for rows, chunk in zip(held, chunks, strict=True)]
         content = integrate(content, bench.apply(*chunks))
@@ -122,5 +143,7 @@ def test_every_order_equals_sparks(spark: Any, column: int, objects: ObjectStore
     bench = Bench(TopNNode(order, 12, 3, (KEY,), TYPES), objects)
     content = integrate(Counter(), bench.apply(_weighted(rows.slice(0, 9))))
     content = integrate(content, bench.apply(_weighted(rows.slice(9))))
-    _, expected = _answer(spark, f"select c{KEY} from rows order by c{column} desc nulls last, c{KEY} limit 12 offset 3", rows=rows)
+    _, expected = _answer(
+        spark, f"select c{KEY} from rows order by c{column} desc nulls last, c{KEY} limit 12 offset 3", rows=rows
+    )
     assert sorted(row[KEY] for row in content.elements()) == sorted(row[0] for row in expected)

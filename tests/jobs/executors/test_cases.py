@@ -6,7 +6,17 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tests.jobs.executors.harness import Bench, Case, Row, chunk_of, integrate, load_cases, pairs_of, parse_chunk, show_chunk
+from tests.jobs.executors.harness import (
+    Bench,
+    Case,
+    Row,
+    chunk_of,
+    integrate,
+    load_cases,
+    pairs_of,
+    parse_chunk,
+    show_chunk,
+)
 from tussock.statestore.objectstore.base import ObjectStore
 
 FILES = (

@@ -35,7 +35,9 @@ def test_no_values_and_no_columns_are_chunks_too() -> None:
     assert pairs_of(ValuesNode(1, (), (), ("bigint",)).executor((), FIRST).apply()) == [((0,), 1)]
 
 
-@pytest.mark.parametrize(("start", "end", "step"), [(0, 1000, 1), (5, -5, -3), (0, 3, 1), (7, 7, 1), (2**62, 2**62 + 40, 7)])
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(0, 1000, 1), (5, -5, -3), (0, 3, 1), (7, 7, 1), (2**62, 2**62 + 40, 7)]
+)
 def test_actors_share_a_range_and_no_number_is_lost_or_doubled(start: int, end: int, step: int) -> None:
     node = RangeNode(start, end, step, "id")
     shares = [range(3), range(3, 11), range(11, VNODES)]

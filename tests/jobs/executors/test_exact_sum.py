@@ -12,7 +12,18 @@ from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, 
 from tussock.jobs.executors.float_limbs import limbs_of_products
 from tussock.jobs.executors.int128 import Int128
 
-EDGES = (0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308, 1.0, 2.0**53, -(2.0**32))
+EDGES = (
+    0.0,
+    -0.0,
+    5e-324,
+    -5e-324,
+    2.2250738585072014e-308,
+    1.7976931348623157e308,
+    -1.7976931348623157e308,
+    1.0,
+    2.0**53,
+    -(2.0**32),
+)
 
 
 def _number(rng: random.Random) -> float:
@@ -34,10 +45,15 @@ def _float_of(total: Fraction) -> float:
 @pytest.mark.parametrize("seed", range(40))
 def test_sums_of_weighted_floats_are_the_exact_sums_rounded_once(seed: int) -> None:
     rng = random.Random(seed)
-    rounds = [([_number(rng) for _ in range(60)], [rng.choice((1, -1, 1, 3)) for _ in range(60)]) for _ in range(rng.choice((1, 2, 6)))]
+    rounds = [
+        ([_number(rng) for _ in range(60)], [rng.choice((1, -1, 1, 3)) for _ in range(60)])
+        for _ in range(rng.choice((1, 2, 6)))
+    ]
     total = Limbs(0, np.zeros((1, 60), np.int64))
     for values, weights in rounds:
-        total = decode_limbs(encode_limbs(total + decode_limbs(encode_limbs(limbs_of_products([np.array(values)], np.array(weights))))))
+        total = decode_limbs(
+            encode_limbs(total + decode_limbs(encode_limbs(limbs_of_products([np.array(values)], np.array(weights)))))
+        )
     expected = [sum((Fraction(values[i]) * weights[i] for values, weights in rounds), Fraction()) for i in range(60)]
     assert total.to_float64().tolist() == [_float_of(e) for e in expected]
 
@@ -69,7 +85,11 @@ def test_equal_sums_are_equal_bytes_whatever_the_order_of_adding(seed: int) -> N
 
 def test_a_tie_rounds_to_even_and_a_bit_far_below_breaks_it() -> None:
     ones = np.ones(3, np.int64)
-    big, half, least = np.array([2.0**53, 2.0**53 + 2, 2.0**53]), np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.0, 5e-324])
+    big, half, least = (
+        np.array([2.0**53, 2.0**53 + 2, 2.0**53]),
+        np.array([1.0, 1.0, 1.0]),
+        np.array([0.0, 0.0, 5e-324]),
+    )
     total = limbs_of_products([big], ones) + limbs_of_products([half], ones) + limbs_of_products([least], ones)
     assert total.to_float64().tolist() == [2.0**53, 2.0**53 + 4, 2.0**53 + 2]
 
@@ -77,7 +97,11 @@ def test_a_tie_rounds_to_even_and_a_bit_far_below_breaks_it() -> None:
 def test_stored_sums_survive_slices_and_nulls() -> None:
     stored = encode_limbs(limbs_of_products([np.array([1.5, 0.0, -1e300, 2.0**-1074])], np.ones(4, np.int64)))
     assert decode_limbs(stored.slice(1, 3)).to_float64().tolist() == [0.0, -1e300, 5e-324]
-    assert decode_limbs(pa.concat_arrays([pa.nulls(2, pa.binary()), stored.slice(2, 1)])).to_float64().tolist() == [0.0, 0.0, -1e300]
+    assert decode_limbs(pa.concat_arrays([pa.nulls(2, pa.binary()), stored.slice(2, 1)])).to_float64().tolist() == [
+        0.0,
+        0.0,
+        -1e300,
+    ]
     assert len(decode_limbs(stored.slice(0, 0))) == 0
 
 
@@ -121,4 +145,6 @@ def test_integers_as_limbs_add_up_beyond_128_bits_and_come_back(seed: int) -> No
     sums = [sum(column[i] for column in columns) * int(weights[i]) for i in range(50)]
     values, fits = total.to_int128()
     assert fits.tolist() == [-(2**127) <= s < 2**127 for s in sums]
-    assert [v for v, ok in zip(_ints(values), fits, strict=True) if ok] == [s for s, ok in zip(sums, fits, strict=True) if ok]
+    assert [v for v, ok in zip(_ints(values), fits, strict=True) if ok] == [
+        s for s, ok in zip(sums, fits, strict=True) if ok
+    ]

@@ -27,7 +27,14 @@ EDGES = (
 
 
 def _similar(rng: random.Random) -> float:
-    return rng.choice((round(rng.uniform(-1000, 1000), 2), rng.uniform(-1, 1), float(rng.randint(-9, 9)), rng.randint(-(2**53), 2**53) / 7))
+    return rng.choice(
+        (
+            round(rng.uniform(-1000, 1000), 2),
+            rng.uniform(-1, 1),
+            float(rng.randint(-9, 9)),
+            rng.randint(-(2**53), 2**53) / 7,
+        )
+    )
 
 
 def _any(rng: random.Random) -> float:

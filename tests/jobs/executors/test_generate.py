@@ -65,19 +65,26 @@ def test_every_element_comes_out_with_its_place(
                 changes.append((held[key], 1))
         out = bench.apply(chunk_of(types, changes))
         assert_netted(out, (0, len(bench.node.types) - 1))
-        for row, weight in zip(zip(*(c.to_pylist() for c in out.columns[:-1]), strict=True), out["w"].to_pylist(), strict=True):
+        for row, weight in zip(
+            zip(*(c.to_pylist() for c in out.columns[:-1]), strict=True), out["w"].to_pylist(), strict=True
+        ):
             content[repr(row)] += weight
-        assert Counter({row: n for row, n in content.items() if n}) == expected(list(held.values()), generator, len(made), outer)
+        assert Counter({row: n for row, n in content.items() if n}) == expected(
+            list(held.values()), generator, len(made), outer
+        )
     assert sum(content.values()) > 3
 
 
 def test_only_kept_columns_are_copied_for_each_element(objects: ObjectStore) -> None:
     """A list that comes out beside each of its elements is as many copies of itself."""
     types = ("array<int>", "int", "string")
-    bench = Bench(GenerateNode(Generator.EXPLODE, Column(0, types[0]), True, 2, ("string", "int", "int", "int"), (2, 1)), objects)
+    bench = Bench(
+        GenerateNode(Generator.EXPLODE, Column(0, types[0]), True, 2, ("string", "int", "int", "int"), (2, 1)), objects
+    )
     out = bench.apply(chunk_of(types, [(([7, 8], 1, "a"), 1), ((None, 2, "b"), -1)]))
     assert sorted(map(str, out.to_pylist())) == sorted(
-        str(dict(zip(out.column_names, row, strict=True))) for row in (("a", 1, 7, 0, 1), ("a", 1, 8, 1, 1), ("b", 2, None, 0, -1))
+        str(dict(zip(out.column_names, row, strict=True)))
+        for row in (("a", 1, 7, 0, 1), ("a", 1, 8, 1, 1), ("b", 2, None, 0, -1))
     )
 
 

@@ -29,7 +29,9 @@ def first_rows(node: GroupTopN, live: list[Row]) -> Counter[Row]:
         for i, row in enumerate(rows):
             rank = sum(place[r[1]] < place[row[1]] for r in rows) + 1
             dense = present.index(place[row[1]]) + 1
-            number = {WindowFunction.ROW_NUMBER: i + 1, WindowFunction.RANK: rank, WindowFunction.DENSE_RANK: dense}[node.function]
+            number = {WindowFunction.ROW_NUMBER: i + 1, WindowFunction.RANK: rank, WindowFunction.DENSE_RANK: dense}[
+                node.function
+            ]
             if number <= node.limit:
                 found[*row, number] += 1
     return found
@@ -37,7 +39,8 @@ def first_rows(node: GroupTopN, live: list[Row]) -> Counter[Row]:
 
 FUNCTIONS = pytest.mark.parametrize("function", [f for f in WindowFunction if f.numbers])
 GROUPS = pytest.mark.parametrize(
-    ("group", "limit", "order"), [((0,), 2, Order(1, True, True)), ((), 5, Order(1, False, False)), ((0,), 1, Order(1, False, True))]
+    ("group", "limit", "order"),
+    [((0,), 2, Order(1, True, True)), ((), 5, Order(1, False, False)), ((0,), 1, Order(1, False, True))],
 )
 
 
@@ -76,7 +79,8 @@ def test_of_rows_that_only_come_each_groups_first_ones_are_all_that_is_kept(
     content: Counter[Row] = Counter()
     for _ in range(12):
         rows: list[Row] = [
-            (rng.choice((None, 0, 1, 2)), rng.choice((None, 1, 1, 2, 3)), len(live) + i) for i in range(rng.choice((0, 1, 4, 20)))
+            (rng.choice((None, 0, 1, 2)), rng.choice((None, 1, 1, 2, 3)), len(live) + i)
+            for i in range(rng.choice((0, 1, 4, 20)))
         ]
         live += rows
         emitted = bench.apply(chunk_of(TYPES, [(row, 1) for row in rng.sample(rows, len(rows))]))

@@ -129,7 +129,9 @@ def _batch(rows: Counter[Row], keys: Sequence[int], calls: Sequence[Agg]) -> Cou
 
 
 def _key(value: Any) -> Any:
-    return NAN if isinstance(value, float) and isnan(value) else 0.0 if isinstance(value, float) and value == 0 else value
+    return (
+        NAN if isinstance(value, float) and isnan(value) else 0.0 if isinstance(value, float) and value == 0 else value
+    )
 
 
 def _answer(call: Agg, rows: list[Row]) -> Any:
@@ -141,7 +143,9 @@ def _answer(call: Agg, rows: list[Row]) -> Any:
     if not values:
         return None
     if call.function in ("Min", "Max"):
-        return (min if call.function == "Min" else max)(values, key=lambda v: (isnan(v), v) if isinstance(v, float) else v)
+        return (min if call.function == "Min" else max)(
+            values, key=lambda v: (isnan(v), v) if isinstance(v, float) else v
+        )
     if call.arg_type in ("float", "double"):
         return _float_answer(call.function, values)
     total = sum((Fraction(v) for v in values), Fraction())
@@ -254,8 +258,12 @@ def test_a_decimal_that_does_not_fit_names_its_group(function: str, objects: Sto
 def test_an_average_of_decimals_rounds_half_away_from_zero(objects: Store) -> None:
     bench = Bench(agg_node((0,), (_call("Average", 6),), False, False), objects)
     values = [Decimal("0.01"), *[Decimal("0.00")] * 15999]  # 0.000000625
-    assert pairs_of(bench.apply(chunk_of(TYPES, [(row, 1) for row in _rows(6, *values[:16])]))) == [((1, Decimal("0.000625")), 1)]
-    (emitted,) = (w for w in pairs_of(bench.apply(chunk_of(TYPES, [(r, 1) for r in _rows(6, *values)[16:]]))) if w[1] == 1)
+    assert pairs_of(bench.apply(chunk_of(TYPES, [(row, 1) for row in _rows(6, *values[:16])]))) == [
+        ((1, Decimal("0.000625")), 1)
+    ]
+    (emitted,) = (
+        w for w in pairs_of(bench.apply(chunk_of(TYPES, [(r, 1) for r in _rows(6, *values)[16:]]))) if w[1] == 1
+    )
     assert emitted[0][1] == Decimal("0.000001")
 
 
@@ -268,7 +276,9 @@ def test_a_group_that_loses_more_rows_than_it_has_is_an_error_with_table_and_key
 
 def test_a_group_key_of_minus_zero_comes_out_as_zero(objects: Store) -> None:
     bench = Bench(agg_node((1,), (_call("Count", None),), True, False), objects)
-    rows = [tuple(v if i == 1 else n if i == KEY else None for i in range(len(TYPES))) for n, v in enumerate((-0.0, 0.0))]
+    rows = [
+        tuple(v if i == 1 else n if i == KEY else None for i in range(len(TYPES))) for n, v in enumerate((-0.0, 0.0))
+    ]
     ((zero, count), _), *rest = pairs_of(bench.apply(chunk_of(TYPES, [(row, 1) for row in rows])))
     assert (str(zero), count, rest) == ("0.0", 2, [])
 

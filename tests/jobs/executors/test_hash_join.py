@@ -24,7 +24,9 @@ SIDE = ("int", "string", "double", "bigint")  # three key columns, then the stre
 SMALLER = Call("LessThan", "boolean", (Column(3, "bigint"), Column(7, "bigint")))
 
 
-def _node(left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, ...], condition: Call | None = None) -> HashJoin:
+def _node(
+    left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, ...], condition: Call | None = None
+) -> HashJoin:
     return HashJoin(SIDE, SIDE, left, right, null_safe, (3,), (3,), condition, SIDE + SIDE)
 
 
@@ -124,13 +126,18 @@ def test_joined_rows_equal_the_nested_loop_at_every_epoch(
 
 def test_a_single_join_is_a_left_join_that_stops_at_a_second_partner(objects: ObjectStore) -> None:
     types = ("int", "bigint")
-    bench = Bench(HashJoin(types, types, (0,), (0,), (False,), (1,), (1,), None, types + types, JoinKind.SINGLE), objects)
+    bench = Bench(
+        HashJoin(types, types, (0,), (0,), (False,), (1,), (1,), None, types + types, JoinKind.SINGLE), objects
+    )
 
     def apply(left: list[tuple[Row, int]], right: list[tuple[Row, int]]) -> Counter[Row]:
         return Counter(dict(pairs_of(bench.apply(chunk_of(types, left), chunk_of(types, right)))))
 
     assert apply([((1, 10), 1), ((2, 20), 1)], [((1, 5), 1)]) == {(1, 10, 1, 5): 1, (2, 20, None, None): 1}
-    assert apply([], [((1, 5), -1), ((1, 6), 1)]) == {(1, 10, 1, 5): -1, (1, 10, 1, 6): 1}  # two within the epoch, one at its end
+    assert apply([], [((1, 5), -1), ((1, 6), 1)]) == {
+        (1, 10, 1, 5): -1,
+        (1, 10, 1, 6): 1,
+    }  # two within the epoch, one at its end
     with pytest.raises(TooManyRowsError, match=r"more than one row .* for the row \(1, 10\)"):
         apply([], [((1, 7), 1)])  # of a row that stays
     with pytest.raises(TooManyRowsError, match=r"\(2, 21\)"):
@@ -140,7 +147,9 @@ def test_a_single_join_is_a_left_join_that_stops_at_a_second_partner(objects: Ob
 
 
 @pytest.mark.parametrize(("left", "right"), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
-def test_a_column_joined_with_two_others_wants_both_equal(left: tuple[int, int], right: tuple[int, int], objects: ObjectStore) -> None:
+def test_a_column_joined_with_two_others_wants_both_equal(
+    left: tuple[int, int], right: tuple[int, int], objects: ObjectStore
+) -> None:
     types = ("int", "int", "bigint")
     bench = Bench(HashJoin(types, types, left, right, (False, False), (2,), (2,), None, types + types), objects)
     rows: list[Row] = [(a, b, 10 * a + b) for a in (1, 2) for b in (1, 2)]
@@ -148,7 +157,9 @@ def test_a_column_joined_with_two_others_wants_both_equal(left: tuple[int, int],
     first = bench.apply(half, chunk_of(types, []))
     second = bench.apply(chunk_of(types, []), half)
     content = integrate(integrate(Counter(), first), second)
-    wanted = (one + two for one in rows for two in rows if one[left[0]] == two[right[0]] and one[left[1]] == two[right[1]])
+    wanted = (
+        one + two for one in rows for two in rows if one[left[0]] == two[right[0]] and one[left[1]] == two[right[1]]
+    )
     assert content == Counter(wanted)
     gone = bench.apply(chunk_of(types, [(row, -1) for row in rows]), chunk_of(types, []))
     assert integrate(content, gone) == Counter()
@@ -163,7 +174,9 @@ def test_two_rows_with_one_stream_key_are_an_error_with_table_and_key(objects: O
 
 def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) -> None:
     divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
-    bench = Bench(_node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("1.0", "double")))), objects)
+    bench = Bench(
+        _node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("1.0", "double")))), objects
+    )
     left = chunk_of(SIDE, [((1, "a", 8.0, 1), 1)])
     with pytest.raises(ExpressionError, match=r"\(1, 'a', 8.0, 1, 1, 'a', 0.0, 2\)"):
         bench.apply(left, chunk_of(SIDE, [((1, "a", 0.0, 2), 1)]))
@@ -171,7 +184,10 @@ def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) 
 
 def test_a_side_without_partners_costs_no_row_of_the_other(objects: ObjectStore) -> None:
     bench = Bench(_node((0,), (0,), (False,)), objects)
-    assert pairs_of(bench.apply(chunk_of(SIDE, [((9, None, None, 1), 1)]), chunk_of(SIDE, [((8, None, None, 1), 1)]))) == []
+    assert (
+        pairs_of(bench.apply(chunk_of(SIDE, [((9, None, None, 1), 1)]), chunk_of(SIDE, [((8, None, None, 1), 1)])))
+        == []
+    )
 
 
 def _check_hidden(node: HashJoin, content: Counter[Row]) -> None:
@@ -186,10 +202,14 @@ def _check_hidden(node: HashJoin, content: Counter[Row]) -> None:
 def test_a_pair_that_exists_neither_before_nor_after_the_epoch_is_not_looked_at(objects: ObjectStore) -> None:
     divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
     for kind in (k for k in JoinKind if k is not JoinKind.NULL_AWARE_ANTI):
-        node = _of_kind(_node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("0.5", "double")))), kind)
+        node = _of_kind(
+            _node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("0.5", "double")))), kind
+        )
         bench = Bench(node, objects)
         bench.apply(chunk_of(SIDE, []), chunk_of(SIDE, [((1, "r", 0.0, 1), 1)]))  # no partner: nothing is divided
-        out = bench.apply(chunk_of(SIDE, [((1, "l", 10.0, 1), 1)]), chunk_of(SIDE, [((1, "r", 0.0, 1), -1), ((1, "r", 2.0, 1), 1)]))
+        out = bench.apply(
+            chunk_of(SIDE, [((1, "l", 10.0, 1), 1)]), chunk_of(SIDE, [((1, "r", 0.0, 1), -1), ((1, "r", 2.0, 1), 1)])
+        )
         pair = (1, "l", 10.0, 1, 1, "r", 2.0, 1)
         added = [row[: len(node.types)] for row, weight in pairs_of(out) if weight > 0]
         left_alone = {JoinKind.SEMI: [pair[:4]], JoinKind.ANTI: [], JoinKind.EXISTENCE: [(*pair[:4], True)]}

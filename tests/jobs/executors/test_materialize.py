@@ -49,7 +49,9 @@ def test_the_table_is_the_sum_of_the_changes_at_every_epoch(seed: int, node: Mat
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_changes_in_the_order_of_the_keys_come_out_as_those_in_any_order(seed: int, objects: ObjectStore, tmp_path: Path) -> None:
+def test_changes_in_the_order_of_the_keys_come_out_as_those_in_any_order(
+    seed: int, objects: ObjectStore, tmp_path: Path
+) -> None:
     rng, ordered, mixed = random.Random(seed), Bench(NODE, objects), Bench(NODE, LocalObjectStore(tmp_path))
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()
@@ -66,7 +68,9 @@ def test_changes_in_the_order_of_the_keys_come_out_as_those_in_any_order(seed: i
         table = ordered.tables()[0]
         in_order: list[tuple[Row, int]] = []
         for half, weight in ((gone, -1), (come, 1)):
-            keys = pa.table([pa.array([r[2] for r in half], "int32"), pa.array([r[0] for r in half], "string")], ["k0", "k1"])
+            keys = pa.table(
+                [pa.array([r[2] for r in half], "int32"), pa.array([r[0] for r in half], "string")], ["k0", "k1"]
+            )
             in_order += [(half[place], weight) for place in table.locate(keys).order]
         if not in_order:
             continue

@@ -18,7 +18,9 @@ NODE = NullAwareAnti(LEFT, RIGHT, (0,), (0,), (1,), (1,), LEFT)
 def not_in(left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
     """x NOT IN r: true where r is empty, or where x and all of r are known and differ."""
     values = [row[0] for row in right]
-    return Counter(row for row in left if not values or (row[0] is not None and None not in values and row[0] not in values))
+    return Counter(
+        row for row in left if not values or (row[0] is not None and None not in values and row[0] not in values)
+    )
 
 
 def counts_of(right: Counter[Row]) -> Row:

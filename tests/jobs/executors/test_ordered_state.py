@@ -75,7 +75,10 @@ def test_rows_at_an_end_of_their_group_are_found_and_others_not_kept(
         rows = sorted([*rows, *coming], key=lambda row: row[2])
         content = integrate(content, bench.apply(chunk_of(types, [(row, 1) for row in coming])))
         groups = {row[0] for row in rows} if grouped else {None}
-        wanted = {(*([g] if grouped else []), *expected([r for r in rows if r[0] == g or not grouped], several)): 1 for g in groups}
+        wanted = {
+            (*([g] if grouped else []), *expected([r for r in rows if r[0] == g or not grouped], several)): 1
+            for g in groups
+        }
         assert dict(content) == wanted
     for table in bench.tables()[1:]:
         assert 0 < sum(part.num_rows for part in table.stored.scan()) <= EPOCHS * GROUPS * 3

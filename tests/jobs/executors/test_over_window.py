@@ -27,7 +27,21 @@ from tussock.statestore.table.schema import KeyedRows
 from tussock.statestore.table.state_table import StateTable
 
 # group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes, a FILTER
-TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int", "double", "double", "boolean")
+TYPES = (
+    "int",
+    "int",
+    "bigint",
+    "int",
+    "double",
+    "string",
+    "decimal(30,2)",
+    "int",
+    "int",
+    "int",
+    "double",
+    "double",
+    "boolean",
+)
 GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR, X, Y, KEPT = range(13)
 BEGIN = END = FrameEnd(FrameEdge.UNBOUNDED)
 HERE = FrameEnd(FrameEdge.CURRENT)
@@ -70,11 +84,15 @@ def agg(
     **params: str,
 ) -> Over:
     more = tuple(TYPES[a] for a in args[1:])
-    return Over(function, args, TYPES[args[0]], kind, *frame, more_types=more, params=tuple(params.items()), order=order)
+    return Over(
+        function, args, TYPES[args[0]], kind, *frame, more_types=more, params=tuple(params.items()), order=order
+    )
 
 
 def node(
-    calls: Sequence[Over], partition: tuple[int, ...] = (GROUP,), order: tuple[Order, ...] = (Order(ORDER, False, False),)
+    calls: Sequence[Over],
+    partition: tuple[int, ...] = (GROUP,),
+    order: tuple[Order, ...] = (Order(ORDER, False, False),),
 ) -> OverWindow:
     return OverWindow(partition, order, (KEY,), partition, tuple(calls), TYPES, (*TYPES, *(c.type for c in calls)))
 
@@ -141,7 +159,9 @@ def value(call: Over, node: OverWindow, rows: list[Row], i: int) -> Any:
             j = i + step * call.number
             return rows[j][call.args[0]] if 0 <= j < len(rows) else default_of(call, rows[i])
         case F.SESSION:
-            return start_of_session([(row[call.args[0]], row[call.args[1]]) for row in rows[: i + 1] if row[ORDER] is not None])
+            return start_of_session(
+                [(row[call.args[0]], row[call.args[1]]) for row in rows[: i + 1] if row[ORDER] is not None]
+            )
         case _:
             return aggregate(call, [row for j, row in enumerate(rows) if inside(call, node, rows, i, j, first, last)])
 
@@ -232,7 +252,10 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
 def percentiles(call: Over, known: list[Any]) -> Any:
     """Interpolated between two of the sorted values; of percentile_disc the first that reaches the share."""
     params = dict(call.params)
-    ordered, shares = sorted(known, reverse=params["reverse"] == "true"), [float(p) for p in params["percentages"].split(",")]
+    ordered, shares = (
+        sorted(known, reverse=params["reverse"] == "true"),
+        [float(p) for p in params["percentages"].split(",")],
+    )
     if call.function is F.PERCENTILE_DISC:
         return ordered[max(math.ceil(shares[0] * len(known)), 1) - 1]
     if not call.type.startswith("array"):
@@ -241,7 +264,9 @@ def percentiles(call: Over, known: list[Any]) -> Any:
     for place in ((len(known) - 1) * share for share in shares):
         low, high = math.floor(place), math.ceil(place)
         low_value, high_value = ordered[low], ordered[high]
-        found.append(float(low_value) if low_value == high_value else (high - place) * low_value + (place - low) * high_value)
+        found.append(
+            float(low_value) if low_value == high_value else (high - place) * low_value + (place - low) * high_value
+        )
     return tuple(found)
 
 
@@ -305,7 +330,9 @@ def seen(rows: Counter[Row]) -> Counter[Row]:
 
 
 def _seen(value: float) -> float:
-    return NAN if value != value else float(f"{value * math.pi:.12g}") + 0.0  # so that no short decimal lies half-way between two
+    return (
+        NAN if value != value else float(f"{value * math.pi:.12g}") + 0.0
+    )  # so that no short decimal lies half-way between two
 
 
 # --- what is computed ----------------------------------------------------------------------------------------------------------------
@@ -326,7 +353,12 @@ UP_TO_VALUE = (False, BEGIN, at_value(AHEAD))
 UP_TO_VALUE_BEHIND = (False, BEGIN, at_value(BEHIND))
 PEERS = (False, HERE, HERE)
 SKETCH = {"precision": "4", "threshold": "10.0", "estimates": "1.0,2.0,3.0,4.0,5.0,6.0,7.0", "biases": "0,0,0,0,0,0,0"}
-SUMS = [(INT, "bigint", F.SUM), (DOUBLE, "double", F.SUM), (DECIMAL, "decimal(38,2)", F.SUM), (INT, "double", F.AVERAGE)]
+SUMS = [
+    (INT, "bigint", F.SUM),
+    (DOUBLE, "double", F.SUM),
+    (DECIMAL, "decimal(38,2)", F.SUM),
+    (INT, "double", F.AVERAGE),
+]
 
 
 def aggregates(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
@@ -386,11 +418,21 @@ NODES = {
     "as groups, carried up to a value": node([c for c in of_groups(UP_TO_VALUE) if not c.function.reads_frames]),
     "wild doubles": node([agg(f, (DOUBLE,), "double", RUNNING) for f in (F.VAR_POP, F.STDDEV_SAMP)]),
     "numbers": node([over(F.ROW_NUMBER), over(F.RANK), over(F.DENSE_RANK)]),
-    "sizes": node([over(F.PERCENT_RANK, None, "double"), over(F.CUME_DIST, None, "double"), over(F.NTILE, number=3), over(F.RANK)]),
-    "shifts": node([over(F.LAG, INT, number=1), over(F.LAG, STRING, "string", number=3), over(F.LEAD, INT, number=2, default=BEHIND)]),
+    "sizes": node(
+        [over(F.PERCENT_RANK, None, "double"), over(F.CUME_DIST, None, "double"), over(F.NTILE, number=3), over(F.RANK)]
+    ),
+    "shifts": node(
+        [
+            over(F.LAG, INT, number=1),
+            over(F.LAG, STRING, "string", number=3),
+            over(F.LEAD, INT, number=2, default=BEHIND),
+        ]
+    ),
     "lag alone": node([over(F.LAG, INT, number=2, default=ORDER)]),
     "lead alone": node([over(F.LEAD, DOUBLE, "double", number=1)]),
-    "shifts past nulls": node([over(F.LAG, INT, number=1, ignore=True), over(F.LEAD, STRING, "string", number=2, ignore=True)]),
+    "shifts past nulls": node(
+        [over(F.LAG, INT, number=1, ignore=True), over(F.LEAD, STRING, "string", number=2, ignore=True)]
+    ),
     "running": node(aggregates(RUNNING)),
     "running by peers": node(aggregates(BY_PEERS)),
     "around": node(aggregates(AROUND)),
@@ -406,14 +448,24 @@ NODES = {
     "up to a value behind": node(aggregates(UP_TO_VALUE_BEHIND)),
     "peers": node(aggregates(PEERS)),
     "everything at once": node(
-        [over(F.RANK), over(F.LEAD, INT, number=3), *(over(F.SUM, INT, "bigint", f) for f in (AROUND, NEAR, BY_PEERS, UP_TO_BEFORE))]
+        [
+            over(F.RANK),
+            over(F.LEAD, INT, number=3),
+            *(over(F.SUM, INT, "bigint", f) for f in (AROUND, NEAR, BY_PEERS, UP_TO_BEFORE)),
+        ]
     ),
     "descending": node(
-        [over(F.RANK), over(F.SUM, INT, "bigint", (False, at_value(AHEAD), HERE)), over(F.COUNT, None, "bigint", BY_PEERS)],
+        [
+            over(F.RANK),
+            over(F.SUM, INT, "bigint", (False, at_value(AHEAD), HERE)),
+            over(F.COUNT, None, "bigint", BY_PEERS),
+        ],
         order=(Order(ORDER, True, True),),
     ),
     "sessions": node([Over(F.SESSION, (ORDER, AHEAD), "int", "int", *RUNNING)]),
-    "sessions with gaps of their own": node([Over(F.SESSION, (ORDER, FAR), "int", "int", *RUNNING), over(F.LAG, INT, number=1)], ()),
+    "sessions with gaps of their own": node(
+        [Over(F.SESSION, (ORDER, FAR), "int", "int", *RUNNING), over(F.LAG, INT, number=1)], ()
+    ),
     "no partition": node([over(F.ROW_NUMBER), over(F.SUM, DOUBLE, "double", BY_PEERS), over(F.LAG, INT, number=1)], ()),
     "no order": node([over(F.SUM, INT, "bigint", WHOLE), over(F.ROW_NUMBER)], order=()),
     "no order, running": node([over(F.ROW_NUMBER), over(F.MAX, STRING, "string")], order=()),
@@ -432,7 +484,9 @@ def some_row(rng: random.Random, key: int) -> Row:
         order,
         key,
         rng.choice((None, -3, 0, 2**31 - 1, 7)),
-        rng.choice((None, 0.0, -0.0, 1.5, 1e40, -1e40, 1e-300, 0.1, NAN, math.inf)) if rng.random() < 0.4 else rng.randint(-5, 5) / 4,
+        rng.choice((None, 0.0, -0.0, 1.5, 1e40, -1e40, 1e-300, 0.1, NAN, math.inf))
+        if rng.random() < 0.4
+        else rng.randint(-5, 5) / 4,
         rng.choice((None, "", "a", "b", "ab")),
         rng.choice((None, Decimal("1.25"), Decimal("-7.01"), Decimal(10) ** 27)),
         None if order is None else order - 2,
@@ -458,7 +512,10 @@ def _some(names: Iterable[str], *kept: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("marks", "name"),
-    [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value", "sessions", "as groups, carried"))],
+    [
+        *((4, name) for name in NODES),
+        *((1, name) for name in ("numbers", "running", "up to a value", "sessions", "as groups, carried")),
+    ],
 )
 @pytest.mark.sampled(7)
 def test_every_call_equals_its_frames_taken_one_by_one(
@@ -487,14 +544,20 @@ def test_every_call_equals_its_frames_taken_one_by_one(
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
 
 
-@pytest.mark.parametrize("name", _some([name for name in NODES if name.startswith("as groups")], "as groups, near", "as groups, by peers"))
-def test_frames_that_are_too_long_to_be_gone_through(name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", _some([name for name in NODES if name.startswith("as groups")], "as groups, near", "as groups, by peers")
+)
+def test_frames_that_are_too_long_to_be_gone_through(
+    name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(window_aggregates, "_LONG", 0)
     test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["sessions", "sessions with gaps of their own"])
-def test_sessions_of_more_partitions_than_moments_leave_room_for(name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_of_more_partitions_than_moments_leave_room_for(
+    name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(window_values, "_GREATEST_SECTION", 0)
     test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
 
@@ -517,7 +580,9 @@ def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
     for number, (come, go, some) in enumerate(
         [((0,), (), ()), ((1,), (), (0,)), ((None,), (0,), (1,)), ((0,), (1, None), ()), ((), (0,), ())]
     ):
-        changes = [(row, -1) for row in live.values() if row[GROUP] in go or (row[GROUP] in some and rng.random() < 0.2)]
+        changes = [
+            (row, -1) for row in live.values() if row[GROUP] in go or (row[GROUP] in some and rng.random() < 0.2)
+        ]
         for row, _ in changes:
             del live[row[KEY]]
         new = [(group, at) for group in groups for at in range(30 if group in come else 4 if group in some else 0)]
@@ -584,7 +649,9 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return read
 
 
-def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(over_window, "MARK_EVERY", 8)
     bench = Bench(SUM, objects)
     bench.apply(chunk_of(TYPES, rows(*((n, n, n) for n in range(2000)))))
@@ -610,7 +677,9 @@ def test_rows_behind_a_change_are_read_until_results_are_again_what_they_were(
 
 
 @pytest.mark.parametrize("partition", [(), (GROUP,)])
-def test_a_change_early_in_a_partition_reaches_all_that_follow(partition: tuple[int, ...], objects: ObjectStore) -> None:
+def test_a_change_early_in_a_partition_reaches_all_that_follow(
+    partition: tuple[int, ...], objects: ObjectStore
+) -> None:
     bench = Bench(node([over(F.ROW_NUMBER)], partition), objects)
     bench.apply(chunk_of(TYPES, rows(*((n, n, n) for n in range(1000)))))
     emitted = bench.apply(chunk_of(TYPES, rows((-1, 5000, 0))))

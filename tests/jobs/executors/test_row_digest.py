@@ -65,7 +65,10 @@ def test_a_row_without_columns_has_a_digest_too(objects: ObjectStore) -> None:
 
 
 def test_a_row_that_goes_more_often_than_it_is_there_is_an_error(objects: ObjectStore) -> None:
-    bench, types = Bench(NumberCopies(("string", "bigint", "bigint", "bigint")), objects), ("string", "bigint", "bigint")
+    bench, types = (
+        Bench(NumberCopies(("string", "bigint", "bigint", "bigint")), objects),
+        ("string", "bigint", "bigint"),
+    )
     bench.apply(chunk_of(types, [(("a", 1, 1), 1)]))
     with pytest.raises(ChangeError, match="a delete of a row that is not there"):
         bench.apply(chunk_of(types, [(("a", 1, 1), -2)]))

@@ -69,7 +69,9 @@ def test_left_rows_with_the_row_equal_its_definition_at_every_epoch(
         content = integrate(content, out)
         assert row is not None
         (value,) = row
-        passing = [x for x in live.values() if condition is None or (x[0] is not None and value is not None and x[0] > value)]
+        passing = [
+            x for x in live.values() if condition is None or (x[0] is not None and value is not None and x[0] > value)
+        ]
         assert content == Counter((*x, *(row if emits_row else ())) for x in passing)
 
 
@@ -83,7 +85,9 @@ def test_a_condition_that_raises_names_the_left_row_and_the_row(objects: ObjectS
 
 
 @pytest.mark.parametrize("kind", [k for k in JoinKind if k is not JoinKind.NULL_AWARE_ANTI], ids=str)
-def test_each_pair_of_rows_meets_at_one_place_and_a_judged_row_has_one_place(kind: JoinKind, objects: ObjectStore) -> None:
+def test_each_pair_of_rows_meets_at_one_place_and_a_judged_row_has_one_place(
+    kind: JoinKind, objects: ObjectStore
+) -> None:
     rows = [((n, n * 7), 1) for n in range(50)]
     places = []
     for is_left in (True, False):

@@ -94,7 +94,9 @@ class Table:
     def replay(self, state: StateTable, vnodes: Sequence[int], statements: Sequence[Statement]) -> TableReplayExecutor:
         """An actor's executor of these statements, numbered from 1."""
         entries = [Entry(number, statement) for number, statement in enumerate(statements, 1)]
-        return TableReplayExecutor(self.node, state, Actor(self.kernel, vnodes, VNODES, entries, self.payloads.__getitem__))
+        return TableReplayExecutor(
+            self.node, state, Actor(self.kernel, vnodes, VNODES, entries, self.payloads.__getitem__)
+        )
 
 
 def rows_in(table: pa.Table) -> list[Row]:
@@ -120,15 +122,25 @@ def table(tmp_path: Path, kernel: Kernel) -> Table:
 
 
 def test_a_repeated_key_overwrites_and_the_last_of_one_insert_wins(table: Table) -> None:
-    assert table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0), (1, "c", 3.0))) == [(1, (1, "c", 3.0)), (1, (2, "b", 2.0))]
-    assert table.epoch(table.insert((1, "d", 1.0), (3, "e", None))) == [(-1, (1, "c", 3.0)), (1, (1, "d", 1.0)), (1, (3, "e", None))]
+    assert table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0), (1, "c", 3.0))) == [
+        (1, (1, "c", 3.0)),
+        (1, (2, "b", 2.0)),
+    ]
+    assert table.epoch(table.insert((1, "d", 1.0), (3, "e", None))) == [
+        (-1, (1, "c", 3.0)),
+        (1, (1, "d", 1.0)),
+        (1, (3, "e", None)),
+    ]
 
 
 def test_insert_update_and_delete_of_one_key_in_one_epoch_end_as_a_database_would(table: Table) -> None:
     table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0)))
     is_one = call("EqualTo", column(0), long(1))
     rename = Update("t", ((1, Literal("x", "string")),), is_one)
-    assert table.epoch(Delete("t", is_one), table.insert((1, "z", 9.0)), rename) == [(-1, (1, "a", 1.0)), (1, (1, "x", 9.0))]
+    assert table.epoch(Delete("t", is_one), table.insert((1, "z", 9.0)), rename) == [
+        (-1, (1, "a", 1.0)),
+        (1, (1, "x", 9.0)),
+    ]
     assert table.epoch(rename, Delete("t", is_one), rename) == [(-1, (1, "x", 9.0))]
     assert table.epoch(table.insert((7, "new", 0.0)), Delete("t", call("EqualTo", long(7), column(0)))) == []
 
@@ -185,7 +197,10 @@ def test_a_composite_key_is_read_by_the_product_of_its_choices(tmp_path: Path, k
     zero = call("EqualTo", Column(0, "double"), Literal("-0.0", "double"))
     price = call("In", Column(1, "decimal(10,2)"), Literal("2.50", "decimal(10,2)"), Literal("9.00", "decimal(10,2)"))
     assert wide.epoch(Delete("t", call("And", zero, price))) == [(-1, (0.0, Decimal("2.50"), "r"))]
-    assert wide.epoch(wide.insert((-0.0, Decimal("1.00"), "s"))) == [(-1, (0.0, Decimal("1.00"), "r")), (1, (-0.0, Decimal("1.00"), "s"))]
+    assert wide.epoch(wide.insert((-0.0, Decimal("1.00"), "s"))) == [
+        (-1, (0.0, Decimal("1.00"), "r")),
+        (1, (-0.0, Decimal("1.00"), "s")),
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 8))])
@@ -201,7 +216,8 @@ def test_random_statements_match_a_dict(table: Table, seed: int) -> None:
             match rng.randrange(5):
                 case 0 | 1:
                     rows = [
-                        (rng.randrange(40), rng.choice(["a", "b", None]), rng.choice([0.5, 1.0, None])) for _ in range(rng.randrange(12))
+                        (rng.randrange(40), rng.choice(["a", "b", None]), rng.choice([0.5, 1.0, None]))
+                        for _ in range(rng.randrange(12))
                     ]
                     entries.append(table.insert(*rows))
                     model.update((r[0], r) for r in rows)
@@ -213,8 +229,12 @@ def test_random_statements_match_a_dict(table: Table, seed: int) -> None:
                     model.pop(low, None)
                 case 4:
                     more = call("Add", column(2), Literal("1.0", "double"), type="double")
-                    entries.append(Update("t", ((1, Literal("u", "string")), (2, more)), call("LessThan", column(0), long(low))))
-                    model = {k: (k, "u", None if r[2] is None else r[2] + 1.0) if k < low else r for k, r in model.items()}
+                    entries.append(
+                        Update("t", ((1, Literal("u", "string")), (2, more)), call("LessThan", column(0), long(low)))
+                    )
+                    model = {
+                        k: (k, "u", None if r[2] is None else r[2] + 1.0) if k < low else r for k, r in model.items()
+                    }
         changed = [k for k in before.keys() | model.keys() if before.get(k) != model.get(k)]
         expected = [(-1, before[k]) for k in changed if k in before] + [(1, model[k]) for k in changed if k in model]
         assert table.epoch(*entries) == sorted(expected, key=repr)
@@ -224,12 +244,18 @@ def test_an_expression_that_raises_names_table_statement_and_key(table: Table) -
     table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0)))
     two = call("EqualTo", column(0), long(2))
     overflow = call("Add", column(0), long(2**63 - 1), type="bigint")
-    with pytest.raises(StatementRowError, match=r"table 't', UPDATE at log entry 2, .*key \(2\).*Nothing of this epoch was committed"):
+    with pytest.raises(
+        StatementRowError, match=r"table 't', UPDATE at log entry 2, .*key \(2\).*Nothing of this epoch was committed"
+    ):
         table.epoch(
-            Delete("t", call("EqualTo", column(0), long(9))), Update("t", ((2, call("Cast", overflow, type="double")),), two), commit=False
+            Delete("t", call("EqualTo", column(0), long(9))),
+            Update("t", ((2, call("Cast", overflow, type="double")),), two),
+            commit=False,
         )
     with pytest.raises(StatementRowError, match=r"DELETE at log entry 1,"):
-        table.epoch(Delete("t", call("EqualTo", call("Remainder", column(0), long(0), type="bigint"), long(0))), commit=False)
+        table.epoch(
+            Delete("t", call("EqualTo", call("Remainder", column(0), long(0), type="bigint"), long(0))), commit=False
+        )
 
 
 def test_units_share_the_keys_by_vnode(table: Table) -> None:
@@ -251,7 +277,9 @@ def put(table: Table, *rows: Row) -> Insert:
     """An INSERT of visible columns."""
     name = f"payload-{len(table.payloads)}"
     columns = list(zip(*rows, strict=True))
-    table.payloads[name] = pa.table([pa.array(columns[0], pa.int64()), pa.array(columns[1], pa.string())], names=["a", "b"])
+    table.payloads[name] = pa.table(
+        [pa.array(columns[0], pa.int64()), pa.array(columns[1], pa.string())], names=["a", "b"]
+    )
     return Insert("t", len(rows), name)
 
 
@@ -265,7 +293,10 @@ def test_without_a_key_equal_rows_are_kept_and_changed_by_condition(tmp_path: Pa
     assert visible(table.epoch(first)) == [(1, (1, "a")), (1, (1, "a")), (1, (2, "b"))]
     is_one = call("EqualTo", column(0), long(1))
     rename = Update("t", ((1, Literal("x", "string")),), is_one)
-    assert visible(table.epoch(rename, put(table, (1, "a")))) == [(-1, (1, "a"))] * 2 + [(1, (1, "a"))] + [(1, (1, "x"))] * 2
+    assert (
+        visible(table.epoch(rename, put(table, (1, "a"))))
+        == [(-1, (1, "a"))] * 2 + [(1, (1, "a"))] + [(1, (1, "x"))] * 2
+    )
     assert visible(table.epoch(Delete("t", is_one))) == [(-1, (1, "a")), (-1, (1, "x")), (-1, (1, "x"))]
 
 
@@ -294,7 +325,8 @@ def test_a_change_deletes_before_it_puts_and_new_rows_get_ids(tmp_path: Path, ke
     )
     changes = keyed.epoch(Change("t", 5, "swap"))
     assert changes == sorted(
-        [(-1, (1, "a", 1.0)), (-1, (2, "b", 2.0)), (1, (1, "b", 2.0)), (1, (2, "a", 1.0)), (1, (4, "d", None))], key=repr
+        [(-1, (1, "a", 1.0)), (-1, (2, "b", 2.0)), (1, (1, "b", 2.0)), (1, (2, "a", 1.0)), (1, (4, "d", None))],
+        key=repr,
     )
     table = Table(tmp_path / "keyless", kernel, KEYLESS)
     ((_, (_, _, old)),) = table.epoch(put(table, (1, "a")))
@@ -316,7 +348,9 @@ def test_of_an_append_only_table_the_first_row_of_a_key_stays(tmp_path: Path, ke
             if rng.random() < 0.3:  # the rows of a MERGE that inserts: no key twice
                 rows = list({row[0]: row for row in rows}.values())
                 insert = table.insert(*rows)
-                table.payloads[insert.object] = table.payloads[insert.object].add_column(0, "op", pa.array(np.ones(len(rows), np.int8)))
+                table.payloads[insert.object] = table.payloads[insert.object].add_column(
+                    0, "op", pa.array(np.ones(len(rows), np.int8))
+                )
                 entries.append(Change("t", len(rows), insert.object))
             else:
                 entries.append(table.insert(*rows))

@@ -63,8 +63,15 @@ def test_the_rows_that_are_there_are_those_that_compare_with_the_moment(
         content = integrate(content, emitted)
         there = [row for row in live.values() if row[0] is not None and PYTHON[comparison](row[0], at(moment))]
         assert content == Counter(there), f"epoch {epoch} at {moment}"
-        kept = Counter(row for table in bench.tables() for rows in table.scan() for row in zip(*rows.to_pydict().values(), strict=True))
-        assert not forgets or all((row in there) != comparison.lets_in for row in kept), "a row that the bound has passed is kept"
+        kept = Counter(
+            row
+            for table in bench.tables()
+            for rows in table.scan()
+            for row in zip(*rows.to_pydict().values(), strict=True)
+        )
+        assert not forgets or all((row in there) != comparison.lets_in for row in kept), (
+            "a row that the bound has passed is kept"
+        )
 
 
 DAY = 86_400_000_000
@@ -74,7 +81,13 @@ def test_a_bound_is_computed_of_the_moment_by_the_kernels_that_selects_use(objec
     """`day = current_date() - 1`, upper half: what is of yesterday or later."""
     today = Call("Cast", "date", (MOMENT,), "ANSI", (("timeZoneId", "Europe/Berlin"),))
     node = TemporalFilterNode(
-        0, Comparison.GREATER_OR_EQUAL, Call("DateSub", "date", (today, Literal(1, "int"))), False, (1,), (1,), ("date", "int")
+        0,
+        Comparison.GREATER_OR_EQUAL,
+        Call("DateSub", "date", (today, Literal(1, "int"))),
+        False,
+        (1,),
+        (1,),
+        ("date", "int"),
     )
     bench = Bench(node, objects)
     noon = 3 * DAY + DAY // 2
@@ -85,7 +98,9 @@ def test_a_bound_is_computed_of_the_moment_by_the_kernels_that_selects_use(objec
     bench.at(evening)  # 23:30 in UTC is the next day in Berlin
     assert show_chunk(bench.apply(parse_chunk("", node.types))) == "-1 | 1970-01-03 2"
     bench.at(evening + 1)
-    assert show_chunk(bench.apply(parse_chunk("-1 | 1970-01-03 2 ; -1 | 1970-01-04 3", node.types))) == "-1 | 1970-01-04 3"
+    assert (
+        show_chunk(bench.apply(parse_chunk("-1 | 1970-01-03 2 ; -1 | 1970-01-04 3", node.types))) == "-1 | 1970-01-04 3"
+    )
 
 
 def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

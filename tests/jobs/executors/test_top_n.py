@@ -83,7 +83,9 @@ def test_the_top_equals_the_head_of_all_rows_sorted(node: TopNNode, seed: int, o
 
 @NODES
 @pytest.mark.parametrize("sent", [False, True])
-def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(node: TopNNode, sent: bool, objects: ObjectStore) -> None:
+def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(
+    node: TopNNode, sent: bool, objects: ObjectStore
+) -> None:
     """`sent`: by senders that leave out what cannot be among the first."""
     node = msgspec.structs.replace(node, append_only=True)
     senders = [Bench(FirstRows(node.key, node.first, TYPES), objects) for _ in range(2)]
@@ -116,7 +118,9 @@ def test_all_rows_but_the_first_ones_where_rows_only_come(objects: ObjectStore) 
         assert content == Counter(sorted(live, key=_order(node))[3:])
 
 
-def test_senders_look_at_more_rows_than_they_encode_at_once(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_senders_look_at_more_rows_than_they_encode_at_once(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(first_rows, "_PIECE_ROWS", 7)
     rng, node = random.Random(5), _node((Order(0, True, False),), 4, 0)
     rows = [_random_row(rng, i) for i in range(200)]

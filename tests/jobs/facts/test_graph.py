@@ -47,7 +47,9 @@ def test_each_node_comes_after_what_it_reads_and_tables_outside_come_last(meta: 
         ("both", "view", ("t", "u")),
         ("delta tables", "sink", ("nn", "both")),
     ]
-    assert graph(meta.latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), "all views, where none are named"
+    assert graph(meta.latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), (
+        "all views, where none are named"
+    )
     assert len(graph(meta.latest())) == 5
 
 
@@ -77,7 +79,10 @@ def test_what_is_paused_says_since_when_and_a_state_counts_all_of_its_tables(met
     paused = epoch(meta).epoch
     version = meta.latest()
     found = pipeline_state(version)
-    assert [(t.name, t.state, t.since) for t in found.troubles] == [("n", NodeState.PAUSED, paused), ("nn", NodeState.PAUSED, paused)]
+    assert [(t.name, t.state, t.since) for t in found.troubles] == [
+        ("n", NodeState.PAUSED, paused),
+        ("nn", NodeState.PAUSED, paused),
+    ]
     assert (found.epoch, found.unpublished, found.kinds["view"], found.kinds["table"]) == (paused, True, 3, 2)
     assert found.bytes == sum(s.size for level in version.levels for s in level)
     states = relation_states(version)
@@ -115,8 +120,14 @@ def test_an_expectation_has_a_history_also_where_the_suite_has_changed_since(tmp
     checks = [check(3, (), (now,)), check(2, (old,), ()), check(1, (), (now,))]
     found = {e.expectation: e for e in expectations("v", checks, QualitySettings(tmp_path, tmp_path))}
     assert list(found) == ["a(column='x')", "b()", "gone(column='x')"]
-    assert found["a(column='x')"].outcomes == ((3, GateVerdict.PASSED), (2, GateVerdict.PASSED), (1, GateVerdict.PASSED))
-    assert (found["a(column='x')"].values, found["b()"].values) == ((1.5, None, 0.5), (None, None, None)), "epoch 2 is of a release before"
+    assert found["a(column='x')"].outcomes == (
+        (3, GateVerdict.PASSED),
+        (2, GateVerdict.PASSED),
+        (1, GateVerdict.PASSED),
+    )
+    assert (found["a(column='x')"].values, found["b()"].values) == ((1.5, None, 0.5), (None, None, None)), (
+        "epoch 2 is of a release before"
+    )
     assert (found["b()"].only_reports, found["b()"].last_failed) == (True, 3)
     assert [v for _, v in found["b()"].outcomes] == [GateVerdict.FAILED, GateVerdict.PASSED, GateVerdict.FAILED]
     gone = found["gone(column='x')"]

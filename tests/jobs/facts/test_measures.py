@@ -72,7 +72,9 @@ def test_the_rows_and_bytes_of_units_add_up_to_those_of_relations(tmp_path: Path
     assert [work.unit for work in found.units] == [0, 1, 2]
     assert sum(work.rows for work in found.units) == sum(counts.rows_in for counts in done.rows.values())
     assert all(0 < work.seconds < done.seconds["run"] for work in found.units)
-    assert sum(work.seconds for work in found.units) <= done.seconds["run"] + 0.002, "units run one after the other here"
+    assert sum(work.seconds for work in found.units) <= done.seconds["run"] + 0.002, (
+        "units run one after the other here"
+    )
     assert all(work.bytes >= work.rows * 8 for work in found.units)
 
 
@@ -81,7 +83,11 @@ def test_a_hot_key_is_found_with_its_share(tmp_path: Path) -> None:
     draw = random.Random(1)
     groups = [7 if draw.random() < 0.75 else draw.randrange(1_000, 9_000) for _ in range(20_000)]
     chunk = pa.table(
-        {"c0": pa.array(groups, pa.int32()), "c1": pa.array(range(20_000), pa.int64()), "w": pa.array([1] * 20_000, pa.int64())}
+        {
+            "c0": pa.array(groups, pa.int32()),
+            "c1": pa.array(range(20_000), pa.int64()),
+            "w": pa.array([1] * 20_000, pa.int64()),
+        }
     )
     found = hot_key(1, chunk, (0,), 256)
     assert found is not None
@@ -106,12 +112,17 @@ def test_an_epoch_counts_the_requests_that_the_server_sees(tmp_path: Path) -> No
 @pytest.mark.spark
 def test_an_epoch_on_spark_counts_what_its_workers_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it is flushed. The units' seconds come with the requests."""
-    for name, value in {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():  # the JVM may have been started without
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }.items():  # the JVM may have been started without
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     seen: list[Seen] = []
     with moto_server(seen) as endpoint:
         meta = store_in_s3(endpoint, "spark", units=3)
-        for step, policy in enumerate((FlushPolicy(), FlushPolicy(), FlushPolicy(driver_bytes=0))):  # by exchange, by driver, by units
+        for step, policy in enumerate(
+            (FlushPolicy(), FlushPolicy(), FlushPolicy(driver_bytes=0))
+        ):  # by exchange, by driver, by units
             insert(meta, "t", *((k, k % 7, step) for k in range(100 * step, 100 * step + 50)))
             found = run_and_compare(SparkRunner(spark, policy), meta, seen)
             assert found.seconds is not None
@@ -121,7 +132,10 @@ def test_an_epoch_on_spark_counts_what_its_workers_do(spark: SparkSession, monke
 
 def store_in_s3(endpoint: str, name: str, units: int = 2) -> MetaStore:
     """A table and a view over it wait to be created."""
-    objects, ids = open_object_store(f"s3://{BUCKET}/{name}?endpoint={endpoint}&path_style=true"), count(1_700_000_000_000)
+    objects, ids = (
+        open_object_store(f"s3://{BUCKET}/{name}?endpoint={endpoint}&path_style=true"),
+        count(1_700_000_000_000),
+    )
     MetaStore.init(objects, units=units)
     meta = MetaStore(objects, "w", lambda: next(ids))
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))

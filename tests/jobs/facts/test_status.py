@@ -61,7 +61,13 @@ def shop(tmp_path: Path, files: Path) -> MetaStore:
     """A source, a view over it, a view over that, and a view over a table; one epoch, published."""
     meta = new_store(tmp_path / "store")
     source = CreateSource("s", "parquet", FIELDS, {"path": str(files)})
-    append(meta, source, table("t"), view("per_g", counted(scan_of("s"), 1)), view("sizes", counted(scan_of("per_g", 2), 1)))
+    append(
+        meta,
+        source,
+        table("t"),
+        view("per_g", counted(scan_of("s"), 1)),
+        view("sizes", counted(scan_of("per_g", 2), 1)),
+    )
     append(meta, view("per_t", counted(scan("t"), 1)))
     insert(meta, "t", (1, 7, 1))
     publish(meta, epoch(meta).epoch)
@@ -90,7 +96,9 @@ def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop
     assert (found.waiting_files, found.waiting_bytes) == (2, sizes["2.parquet"] + sizes["3.parquet"])
     assert found.oldest == NOW - timedelta(seconds=500)
     seen = look(shop).views
-    assert {v.view: v.freshness_s for v in seen} == {"per_g": 500.0, "sizes": 500.0, "t": 0.0, "per_t": 0.0}, "of what reads the source"
+    assert {v.view: v.freshness_s for v in seen} == {"per_g": 500.0, "sizes": 500.0, "t": 0.0, "per_t": 0.0}, (
+        "of what reads the source"
+    )
     epoch(shop)
     (found,) = sources(shop)
     assert (found.taken_files, found.waiting_files, found.oldest) == (3, 0, None)
@@ -100,7 +108,10 @@ def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop
     os.utime(files / "4.parquet", (NOW.timestamp() - 50, NOW.timestamp() - 50))
     assert {v.freshness_s for v in look(shop).views} == {wait}, "the oldest of what is not seen"
     (files / "4.parquet").unlink()
-    assert named(look(shop).views, "per_g").rows == duckdb.sql(f"SELECT count(DISTINCT g) FROM '{files}/*.parquet'").fetchall()[0][0]
+    assert (
+        named(look(shop).views, "per_g").rows
+        == duckdb.sql(f"SELECT count(DISTINCT g) FROM '{files}/*.parquet'").fetchall()[0][0]
+    )
     publish(shop, shop.latest().epoch)
     assert {v.freshness_s for v in look(shop).views} == {0.0}
 
@@ -152,7 +163,9 @@ def test_a_held_source_is_wrong_and_says_since_when(shop: MetaStore, files: Path
     assert hold.file == str(files / "2.parquet")
     (trouble,) = found.troubles
     assert (trouble.about, trouble.since) == ("source s", hold.at)
-    assert named(found.views, "per_g").freshness_s == pytest.approx((NOW - modified(files / "2.parquet")).total_seconds(), abs=0.01)
+    assert named(found.views, "per_g").freshness_s == pytest.approx(
+        (NOW - modified(files / "2.parquet")).total_seconds(), abs=0.01
+    )
     assert named(found.views, "per_t").freshness_s == 0.0
 
 
@@ -179,13 +192,21 @@ def test_a_view_that_its_suite_refuses_is_held_back_since_the_epoch_after_the_on
     refused = shop.latest().epoch
     failure = Failure("expect_column_max(n)", "2")
     write_record(
-        shop.objects, QualityRecord(refused, (ViewQuality("per_t", 2, 3, (failure,)), ViewQuality("per_g", 1, 1, warnings=(failure,))))
+        shop.objects,
+        QualityRecord(
+            refused, (ViewQuality("per_t", 2, 3, (failure,)), ViewQuality("per_g", 1, 1, warnings=(failure,)))
+        ),
     )
     ids = {r.name: r.id for r in shop.latest().catalog.live()}
     publish(shop, refused, [ids["per_t"]])
     found = look(shop)
     held = named(found.views, "per_t")
-    assert (held.state, held.since, held.published_epoch, held.committed_epoch) == (ViewState.HELD_BACK, moment(refused), before, refused)
+    assert (held.state, held.since, held.published_epoch, held.committed_epoch) == (
+        ViewState.HELD_BACK,
+        moment(refused),
+        before,
+        refused,
+    )
     assert (held.quality.verdict, held.quality.epoch, held.quality.expectations) == (Quality.FAILED, refused, 3)
     assert named(found.views, "per_g").quality.verdict is Quality.WARNING
     assert named(found.views, "t").quality.verdict is Quality.NOT_CHECKED
@@ -199,7 +220,9 @@ def test_an_epoch_that_a_suite_refuses_is_wrong_once(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
     epoch(shop)
     committed = shop.latest().epoch
-    write_record(shop.objects, QualityRecord(committed, (ViewQuality("per_t", 2, 3, (Failure("expect_column_max(n)", "2"),)),)))
+    write_record(
+        shop.objects, QualityRecord(committed, (ViewQuality("per_t", 2, 3, (Failure("expect_column_max(n)", "2"),)),))
+    )
     (trouble,) = look(shop).troubles
     assert (trouble.about, trouble.since) == ("epoch", moment(committed))
     assert "per_t: expect_column_max(n): found 2" in trouble.what
@@ -303,7 +326,9 @@ def test_the_shape_of_the_store_and_what_vacuum_would_free_are_those_of_its_fold
     assert stray.exists(), "nobody removed it"
 
 
-def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts = []
     for number, (many_views, many_epochs) in enumerate([(2, 6), (24, 12)]):
         meta = new_store(tmp_path / f"store{number}")
@@ -317,7 +342,9 @@ def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(tmp_path:
         look(reader)
         counts.append(reader.objects.requests.so_far() - before)  # type: ignore[attr-defined]
     assert counts[0].get == counts[1].get
-    assert counts[1] == Requests(counts[1].get, list=1, bytes_in=counts[1].bytes_in), "it only reads, and lists only long work"
+    assert counts[1] == Requests(counts[1].get, list=1, bytes_in=counts[1].bytes_in), (
+        "it only reads, and lists only long work"
+    )
 
 
 def test_the_command_prints_what_is_wrong_first_and_says_so_by_its_exit_code(

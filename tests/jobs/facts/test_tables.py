@@ -12,11 +12,18 @@ def test_versions_ssts_and_tables_agree_with_each_other(meta: MetaStore) -> None
     *_, newest = versions(meta, 3)
     version = meta.latest()
     found = ssts(version)
-    assert (newest.version, newest.epoch, newest.ssts, newest.bytes) == (version.id, version.epoch, len(found), sum(s.bytes for s in found))
+    assert (newest.version, newest.epoch, newest.ssts, newest.bytes) == (
+        version.id,
+        version.epoch,
+        len(found),
+        sum(s.bytes for s in found),
+    )
     known = tables(version)
     assert [t.relation for t in known if t.role == "rows"] == ["t", "per_g"]
     assert sum(t.rows for t in known) == sum(s.rows for s in found)
-    assert {name for s in found for name in s.tables} == {f"{t.relation}.{t.role}#{t.table_id}" for t in known if t.rows}
+    assert {name for s in found for name in s.tables} == {
+        f"{t.relation}.{t.role}#{t.table_id}" for t in known if t.rows
+    }
 
 
 def test_rows_of_a_table_are_those_of_the_epoch_that_is_named(meta: MetaStore) -> None:

@@ -14,7 +14,15 @@ from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.gate.gate import QualityGate, SuiteFound, validate_epoch, without_spark
 from tussock.jobs.gate.index import SuiteResult, add_results
-from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityGateError, QualityRecord, ViewQuality, stays_published
+from tussock.jobs.gate.record import (
+    SAMPLE_KEYS,
+    Failure,
+    Metric,
+    QualityGateError,
+    QualityRecord,
+    ViewQuality,
+    stays_published,
+)
 from tussock.jobs.gate.rows import SparkRows
 from tussock.jobs.gate.suite import QualitySuiteError, read_suite
 from tussock.jobs.session import Session
@@ -52,10 +60,14 @@ def gate(tmp_path: Path) -> QualityGate:
 
 @pytest.fixture(scope="module")
 def delays(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([("AA", 1, 4.0), ("B6", 1, None), ("UA", 2, -3.0)], "carrier string, month int, delay double")
+    return spark.createDataFrame(
+        [("AA", 1, 4.0), ("B6", 1, None), ("UA", 2, -3.0)], "carrier string, month int, delay double"
+    )
 
 
-def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
+def test_a_view_that_meets_its_suite_passes_and_gets_a_page(
+    gate: QualityGate, delays: DataFrame, tmp_path: Path
+) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
     metric = Metric("expect_column_values_to_be_unique(column='carrier')", 0.0)
     assert checked(gate, delays, file, ["carrier"]) == SuiteFound(rows=3, failures=(), metrics=(metric,))
@@ -101,12 +113,20 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
     record = QualityRecord(EPOCH, (ViewQuality("delays", found.rows, 3, found.failures),))
     assert not record.passed
     message = str(QualityGateError(record))
-    assert f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the epoch before." in message
-    assert "view 'delays': expect_column_values_to_be_between(column='delay', min_value=0): found 1 of 3 rows, e.g. -3.0" in message
+    assert (
+        f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the epoch before."
+        in message
+    )
+    assert (
+        "view 'delays': expect_column_values_to_be_between(column='delay', min_value=0): found 1 of 3 rows, e.g. -3.0"
+        in message
+    )
     assert "failing rows: carrier=UA, month=2, delay=-3.0" in message
 
 
-def test_quantiles_and_distributions_are_judged_over_all_rows(gate: QualityGate, spark: SparkSession, tmp_path: Path) -> None:
+def test_quantiles_and_distributions_are_judged_over_all_rows(
+    gate: QualityGate, spark: SparkSession, tmp_path: Path
+) -> None:
     ranges = {"quantiles": [0.5, 0.9], "value_ranges": [[40, 60], [None, 80]]}
     bins = {"bins": [0, 50, 100], "weights": [0.5, 0.5]}
     file = suite(
@@ -126,7 +146,9 @@ def test_quantiles_and_distributions_are_judged_over_all_rows(gate: QualityGate,
     assert "1 distinct values, e.g. 99" in page.read_text()
 
 
-def test_the_key_that_the_suite_names_goes_before_the_views_own(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
+def test_the_key_that_the_suite_names_goes_before_the_views_own(
+    gate: QualityGate, delays: DataFrame, tmp_path: Path
+) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])
     assert checked(gate, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
 
@@ -138,7 +160,9 @@ def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: Sp
     assert len(failure.keys) == SAMPLE_KEYS
 
 
-def test_an_empty_view_passes_what_asks_nothing_of_its_size(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
+def test_an_empty_view_passes_what_asks_nothing_of_its_size(
+    gate: QualityGate, delays: DataFrame, tmp_path: Path
+) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
     found = checked(gate, delays.limit(0), file, ["carrier"])
     assert (found.rows, found.failures) == (0, ())
@@ -156,7 +180,10 @@ def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Pa
     [
         ("{", "Expecting property name"),
         ("[]", "found a list without such a list"),
-        ('{"expectations": [], "meta": {"key": "carrier"}}', 'found meta.key "carrier", expected a list of column names'),
+        (
+            '{"expectations": [], "meta": {"key": "carrier"}}',
+            'found meta.key "carrier", expected a list of column names',
+        ),
         ('{"expectations": [], "meta": {"scan": "some"}}', 'found meta.scan "some", expected "full", or nothing'),
         ('{"expectations": [{"kwargs": {}}]}', 'found expectation 1: {"kwargs": {}}'),
         ('{"expectations": [{"type": "expect_wonders", "kwargs": {}}]}', "expect_wonders"),
@@ -179,7 +206,9 @@ def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
 
 
 def test_a_record_survives_its_way_through_the_store() -> None:
-    record = QualityRecord(EPOCH, (ViewQuality("delays", 3, 1, (Failure("expect_x()", "1 of 3", ({"carrier": "UA"},)),)),))
+    record = QualityRecord(
+        EPOCH, (ViewQuality("delays", 3, 1, (Failure("expect_x()", "1 of 3", ({"carrier": "UA"},)),)),)
+    )
     assert msgspec.json.decode(msgspec.json.encode(record), type=QualityRecord) == record
 
 
@@ -202,7 +231,9 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
 ) -> None:
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)
-    (folder / "quality/dear.json").write_text(json.dumps({"expectations": [expectation("expect_column_values_to_be_unique", column="id")]}))
+    (folder / "quality/dear.json").write_text(
+        json.dumps({"expectations": [expectation("expect_column_values_to_be_unique", column="id")]})
+    )
     (folder / "pipeline.toml").write_text(
         f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
     )
@@ -249,7 +280,9 @@ def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
     return load_pipeline(folder)
 
 
-def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Three epochs of a table view: published, one bad row added, and put right; each looks at what changed since the published one."""
     pipeline = pipeline_whose("dear", "price", tmp_path)
     with Session(pipeline.store, spark) as session:
@@ -258,7 +291,9 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spar
         session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
         session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(50)))
         (first,) = advance(SparkRunner(spark), meta)
-        (view,) = validate_epoch(lambda _: spark, meta, pipeline, first.epoch, small_view_rows=10, most_rows_here=0).views
+        (view,) = validate_epoch(
+            lambda _: spark, meta, pipeline, first.epoch, small_view_rows=10, most_rows_here=0
+        ).views
         assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # nobody has looked at any of it before
         meta.publish(first.epoch)
 
@@ -273,7 +308,11 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spar
         session.execute("UPDATE items SET price = 8 WHERE id = 7")
         (third,) = advance(SparkRunner(spark), meta)
         (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch, small_view_rows=10).views
-        assert (view.rows, view.all_rows, view.failures) == (2, False, ())  # 7 and 51: the epoch between was never published
+        assert (view.rows, view.all_rows, view.failures) == (
+            2,
+            False,
+            (),
+        )  # 7 and 51: the epoch between was never published
         (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch).views
         assert (view.rows, view.all_rows) == (50, True)  # a small view is looked at whole
 
@@ -282,7 +321,9 @@ def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark:
     pipeline = pipeline_whose("price", "each", tmp_path)
     with Session(pipeline.store, spark) as session:
         meta = session.meta
-        session.execute("CREATE TABLE items (id int, price int, n int, PRIMARY KEY (id)); INSERT INTO items VALUES (1, 6, 2)")
+        session.execute(
+            "CREATE TABLE items (id int, price int, n int, PRIMARY KEY (id)); INSERT INTO items VALUES (1, 6, 2)"
+        )
         session.execute("CREATE MATERIALIZED VIEW price AS SELECT id, price div n AS each FROM items")
         first = session.flush()
         session.execute("INSERT INTO items VALUES (2, -6, 2)")

@@ -23,7 +23,15 @@ from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.gate.gate import QualityGate, SuiteFound, validate_epoch, without_spark
 from tussock.jobs.gate.measured import ViewMeasures, _cannot_be_null, _repeated, measured
 from tussock.jobs.gate.measures import EXPECTATIONS, ROWS, Measures, Number, measures_of, numbers_view, repeated_view
-from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
+from tussock.jobs.gate.record import (
+    SAMPLE_KEYS,
+    Failure,
+    Metric,
+    QualityRecord,
+    ViewQuality,
+    passed_before,
+    record_lines,
+)
 from tussock.jobs.gate.rows import SparkRows
 from tussock.jobs.gate.suite import QualitySuiteError, Suite, read_suite
 from tussock.jobs.operations.deploy import measures
@@ -75,7 +83,9 @@ ITEMS = [
     expectation("expect_column_values_to_not_be_null", column="n", mostly=0.95),
     expectation("expect_column_values_to_be_null", column="n", mostly=0.05),
     expectation("expect_column_values_to_be_between", column="n", min_value=5, mostly=0.95),
-    expectation("expect_column_values_to_be_between", column="n", min_value=50, max_value=90, strict_max=True, mostly=0.4),
+    expectation(
+        "expect_column_values_to_be_between", column="n", min_value=50, max_value=90, strict_max=True, mostly=0.4
+    ),
     expectation("expect_column_values_to_be_between", column="amount", min_value=-1.5, mostly=0.9),
     expectation("expect_column_values_to_be_in_set", column="shop", value_set=["a", "b", "c"], mostly=0.9),
     expectation("expect_column_values_to_not_be_in_set", column="n", value_set=[3, 4, 5], mostly=0.95),
@@ -141,7 +151,9 @@ def change(chance: random.Random, session: Session, rows: set[int]) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("epochs", [2, pytest.param(20, marks=pytest.mark.deep)])
 @pytest.mark.sampled(2)
-def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(spark: SparkSession, tmp_path: Path, epochs: int) -> None:
+def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(
+    spark: SparkSession, tmp_path: Path, epochs: int
+) -> None:
     """The last epoch leaves no row."""
     assert {item["type"] for item in ITEMS} == EXPECTATIONS
     pipeline, chance, rows = pipeline_in(tmp_path, ITEMS, maintain=True), random.Random(4), set[int]()
@@ -167,7 +179,10 @@ def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(s
             assert not theirs
             assert here.rows == there.rows == len(rows)
             for mine, its in zip(sorted(here.failures, key=str), sorted(there.failures, key=str), strict=True):
-                assert mine.observed.split(", e.g.")[0].split(" of ")[-1] == its.observed.split(", e.g.")[0].split(" of ")[-1]
+                assert (
+                    mine.observed.split(", e.g.")[0].split(" of ")[-1]
+                    == its.observed.split(", e.g.")[0].split(" of ")[-1]
+                )
             for failure in here.failures:
                 failed[failure.expectation] = failed.get(failure.expectation, 0) + 1
     assert len(failed) > len(ITEMS) // 2, "or too little of it can fail"
@@ -181,14 +196,20 @@ NUMBERS, REPEATED = f"view {numbers_view('kept')}", f"view {repeated_view('kept'
 
 
 @pytest.mark.spark
-def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_come_and_go_with_their_suite_and_view(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def steps() -> list[tuple[StepAction, str]]:
-        return [step for step in apply(session, pipeline) if "__quality__" in step[1] and step[0] is not StepAction.NONE]
+        return [
+            step for step in apply(session, pipeline) if "__quality__" in step[1] and step[0] is not StepAction.NONE
+        ]
 
     pipeline = pipeline_in(tmp_path, [UNIQUE, MEAN])
     with Session(pipeline.store, spark) as session:
         assert steps() == [], "the view is new, and so it is small"
-        session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, concat('k', id) FROM VALUES (1), (2), (3) AS t(id)")
+        session.execute(
+            "INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, concat('k', id) FROM VALUES (1), (2), (3) AS t(id)"
+        )
         session.flush()
         monkeypatch.setattr("tussock.jobs.gate.measures.SMALL_VIEW_ROWS", 2)
         assert steps() == [(StepAction.CREATE, NUMBERS), (StepAction.CREATE, REPEATED)]
@@ -242,7 +263,9 @@ def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: Spar
         assert [(f.expectation, f.observed) for f in view.failures] == [
             ("expect_column_values_to_not_be_null(column='shop')", "1 of 1 rows, e.g. None")
         ]
-        assert {"  2 of them answered by what epochs keep of the view, no row read", "  1 of them read all rows"} <= {*record_lines(record)}
+        assert {"  2 of them answered by what epochs keep of the view, no row read", "  1 of them read all rows"} <= {
+            *record_lines(record)
+        }
 
 
 @pytest.mark.spark
@@ -261,7 +284,11 @@ def test_measures_that_are_not_what_the_suite_asks_for_are_not_used(spark: Spark
             return view.maintained
 
         assert maintained() == 2
-        pipeline_in(tmp_path, [MEAN, total, expectation("expect_column_max_to_be_between", column="n", max_value=99)], maintain=True)
+        pipeline_in(
+            tmp_path,
+            [MEAN, total, expectation("expect_column_max_to_be_between", column="n", max_value=99)],
+            maintain=True,
+        )
         assert maintained() == 0
         pipeline_in(tmp_path, [MEAN, total], maintain=True)
         assert maintained() == 2
@@ -273,7 +300,9 @@ def test_measures_that_are_not_what_the_suite_asks_for_are_not_used(spark: Spark
             assert measured(session.meta.objects, version, there, there["kept"], wanted, epoch) is not None
             paused = {name: msgspec.structs.replace(r, paused=epoch) if r.internal else r for name, r in there.items()}
             assert measured(session.meta.objects, version, paused, there["kept"], wanted, epoch) is None
-            other = msgspec.structs.replace(there["kept"], id=99)  # another view of that name: these are not its measures
+            other = msgspec.structs.replace(
+                there["kept"], id=99
+            )  # another view of that name: these are not its measures
             assert measured(session.meta.objects, version, there, other, wanted, epoch) is None
 
 
@@ -301,19 +330,27 @@ def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
 @pytest.mark.spark
 def test_a_rule_is_compared_with_what_its_runs_before_found(spark: SparkSession, tmp_path: Path) -> None:
     """Rows within 30 % of the median of the last four runs that readers saw; a run that fails is none of them."""
-    rule = {"type": "expect_table_row_count_to_be_between", "kwargs": {}, "meta": {"history": {"runs": 4, "within": 0.3}}}
+    rule = {
+        "type": "expect_table_row_count_to_be_between",
+        "kwargs": {},
+        "meta": {"history": {"runs": 4, "within": 0.3}},
+    }
     pipeline = pipeline_in(tmp_path, [rule], maintain=True)
     seen = []
     with Session(pipeline.store, spark) as session:
         apply(session, pipeline)
         for first, last in ((0, 100), (100, 300), (300, 310), (310, 330), (330, 900), (900, 901)):
-            session.execute(f"INSERT INTO sales SELECT id, 'a', NULL, 1, 1.5, 1.25, 'k' FROM range({first}, {last}) AS t(id)")
+            session.execute(
+                f"INSERT INTO sales SELECT id, 'a', NULL, 1, 1.5, 1.25, 'k' FROM range({first}, {last}) AS t(id)"
+            )
             (run,) = advance(SparkRunner(spark), session.meta)
             record = validate_epoch(without_spark, session.meta, pipeline, run.epoch)
             assert validate_epoch(without_spark, session.meta, pipeline, run.epoch) == record
             if record.passed:
                 session.meta.publish(run.epoch)
-                assert validate_epoch(without_spark, session.meta, pipeline, run.epoch) == record, "also once it is published"
+                assert validate_epoch(without_spark, session.meta, pipeline, run.epoch) == record, (
+                    "also once it is published"
+                )
             (view,) = record.views
             seen.append((view.metrics[0].value, view.metrics[0].earlier, [f.observed for f in view.failures]))
     said = "where the last 4 runs and 30% to either side allow {}"
@@ -347,7 +384,10 @@ def test_a_suite_that_passed_by_its_rules_on_rows_is_known_to_have(tmp_path: Pat
     pipeline = pipeline_in(tmp_path, [MEAN, FILLED])
     assert pipeline.quality is not None
     suite = read_suite(pipeline.quality.suites()[0])
-    mean, filled = "expect_column_mean_to_be_between(column='n', min_value=10)", "expect_column_values_to_not_be_null(column='shop')"
+    mean, filled = (
+        "expect_column_mean_to_be_between(column='n', min_value=10)",
+        "expect_column_values_to_not_be_null(column='shop')",
+    )
 
     def passed(*failed: str, metrics: bool = True, digest: str = suite.digest) -> bool:
         kept = (Metric(mean, 1.0), Metric(filled, 0.0)) if metrics else ()
@@ -365,13 +405,31 @@ def test_a_suite_that_passed_by_its_rules_on_rows_is_known_to_have(tmp_path: Pat
 
 
 #: Names that a separator would join to the same text, and those of the measures' own columns.
-NAMES = ["a", "b", "a__b", "b__c", "c", "a b", "A`b", "rows", "value", "c0", "c1", "select", "\xe9", "e\u0301", "nulls `a`"]
+NAMES = [
+    "a",
+    "b",
+    "a__b",
+    "b__c",
+    "c",
+    "a b",
+    "A`b",
+    "rows",
+    "value",
+    "c0",
+    "c1",
+    "select",
+    "\xe9",
+    "e\u0301",
+    "nulls `a`",
+]
 NAMES += ["a`, `b", '["a"]', "x" * 120]
 
 
 @given(
     st.sampled_from(["v", "v__values__x", "v" * 100, "v" * 99]),
-    st.lists(st.lists(st.sampled_from(NAMES), min_size=2, max_size=3, unique=True), min_size=1, max_size=6, unique_by=tuple),
+    st.lists(
+        st.lists(st.sampled_from(NAMES), min_size=2, max_size=3, unique=True), min_size=1, max_size=6, unique_by=tuple
+    ),
     st.sampled_from(NAMES),
 )
 @QUICK
@@ -380,10 +438,15 @@ def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: l
     items = [expectation("expect_compound_columns_to_be_unique", column_list=key) for key in keys]
     items += [expectation("expect_column_values_to_be_unique", column=column)]
     items += [expectation("expect_column_distinct_values_to_be_in_set", column=column, value_set=[1])]
-    relation = Relation(1, view, RelationKind.VIEW, tuple(ColumnSpec(name, "int") for name in NAMES), msgspec.Raw(b"{}"))
+    relation = Relation(
+        1, view, RelationKind.VIEW, tuple(ColumnSpec(name, "int") for name in NAMES), msgspec.Raw(b"{}")
+    )
     with patch("tussock.jobs.gate.measures._is_unique_by_key", return_value=False):
         found, other = (
-            measures_of(Suite(name, Path("x.json"), tuple(items), None, False, "", ""), msgspec.structs.replace(relation, name=name))
+            measures_of(
+                Suite(name, Path("x.json"), tuple(items), None, False, "", ""),
+                msgspec.structs.replace(relation, name=name),
+            )
             for name in (view, "v_")
         )
     assert len(found.views) == 1 + len(keys) + 2, "the numbers, each list, the column's own"
@@ -395,7 +458,9 @@ def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: l
 def verdicts(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> list[dict[str, Any]]:
     """Of each suite what failed, and each number."""
     views = validate_epoch(lambda _: spark, session.meta, pipeline, epoch).views
-    return [{"failed": {f.expectation for f in v.failures}, **{m.expectation: m.value for m in v.metrics}} for v in views]
+    return [
+        {"failed": {f.expectation for f in v.failures}, **{m.expectation: m.value for m in v.metrics}} for v in views
+    ]
 
 
 @pytest.mark.spark

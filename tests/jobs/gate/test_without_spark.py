@@ -133,9 +133,20 @@ def test_every_expectation_of_the_list_finds_the_same_over_pandas_as_over_spark(
 
 
 @pytest.mark.spark
-def test_pairs_of_integers_and_of_texts_are_equal_over_pandas_where_spark_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    rows = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "day": ["a", "b", "c"], "other": pa.array([1, 2, 4]), "copy": ["a", "B", "c"]})
-    read = suite(tmp_path, *EQUAL, expectation("expect_column_pair_values_to_be_equal", column_A="day", column_B="copy"))
+def test_pairs_of_integers_and_of_texts_are_equal_over_pandas_where_spark_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, 3], pa.int32()),
+            "day": ["a", "b", "c"],
+            "other": pa.array([1, 2, 4]),
+            "copy": ["a", "B", "c"],
+        }
+    )
+    read = suite(
+        tmp_path, *EQUAL, expectation("expect_column_pair_values_to_be_equal", column_A="day", column_B="copy")
+    )
     assert objection(read.whole, KEY, rows) is None
     here = judged(tmp_path / "here", read, PandasRows(rows, read.whole, KEY))
     assert here == judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1)))
@@ -197,28 +208,55 @@ ODD = pa.table(
 @pytest.mark.parametrize(
     ("item", "why"),
     [
-        (expectation("expect_column_values_to_match_regex", column="text", regex="a"), "not known to be the same in pandas"),
-        (expectation("expect_column_mean_to_be_between", column="id", min_value=1), "not known to be the same in pandas"),
+        (
+            expectation("expect_column_values_to_match_regex", column="text", regex="a"),
+            "not known to be the same in pandas",
+        ),
+        (
+            expectation("expect_column_mean_to_be_between", column="id", min_value=1),
+            "not known to be the same in pandas",
+        ),
         (expectation("expect_column_values_to_not_be_null", column="nan"), "column 'nan' holds NaN"),
         (expectation("expect_column_values_to_be_between", column="nan", min_value=0), "column 'nan' holds NaN"),
         (expectation("expect_column_values_to_be_between", column="real", min_value=0.1), "column 'real' is float"),
-        (expectation("expect_column_values_to_be_between", column="money", min_value=1), "column 'money' is decimal(10,2)"),
+        (
+            expectation("expect_column_values_to_be_between", column="money", min_value=1),
+            "column 'money' is decimal(10,2)",
+        ),
         (expectation("expect_column_values_to_not_be_null", column="at"), "column 'at' is timestamp"),
         (expectation("expect_column_values_to_not_be_null", column="list"), "column 'list' is array<int>"),
         (expectation("expect_column_values_to_be_between", column="text", min_value="a"), "column 'text' is string"),
         (expectation("expect_column_values_to_be_between", column="id", min_value="1"), "bound '1'"),
         (expectation("expect_column_values_to_be_between", column="id", min_value=2**60), f"bound {2**60}"),
-        (expectation("expect_column_values_to_be_between", column="id", min_value=5, max_value=1), "no value is between its bounds"),
+        (
+            expectation("expect_column_values_to_be_between", column="id", min_value=5, max_value=1),
+            "no value is between its bounds",
+        ),
         (expectation("expect_column_values_to_be_between", column="id"), "no bound"),
-        (expectation("expect_column_values_to_be_in_set", column="id", value_set=["1"]), "values of another type than column 'id'"),
-        (expectation("expect_column_values_to_be_in_set", column="id", value_set=[True]), "values of another type than column 'id'"),
+        (
+            expectation("expect_column_values_to_be_in_set", column="id", value_set=["1"]),
+            "values of another type than column 'id'",
+        ),
+        (
+            expectation("expect_column_values_to_be_in_set", column="id", value_set=[True]),
+            "values of another type than column 'id'",
+        ),
         (
             expectation("expect_column_values_to_be_in_set", column="text", value_set=["a", None]),
             "values of another type than column 'text'",
         ),
-        (expectation("expect_column_values_to_not_be_null", column="id", row_condition="id > 1"), "argument 'row_condition'"),
-        (expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="gap"), "column 'gap' holds NULL"),
-        (expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="text"), "column 'text' is string"),
+        (
+            expectation("expect_column_values_to_not_be_null", column="id", row_condition="id > 1"),
+            "argument 'row_condition'",
+        ),
+        (
+            expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="gap"),
+            "column 'gap' holds NULL",
+        ),
+        (
+            expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="text"),
+            "column 'text' is string",
+        ),
         (expectation("expect_compound_columns_to_be_unique", column_list=["id", "gap"]), "column 'gap' holds NULL"),
         (expectation("expect_column_max_to_be_between", column="empty", max_value=1), "column 'empty' holds no value"),
     ],
@@ -255,7 +293,9 @@ def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_t
     (folder / "quality/t.json").write_text(json.dumps({"expectations": [fine]}))
     with Session(f"{tmp_path}/store", runner="local") as session:
         session.execute("CREATE TABLE t (id int, price decimal(4,2), PRIMARY KEY (id))")
-        session.insert("t", pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([Decimal("1.50")], pa.decimal128(4, 2))}))
+        session.insert(
+            "t", pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([Decimal("1.50")], pa.decimal128(4, 2))})
+        )
         session.flush()
         meta = session.meta
     code = (
@@ -269,5 +309,7 @@ def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_t
     assert done.stdout.strip().splitlines()[-1:] == ["1 []"], done.stderr
     money = expectation("expect_column_values_to_be_between", column="price", min_value=1)
     (folder / "quality/t.json").write_text(json.dumps({"expectations": [fine, money]}))
-    with pytest.raises(SparkNeededError, match=r"t\.json: expect_column_values_to_be_between: column 'price' is decimal\(4,2\)"):
+    with pytest.raises(
+        SparkNeededError, match=r"t\.json: expect_column_values_to_be_between: column 'price' is decimal\(4,2\)"
+    ):
         validate_epoch(without_spark, meta, load_pipeline(folder), meta.latest().epoch)

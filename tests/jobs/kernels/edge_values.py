@@ -95,10 +95,24 @@ EDGES: dict[str, list[object]] = {
     "int": [*_integers(32), 32768, -32769],
     "bigint": [*_integers(64), 2147483648, -2147483649, 9007199254740993],
     "float": [*_FLOATS, 3.4028234663852886e38, 1.401298464324817e-45, 16777217.0],
-    "double": [*_FLOATS, 1.7976931348623157e308, 5e-324, 9.223372036854775807e18, -9.3e18, 9007199254740993.0, 1e22, 1e23, 2.675, 1.005],
+    "double": [
+        *_FLOATS,
+        1.7976931348623157e308,
+        5e-324,
+        9.223372036854775807e18,
+        -9.3e18,
+        9007199254740993.0,
+        1e22,
+        1e23,
+        2.675,
+        1.005,
+    ],
     "string": [*_STRINGS],
     "binary": [b"", b"a", b"abc", None, b"\x00\xff", "ß".encode()],
-    "date": [*(dt.date.fromisoformat(d) for d in [*_DATES, "2020-12-31", "2021-01-03", "2024-12-30", "9999-12-31"]), None],
+    "date": [
+        *(dt.date.fromisoformat(d) for d in [*_DATES, "2020-12-31", "2021-01-03", "2024-12-30", "9999-12-31"]),
+        None,
+    ],
     "timestamp": [*_moments(_UTC)],
     "timestamp_ntz": [*_moments(None)],
     "interval year to month": [*_integers(32), 12, -13, 14],
@@ -151,18 +165,37 @@ def edges_of(name: str) -> list[object]:
 def _nested_edges(kind: pa.DataType) -> list[object]:
     """Arrays, structs and maps, NULL and with NULLs, empty, in every pair of neighbours of their parts' edge values."""
     if pa.types.is_map(kind):
-        keys, items = [k for k in edges_of(type_name(kind.key_type)) if k is not None], edges_of(type_name(kind.item_type))
-        return [None, [], *([(key, item)] for key, item in zip(keys, items, strict=False)), [*zip(keys, items, strict=False)]]
+        keys, items = (
+            [k for k in edges_of(type_name(kind.key_type)) if k is not None],
+            edges_of(type_name(kind.item_type)),
+        )
+        return [
+            None,
+            [],
+            *([(key, item)] for key, item in zip(keys, items, strict=False)),
+            [*zip(keys, items, strict=False)],
+        ]
     if pa.types.is_struct(kind):
         lists = [[*edges_of(type_name(field.type))] for field in kind]
         longest = max(len(values) for values in lists)
         fields = [[values[(i + shift) % len(values)] for shift in (0, 1) for i in range(longest)] for values in lists]
         fields[-1] = fields[-1][1:] + fields[-1][:1]
-        rows: list[object] = [dict(zip((field.name for field in kind), row, strict=True)) for row in zip(*fields, strict=True)]
+        rows: list[object] = [
+            dict(zip((field.name for field in kind), row, strict=True)) for row in zip(*fields, strict=True)
+        ]
         return [None, *rows, dict.fromkeys(field.name for field in kind)]
     values = [*edges_of(type_name(kind.value_type))]
     pairs = [[a, b] for a, b in zip(values, values[1:] + values[:1], strict=True)]
-    return [[], None, [None], [None, None], *([value] for value in values), *pairs, *([b, a, b] for a, b in pairs[:8]), [*values]]
+    return [
+        [],
+        None,
+        [None],
+        [None, None],
+        *([value] for value in values),
+        *pairs,
+        *([b, a, b] for a, b in pairs[:8]),
+        [*values],
+    ]
 
 
 def type_of(name: str) -> str:

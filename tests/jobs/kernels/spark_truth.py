@@ -34,7 +34,9 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> 
     types = [name_of(field.dataType) for field in projected.schema.fields]
     raising = _raising_rows(frame, texts)
     guarded = [
-        f"CASE WHEN row NOT IN ({', '.join(map(str, sorted(bad)))}) THEN {text} END AS r{i}" if bad else f"{text} AS r{i}"
+        f"CASE WHEN row NOT IN ({', '.join(map(str, sorted(bad)))}) THEN {text} END AS r{i}"
+        if bad
+        else f"{text} AS r{i}"
         for i, (text, bad) in enumerate(zip(texts, raising, strict=True))
     ]
     return Truth(types, collected(frame.selectExpr("row", *guarded)).sort_by("row").drop_columns("row"), raising)
@@ -57,7 +59,9 @@ def _raising_rows(frame: DataFrame, texts: Sequence[str]) -> list[frozenset[int]
     assert jvm is not None
     expressions, optimizer = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.catalyst.optimizer
     to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-    analyzed = frame.select("*", *(expr(f"{text} AS r{i}") for i, text in enumerate(texts)))._jdf.queryExecution().analyzed()
+    analyzed = (
+        frame.select("*", *(expr(f"{text} AS r{i}") for i, text in enumerate(texts)))._jdf.queryExecution().analyzed()
+    )
     projected = optimizer.RewriteWithExpression.apply(optimizer.ReplaceExpressions.apply(analyzed)).expressions()
     columns = [frame._jdf.col("row")]
     for i in range(len(texts)):

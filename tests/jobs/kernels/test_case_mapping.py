@@ -34,15 +34,22 @@ def test_case_of_every_character_is_what_spark_makes_of_it(node: str, spark: Spa
     expected = spark.createDataFrame(rows).coalesce(1).selectExpr(f"{node}(c0) AS r").toArrow()["r"].to_pylist()
     ranges = (range(0xA7CB, 0xA7DD), range(0x10D50, 0x10D86), range(0x16EA0, 0x16ED4))
     newer = {*"\u0295\u019b\u0264\u1c89\u1c8a", *(chr(code) for r in ranges for code in r)}
-    known = [not (set(text) & newer or (SIGMA in text and any(unicodedata.category(c) == "Cn" for c in text))) for text in texts]
+    known = [
+        not (set(text) & newer or (SIGMA in text and any(unicodedata.category(c) == "Cn" for c in text)))
+        for text in texts
+    ]
     expression = Call(node, "string", (Column(0, "string"),))
     got = thread_kernel().project(rows.filter(pa.array(known)), [expression], ["string"])["c0"].to_pylist()
     texts, expected = [*compress(texts, known)], [*compress(expected, known)]
-    wrong = [(text, kernels, sparks) for text, kernels, sparks in zip(texts, got, expected, strict=True) if kernels != sparks]
+    wrong = [
+        (text, kernels, sparks) for text, kernels, sparks in zip(texts, got, expected, strict=True) if kernels != sparks
+    ]
     assert not wrong, [tuple(ascii(part) for part in found) for found in wrong[:40]] + [str(len(wrong))]
 
 
 def test_a_letter_that_python_does_not_know_raises() -> None:
     for node, letter in (("Upper", "\u019b"), ("Lower", "\u1c89"), ("Lower", "\u03a3\u1c8a")):
         with pytest.raises(RowError, match="newer than Unicode 14 is not supported"):
-            thread_kernel().project(pa.table({"c0": ["a", letter]}), [Call(node, "string", (Column(0, "string"),))], ["string"])
+            thread_kernel().project(
+                pa.table({"c0": ["a", letter]}), [Call(node, "string", (Column(0, "string"),))], ["string"]
+            )

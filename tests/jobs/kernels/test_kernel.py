@@ -49,9 +49,14 @@ def test_a_plain_column_is_passed_on_without_a_copy(kernel: Kernel) -> None:
     assert out["w"].to_pylist() == [1, -1]
 
 
-def test_whether_columns_are_null_is_asked_of_those_that_have_nulls(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_columns_are_null_is_asked_of_those_that_have_nulls(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = pa.table({"c0": pa.array([1, None, 3], pa.int32()), "c1": ["a", "b", "c"], "w": [1, -1, 1]})
-    there = [call("IsNotNull", column(0), type_name="boolean"), call("IsNotNull", column(1, "string"), type_name="boolean")]
+    there = [
+        call("IsNotNull", column(0), type_name="boolean"),
+        call("IsNotNull", column(1, "string"), type_name="boolean"),
+    ]
     both = call("And", *there, type_name="boolean")
     assert kernel.filter(rows, both)["c1"].to_pylist() == ["a", "c"]
     monkeypatch.setattr(Kernel, "_over", lambda *_, **__: pytest.fail("a query was run"))
@@ -100,7 +105,9 @@ def test_the_first_row_that_raises_is_named(kernel: Kernel, bad: int) -> None:
 
 def test_a_bad_text_is_shown_as_it_is(kernel: Kernel) -> None:
     rows = pa.table({"c0": ["1", "twelve"]})
-    with pytest.raises(RowError, match=r"CAST\(c0 AS int\) raised on row 1 .* the text cannot be read as INT32.* with c0 = 'twelve'"):
+    with pytest.raises(
+        RowError, match=r"CAST\(c0 AS int\) raised on row 1 .* the text cannot be read as INT32.* with c0 = 'twelve'"
+    ):
         kernel.project(rows, [call("Cast", column(0, "string"), mode="ANSI")], ["int"])
 
 
@@ -111,7 +118,10 @@ def test_a_deep_expression_stays_short_and_is_computed_once_a_part(kernel: Kerne
         deep = call("Add", deep, part, type_name="bigint", mode="ANSI")
     assert len(render(deep)) < 20_000
     rows = pa.table({"c0": [999, None]})
-    assert kernel.project(rows, [deep], ["bigint"])["c0"].to_pylist() == [999 + sum(999 // d for d in range(1, 61)), None]
+    assert kernel.project(rows, [deep], ["bigint"])["c0"].to_pylist() == [
+        999 + sum(999 // d for d in range(1, 61)),
+        None,
+    ]
 
 
 def test_an_argument_behind_a_null_is_not_computed(kernel: Kernel) -> None:
@@ -123,14 +133,18 @@ def test_an_argument_behind_a_null_is_not_computed(kernel: Kernel) -> None:
 
 def test_a_guarded_division_does_not_raise_in_a_filter(kernel: Kernel) -> None:
     rows = pa.table({"c0": [6, 1, 7], "c1": [3, 0, 0]})
-    safe = call("Not", call("EqualTo", column(1, "bigint"), Literal(0, "bigint"), type_name="boolean"), type_name="boolean")
+    safe = call(
+        "Not", call("EqualTo", column(1, "bigint"), Literal(0, "bigint"), type_name="boolean"), type_name="boolean"
+    )
     even = call("EqualTo", QUOTIENT, Literal(2, "bigint"), type_name="boolean")
     assert kernel.filter(rows, call("And", safe, even, type_name="boolean")).to_pydict() == {"c0": [6], "c1": [3]}
 
 
 def test_an_unknown_node_is_refused_with_its_types_and_place() -> None:
     soundex = Call("SoundEx", "string", (column(0, "string"),), place=Place(2, 8))
-    with pytest.raises(UnsupportedExpressionError, match=r"SoundEx\(c0\) at line 2, column 8 .* SoundEx\(string\)->string is not on"):
+    with pytest.raises(
+        UnsupportedExpressionError, match=r"SoundEx\(c0\) at line 2, column 8 .* SoundEx\(string\)->string is not on"
+    ):
         check(soundex)
 
 
@@ -198,9 +212,16 @@ assert os.path.isdir(folder)
 
 
 @pytest.mark.parametrize("place", ["TMPDIR", "SPARK_LOCAL_DIRS"])
-def test_rows_are_spilled_to_a_folder_that_nobody_else_may_open_or_guess_and_that_goes_with_the_process(place: str, tmp_path: Path) -> None:
+def test_rows_are_spilled_to_a_folder_that_nobody_else_may_open_or_guess_and_that_goes_with_the_process(
+    place: str, tmp_path: Path
+) -> None:
     ran = [
-        subprocess.run([sys.executable, "-c", SPILL_FOLDER], env={**os.environ, place: str(tmp_path)}, capture_output=True, text=True)
+        subprocess.run(
+            [sys.executable, "-c", SPILL_FOLDER],
+            env={**os.environ, place: str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
         for _ in range(2)
     ]
     assert [run.returncode for run in ran] == [0, 0], ran[0].stderr
@@ -238,7 +259,9 @@ def test_a_cast_that_holds_every_number_never_raises(source: str, target: str, n
 
 def test_trunc_of_any_date_is_that_of_the_calendar_without_end() -> None:
     random = np.random.default_rng(1)
-    days = np.concatenate([random.integers(-2_147_000_000, 2_147_000_000, 2000), np.arange(-719_900, -718_900)]).astype(np.int32)
+    days = np.concatenate([random.integers(-2_147_000_000, 2_147_000_000, 2000), np.arange(-719_900, -718_900)]).astype(
+        np.int32
+    )
     dates = pa.table({"c0": pa.array(days).cast(pa.date32())})
     of_day = days.astype("datetime64[D]")
     months = of_day.astype("datetime64[M]").astype(np.int64)
@@ -246,7 +269,9 @@ def test_trunc_of_any_date_is_that_of_the_calendar_without_end() -> None:
         "year": (months // 12 * 12).astype("datetime64[M]"),
         "quarter": (months // 3 * 3).astype("datetime64[M]"),
         "month": months.astype("datetime64[M]"),
-        "week": (days.astype(np.int64) - (days.astype(np.int64) + 3) % 7).astype("datetime64[D]"),  # 1970-01-01 was a Thursday
+        "week": (days.astype(np.int64) - (days.astype(np.int64) + 3) % 7).astype(
+            "datetime64[D]"
+        ),  # 1970-01-01 was a Thursday
     }
     for unit, truth in expected.items():
         trunc = Call("TruncDate", "date", (Column(0, "date"), Literal(unit, "string")))

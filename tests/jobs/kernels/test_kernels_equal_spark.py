@@ -67,7 +67,9 @@ def kernel() -> Iterator[Kernel]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("case", [pytest.param(c, id=str(c), marks=[] if c in _QUICK else [pytest.mark.deep]) for c in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=str(c), marks=[] if c in _QUICK else [pytest.mark.deep]) for c in CASES]
+)
 def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, kernel: Kernel) -> None:
     rows = edge_table(case.columns)
     session, bound = bound_in(spark, case)
@@ -106,8 +108,15 @@ def moved(kernel: Kernel, rows: pa.Table, exprs: Sequence[Expr]) -> list[str]:
     for length in (1, 7, 100, 1):
         which += (places := [(len(which) + i) % rows.num_rows for i in range(length)])
         pieces.append(rows.take(pa.array(places)).combine_chunks())
-    found, expected = kernel.project(pa.concat_tables(pieces), exprs, types), kernel.project(rows, exprs, types).take(pa.array(which))
-    wrong = [str(e) for e, one, other in zip(exprs, found.columns, expected.columns, strict=True) if repr(plain(one)) != repr(plain(other))]
+    found, expected = (
+        kernel.project(pa.concat_tables(pieces), exprs, types),
+        kernel.project(rows, exprs, types).take(pa.array(which)),
+    )
+    wrong = [
+        str(e)
+        for e, one, other in zip(exprs, found.columns, expected.columns, strict=True)
+        if repr(plain(one)) != repr(plain(other))
+    ]
     return wrong + [sql for (sql, _), keeps in kernel._plans.items() if not keeps]
 
 
@@ -187,7 +196,9 @@ def shown(rows: pa.Table, i: int) -> str:
     """One row, to be read in a failure."""
     columns = rows.slice(i, 1).columns
     as_they_are = (pa.types.is_binary, pa.types.is_nested)
-    return str([(c if any(is_one(c.type) for is_one in as_they_are) else c.cast(pa.string())).to_pylist()[0] for c in columns])
+    return str(
+        [(c if any(is_one(c.type) for is_one in as_they_are) else c.cast(pa.string())).to_pylist()[0] for c in columns]
+    )
 
 
 def shapes_in(expr: Expr) -> set[str]:

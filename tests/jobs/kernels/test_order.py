@@ -48,7 +48,9 @@ class Maker:
         self.random = random.Random(seed)
 
     def boolean(self, depth: int) -> Kerneled:
-        kind = self.random.choice(["in"] * 5 + (["not", "and", "or", "case", "in_of_in", "guarded", "is_null"] if depth else []))
+        kind = self.random.choice(
+            ["in"] * 5 + (["not", "and", "or", "case", "in_of_in", "guarded", "is_null"] if depth else [])
+        )
         if kind == "in":
             return self._in(*self.value(self.random.choice(TYPES), depth))
         if kind == "in_of_in":
@@ -73,7 +75,11 @@ class Maker:
         if not depth or self.random.random() < 0.6:
             place = TYPES.index(kind)
             return Column(place, kind), lambda row: row[place]
-        (condition, f), (one, g), (other, h) = self.boolean(depth - 1), self.value(kind, depth - 1), self.value(kind, depth - 1)
+        (condition, f), (one, g), (other, h) = (
+            self.boolean(depth - 1),
+            self.value(kind, depth - 1),
+            self.value(kind, depth - 1),
+        )
         return Call("CaseWhen", kind, (condition, one, other)), lambda row: g(row) if f(row) else h(row)
 
     def _in(self, value: Expr, f: Eval) -> Kerneled:
@@ -96,7 +102,9 @@ class Maker:
         """`CASE WHEN c4 <> 0 THEN 100 div c4 IN (…) ELSE … END`: on rows that the CASE leaves out, the value raises."""
         divisor = Column(4, "bigint")
         quotient = Call("IntegralDivide", "bigint", (Literal(100, "bigint"), divisor), "ANSI")
-        found, f = self._in(quotient, lambda row: None if row[4] is None else abs(100) // abs(row[4]) * (1 if row[4] > 0 else -1))
+        found, f = self._in(
+            quotient, lambda row: None if row[4] is None else abs(100) // abs(row[4]) * (1 if row[4] > 0 else -1)
+        )
         other, g = otherwise
         is_zero = Call("EqualTo", "boolean", (divisor, Literal(0, "bigint")))
         return Call("CaseWhen", "boolean", (is_zero, other, found)), lambda row: g(row) if row[4] == 0 else f(row)
@@ -125,7 +133,10 @@ class Rows:
         """(sum(lengths), …) in Arrow pieces of these lengths, and which distinct row each is."""
         which = self._numbers.integers(0, DISTINCT_ROWS, sum(lengths))
         ends = np.cumsum(lengths)
-        parts = [self._table.take(pa.array(which[end - n : end])).combine_chunks() for n, end in zip(lengths, ends, strict=True)]
+        parts = [
+            self._table.take(pa.array(which[end - n : end])).combine_chunks()
+            for n, end in zip(lengths, ends, strict=True)
+        ]
         return pa.concat_tables(parts), which
 
 
@@ -181,7 +192,9 @@ def test_no_expression_makes_a_plan_that_moves_rows_whatever_their_number(kernel
 def test_a_plan_that_moves_rows_is_put_in_order(kernel: Kernel) -> None:
     values = np.random.default_rng(4).permutation(5_000)
     rows = pa.concat_tables([pa.table({"a": values[:3]}), pa.table({"a": values[3:]})])
-    assert kernel.compute("row_number() OVER (ORDER BY a) AS r", rows)["r"].to_pylist() == [v + 1 for v in values.tolist()]
+    assert kernel.compute("row_number() OVER (ORDER BY a) AS r", rows)["r"].to_pylist() == [
+        v + 1 for v in values.tolist()
+    ]
     assert kernel.compute("a + 1 AS b", rows)["b"].to_pylist() == [v + 1 for v in values.tolist()]
 
 
@@ -193,7 +206,9 @@ def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = "a IN (1, 2, 3, 4, 5, 6, 7) AS b"
     expected = [1 <= a <= 7 for a in rows["a"].to_pylist()]
     assert joins.compute(asked, rows)["b"].to_pylist() == expected
-    monkeypatch.setattr(kernels, "_KEEP_ORDER", frozenset({"PROJECTION", "PYTHON_ARROW_SCAN", "HASH_JOIN", "COLUMN_DATA_SCAN"}))
+    monkeypatch.setattr(
+        kernels, "_KEEP_ORDER", frozenset({"PROJECTION", "PYTHON_ARROW_SCAN", "HASH_JOIN", "COLUMN_DATA_SCAN"})
+    )
     joins._plans.clear()
     assert joins.compute(asked, rows)["b"].to_pylist() != expected, (
         "the fault that this file looks for is not in this DuckDB: change the test"
@@ -215,7 +230,9 @@ def test_constant_rows_come_in_their_order(kernel: Kernel) -> None:
 
 def test_nothing_but_the_kernel_computes_rows_by_duckdb() -> None:
     """The difference of a sink asks DuckDB as well: it sorts what it gets."""
-    imports = [(file, node) for file, tree in _code("import duckdb") for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    imports = [
+        (file, node) for file, tree in _code("import duckdb") for node in ast.walk(tree) if isinstance(node, ast.Import)
+    ]
     assert {file for file, node in imports if "duckdb" in [a.name for a in node.names]} == {
         "jobs/kernels/kernel.py",
         "jobs/sinks/difference.py",
@@ -224,7 +241,9 @@ def test_nothing_but_the_kernel_computes_rows_by_duckdb() -> None:
 
 def test_arrow_groups_rows_in_one_thread_and_joins_none() -> None:
     """With several threads, groups come in any order; the rows of a join come in any order with one as well."""
-    calls = [(file, node) for word in ("group_by", "join_type") for file, tree in _code(word) for node in ast.walk(tree)]
+    calls = [
+        (file, node) for word in ("group_by", "join_type") for file, tree in _code(word) for node in ast.walk(tree)
+    ]
     grouped = 0
     for file, node in calls:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -57,7 +57,9 @@ def some_rows(draw: random.Random, count: int) -> pa.Table:
 def computed(draw: random.Random) -> Expr:
     """A value of type int that is no plain column. Two of three may raise: by an overflow, by a zero."""
     column, constant = Column(0, "int"), Literal(draw.choice([1, 3]), "int")
-    return draw.choice([number("BitwiseAnd", column, constant), number("Add", column, constant), number("Remainder", constant, column)])
+    return draw.choice(
+        [number("BitwiseAnd", column, constant), number("Add", column, constant), number("Remainder", constant, column)]
+    )
 
 
 def part(draw: random.Random) -> Expr:
@@ -127,7 +129,10 @@ def test_of_one_row_and_plain_columns_the_answer_is_the_kernels() -> None:
         rows, one = some_rows(draw, 1), condition(draw)
         if _other_ways(one):
             continue
-        assert ChunkValues(rows, kernel, [one]).keeps_none(one) is (kept(kernel, rows, one) == 0), (one, rows.to_pylist())
+        assert ChunkValues(rows, kernel, [one]).keeps_none(one) is (kept(kernel, rows, one) == 0), (
+            one,
+            rows.to_pylist(),
+        )
 
 
 def _other_ways(one: Expr) -> bool:

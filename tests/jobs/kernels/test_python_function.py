@@ -56,7 +56,11 @@ def answer(expr: Expr, rows: pa.Table = ROWS) -> list[object]:
 
 
 def test_a_function_gets_arrow_arrays_or_series_as_its_first_parameter_says() -> None:
-    assert answer(called("import pyarrow as pa\ndef f(x, y):\n  assert isinstance(x, pa.Array)\n  return x")) == [1, None, 3]
+    assert answer(called("import pyarrow as pa\ndef f(x, y):\n  assert isinstance(x, pa.Array)\n  return x")) == [
+        1,
+        None,
+        3,
+    ]
     for annotation in ("pd.Series", "'pd.Series'", "'pandas.Series'"):
         body = f"import pandas as pd\ndef f(x: {annotation}, y): return x.astype('string') + y"
         assert answer(called(body, returns="string")) == ["1a", None, "3c"]
@@ -98,11 +102,23 @@ def test_an_empty_input_is_no_call() -> None:
 @pytest.mark.parametrize(
     ("body", "returns", "said"),
     [
-        ("import pyarrow as pa\ndef f(x, y): return pa.array([7] * 5)", "int", "gave 5 values for 3 rows, expected one value for each row"),
-        ("def f(x, y): return x.cast('string')", "int", "gave values of type string, expected int32, for the declared type int"),
+        (
+            "import pyarrow as pa\ndef f(x, y): return pa.array([7] * 5)",
+            "int",
+            "gave 5 values for 3 rows, expected one value for each row",
+        ),
+        (
+            "def f(x, y): return x.cast('string')",
+            "int",
+            "gave values of type string, expected int32, for the declared type int",
+        ),
         ("def f(x, y): return x.cast('string')", "date", "gave values of type string, expected date32"),
         ("def f(x, y): return 5", "int", "gave a builtins.int, expected a pyarrow Array"),
-        ("import pandas as pd\ndef f(x: pd.Series, y): return 5", "int", "gave a builtins.int, expected a pandas Series"),
+        (
+            "import pandas as pd\ndef f(x: pd.Series, y): return 5",
+            "int",
+            "gave a builtins.int, expected a pandas Series",
+        ),
         ("import pandas as pd\ndef f(x: pd.Series, y): return x * 1.5", "int", "gave a Series that is no int"),
         ("import pyarrow as pa\ndef f(x, y): return pa.array([300] * 3)", "tinyint", "gave int64 that does not fit"),
     ],
@@ -113,16 +129,24 @@ def test_what_is_no_column_of_the_declared_type_names_the_function(body: str, re
 
 
 def test_numbers_that_fit_are_cast_to_the_declared_type() -> None:
-    assert answer(called("import pyarrow as pa\ndef f(x, y): return x.cast(pa.int64())", returns="tinyint")) == [1, None, 3]
+    assert answer(called("import pyarrow as pa\ndef f(x, y): return x.cast(pa.int64())", returns="tinyint")) == [
+        1,
+        None,
+        3,
+    ]
 
 
 def test_what_a_function_raises_names_the_row_and_the_line() -> None:
     body = "def f(x, y):\n  if 3 in x.to_pylist():\n    raise ValueError('no\\nthree')\n  return x"
-    with pytest.raises(RowError, match=r"'f' raised ValueError: no three \(line 3 of functions/m.py\), with c0 = 3, c1 = 'c'") as err:
+    with pytest.raises(
+        RowError, match=r"'f' raised ValueError: no three \(line 3 of functions/m.py\), with c0 = 3, c1 = 'c'"
+    ) as err:
         answer(called(body))
     assert err.value.row == 2
 
 
 def test_code_that_is_not_there_on_a_worker_names_the_function() -> None:
-    with pytest.raises(FunctionCodeError, match=r"ModuleNotFoundError: No module named 'no_such_module' \(line 1 of functions/m.py\)"):
+    with pytest.raises(
+        FunctionCodeError, match=r"ModuleNotFoundError: No module named 'no_such_module' \(line 1 of functions/m.py\)"
+    ):
         answer(called("import no_such_module\ndef f(x, y): return x"))

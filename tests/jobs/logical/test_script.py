@@ -40,7 +40,9 @@ def test_what_does_not_end_is_named_with_its_place(script: str, reason: str, pla
     assert (caught.value.reason, caught.value.place) == (reason, place)
 
 
-_PIECES = st.sampled_from(["SELECT", "a1", "'x;y'", "'it''s'", '"q;"', "`n;``m`", "r'\\'", "3.5", "(", ",", ")", "--c;\n", "/* ; /*;*/ */"])
+_PIECES = st.sampled_from(
+    ["SELECT", "a1", "'x;y'", "'it''s'", '"q;"', "`n;``m`", "r'\\'", "3.5", "(", ",", ")", "--c;\n", "/* ; /*;*/ */"]
+)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # a machine that others use is no fault of the pieces
@@ -54,7 +56,9 @@ def test_joined_statements_come_apart_again(statements: list[list[str]], blank: 
     found = split_script(script)
     assert [[t.text for t in tokens_of(SourceText(s.text))] for s in found] == [pieces for pieces in expected if pieces]
     for statement in found:  # the place is where the text stands
-        assert script[SourceText(script).offset(statement.place.line, statement.place.column) :].startswith(statement.text)
+        assert script[SourceText(script).offset(statement.place.line, statement.place.column) :].startswith(
+            statement.text
+        )
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,20 @@ from tussock.statestore.meta.store import MetaStore
 
 ROOT = Path(__file__).resolve().parents[3]
 OPERATIONS = sorted((ROOT / "jobs/operations").glob("*.py"))
-ENTRY_POINTS = sorted(file for room in ("jobs/shell", "jobs/submitted", "plugins") for file in (ROOT / room).rglob("*.py"))
-STRANGERS = ("airflow", "argparse", "fastapi", "html", "jinja2", "starlette", "tussock_", "tussock.jobs.shell", "tussock.jobs.submitted")
+ENTRY_POINTS = sorted(
+    file for room in ("jobs/shell", "jobs/submitted", "plugins") for file in (ROOT / room).rglob("*.py")
+)
+STRANGERS = (
+    "airflow",
+    "argparse",
+    "fastapi",
+    "html",
+    "jinja2",
+    "starlette",
+    "tussock_",
+    "tussock.jobs.shell",
+    "tussock.jobs.submitted",
+)
 READING = {
     "tussock.jobs.driver.detour": {"Detour"},
     "tussock.jobs.driver.summary": {"show_summary"},
@@ -20,7 +32,14 @@ READING = {
 }
 """What entry points import from rooms that change a store, apart from errors."""
 CHANGING = {
-    *("append_log", "close_compaction", "close_lapsed_compactions", "commit_compaction", "commit_epoch", "inject_barrier"),
+    *(
+        "append_log",
+        "close_compaction",
+        "close_lapsed_compactions",
+        "commit_compaction",
+        "commit_epoch",
+        "inject_barrier",
+    ),
     *(
         "move_ssts",
         "move_vnodes",

@@ -27,19 +27,27 @@ def catalog_of(*statements: Statement) -> Catalog:
 
 @pytest.mark.parametrize("key", [(), (0,)], ids=["without a key", "with a key"])
 @pytest.mark.parametrize("append_only", [msgspec.UNSET, True])
-def test_a_maximum_over_an_append_only_table_is_one_value(key: tuple[int, ...], append_only: bool | msgspec.UnsetType) -> None:
+def test_a_maximum_over_an_append_only_table_is_one_value(
+    key: tuple[int, ...], append_only: bool | msgspec.UnsetType
+) -> None:
     catalog = catalog_of(CreateTable("t", FIELDS, key, append_only=append_only), CreateView("m", "SELECT …", HIGHEST))
     (view,) = (r for r in catalog.live() if r.name == "m")
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
     texts = [operator.node.text() for fragment in definition.fragments for operator in fragment.operators]
     assert any("append-only" in text for text in texts) is (append_only is True)
-    assert len(view.state_tables) == (2 if append_only is True else 3)  # the values; the rows of the view; else the values of all rows
+    assert len(view.state_tables) == (
+        2 if append_only is True else 3
+    )  # the values; the rows of the view; else the values of all rows
 
 
 def test_statements_that_change_rows_are_rejected_when_they_meet_an_append_only_table_in_the_log() -> None:
     table = CreateTable("t", FIELDS, (), append_only=True)
-    changes: list[Statement] = [Update("t", ((1, Literal(1, "int")),), None), Delete("t", None), Insert("t", 1, "payload")]
+    changes: list[Statement] = [
+        Update("t", ((1, Literal(1, "int")),), None),
+        Delete("t", None),
+        Insert("t", 1, "payload"),
+    ]
     replayed = apply_log(Catalog(), [table, *changes], 1)
     assert [index for index, _ in replayed.rejected] == [1, 2]
     assert all("is APPEND ONLY and takes only INSERT" in reason for _, reason in replayed.rejected)

@@ -38,7 +38,9 @@ VIEW = CreateView("v", "SELECT k, g, a FROM t WHERE g > 0", positive(Place(1, 30
 CASES = {
     "the same table": Again(table("t"), table("t")),
     "the same source": Again(source("s"), source("s")),
-    "a source that leaves its columns to the files": Again(source("s"), msgspec.structs.replace(source("s"), fields=())),
+    "a source that leaves its columns to the files": Again(
+        source("s"), msgspec.structs.replace(source("s"), fields=())
+    ),
     "the same source, its option in other letters": Again(
         msgspec.structs.replace(source("s"), options={"path": "/data/s", "header": "true"}),
         msgspec.structs.replace(source("s"), options={"path": "/data/s", "Header": "true"}),
@@ -48,8 +50,12 @@ CASES = {
         VIEW,
         CreateView("v", "SELECT k, g, a -- all of it\n  FROM t\n  WHERE g > 0", positive(Place(3, 9))),
     ),
-    "the same SELECT, which another release binds to another plan": Again(VIEW, msgspec.structs.replace(VIEW, plan=scan("t"))),
-    "another SELECT that means the same": Again(VIEW, CreateView("v", "select K, g, a from t where 0 < g", positive(None))),
+    "the same SELECT, which another release binds to another plan": Again(
+        VIEW, msgspec.structs.replace(VIEW, plan=scan("t"))
+    ),
+    "another SELECT that means the same": Again(
+        VIEW, CreateView("v", "select K, g, a from t where 0 < g", positive(None))
+    ),
     "columns of a table": Again(
         table("t"),
         CreateTable("t", (Field("k", "int"), Field("g", "bigint"), Field("b", "int")), (0,)),
@@ -60,7 +66,9 @@ CASES = {
         CreateTable("t", (Field("k", "int"), Field("a", "int"), Field("g", "int")), (0,)),
         ("order of the columns: k, g, a there, k, a, g here",),
     ),
-    "the key of a table": Again(table("t"), CreateTable("t", table("t").fields, (0, 1)), ("primary key: (k) there, (k, g) here",)),
+    "the key of a table": Again(
+        table("t"), CreateTable("t", table("t").fields, (0, 1)), ("primary key: (k) there, (k, g) here",)
+    ),
     "a source of another format, path and option": Again(
         source("s"),
         CreateSource("s", "csv", source("s").fields, {"path": "/other", "header": "true"}),
@@ -96,7 +104,9 @@ def test_if_not_exists_leaves_the_same_alone_and_shows_how_another_differs(case:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_the_message_of_a_taken_name_says_works_when_it_is_followed(case: Again) -> None:
-    catalog = catalog_of(*([] if case.first.name == "t" else [table("t")]), case.first, view("reader", counted(scan(case.first.name), 1)))
+    catalog = catalog_of(
+        *([] if case.first.name == "t" else [table("t")]), case.first, view("reader", counted(scan(case.first.name), 1))
+    )
     with pytest.raises(RelationExistsError) as caught:
         apply_statement(catalog, case.second, 2)
     message = str(caught.value)

@@ -21,7 +21,9 @@ CASE = Path(__file__).parent / "cases" / "flights.txt"
 
 
 @pytest.mark.spark
-def test_the_flights_views_are_explained_as_the_case_file_says(spark: SparkSession, request: pytest.FixtureRequest) -> None:
+def test_the_flights_views_are_explained_as_the_case_file_says(
+    spark: SparkSession, request: pytest.FixtureRequest
+) -> None:
     catalog = Catalog()
     binder = Binder(spark, (), "UTC", ("parquet",))
     for file in ("sources.sql", "tables.sql", "views.sql"):
@@ -37,7 +39,9 @@ def test_the_flights_views_are_explained_as_the_case_file_says(spark: SparkSessi
 
 
 def test_a_view_is_explained_with_what_it_reads_and_with_nothing_else() -> None:
-    catalog = catalog_of(source("s"), table("other"), view("v", counted(scan("s"), 1)), view("w", counted(scan("other"), 1)))
+    catalog = catalog_of(
+        source("s"), table("other"), view("v", counted(scan("s"), 1)), view("w", counted(scan("other"), 1))
+    )
     text = explain_relation(catalog, catalog.live()[2])
     assert "source s" in text
     assert "other" not in text

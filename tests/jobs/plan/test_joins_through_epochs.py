@@ -58,7 +58,14 @@ def named(plan: Plan) -> Plan:
     return Project(plan, columns, tuple(Field(f"c{i}", f.type) for i, f in enumerate(plan.fields)))
 
 
-def join(kind: JoinKind, left: Plan, right: Plan, keys: tuple[int, int], condition: Expr | None = None, null_safe: bool = False) -> Plan:
+def join(
+    kind: JoinKind,
+    left: Plan,
+    right: Plan,
+    keys: tuple[int, int],
+    condition: Expr | None = None,
+    null_safe: bool = False,
+) -> Plan:
     pair = Column(keys[0], "int"), Column(keys[1], "int")
     return named(Join(left, right, kind, pair[:1], pair[1:], (null_safe,), condition))
 
@@ -84,7 +91,10 @@ def _views() -> dict[str, tuple[Plan, str]]:
         columns = "t.*, u.*" if kind.emits_pairs else "t.*"
         found[f"{kind}_plain"] = join(kind, t, u, (1, 1)), f"SELECT {columns} FROM t {text} u ON t.g = u.g"
         smaller = join(kind, t, u, (1, 1), SMALLER, True)
-        found[f"{kind}_smaller"] = smaller, f"SELECT {columns} FROM t {text} u ON t.g IS NOT DISTINCT FROM u.g AND t.k < u.k"
+        found[f"{kind}_smaller"] = (
+            smaller,
+            f"SELECT {columns} FROM t {text} u ON t.g IS NOT DISTINCT FROM u.g AND t.k < u.k",
+        )
         found[f"{kind}_keyed"] = join(kind, t, u, (0, 0)), f"SELECT {columns} FROM t {text} u ON t.k = u.k"
     found["not_in"] = join(JoinKind.NULL_AWARE_ANTI, t, u, (2, 2)), "SELECT * FROM t WHERE a NOT IN (SELECT a FROM u)"
     for kind, text in _SQL.items():
@@ -94,17 +104,31 @@ def _views() -> dict[str, tuple[Plan, str]]:
     found["all_or_none"] = unequal(JoinKind.SEMI, t, u, None), "SELECT * FROM t WHERE EXISTS (SELECT 1 FROM u)"
     exists = "EXISTS (SELECT 1 FROM u WHERE u.g = t.g"
     found["exists_plain"] = join(JoinKind.EXISTENCE, t, u, (1, 1)), f"SELECT t.*, {exists}) FROM t"
-    found["exists_smaller"] = join(JoinKind.EXISTENCE, t, u, (1, 1), SMALLER), f"SELECT t.*, {exists} AND t.k < u.k) FROM t"
-    found["exists_unequal"] = unequal(JoinKind.EXISTENCE, t, u, SMALLER), "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.k < u.k) FROM t"
+    found["exists_smaller"] = (
+        join(JoinKind.EXISTENCE, t, u, (1, 1), SMALLER),
+        f"SELECT t.*, {exists} AND t.k < u.k) FROM t",
+    )
+    found["exists_unequal"] = (
+        unequal(JoinKind.EXISTENCE, t, u, SMALLER),
+        "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.k < u.k) FROM t",
+    )
     found["single_keyed"] = join(JoinKind.SINGLE, t, u, (0, 0)), "SELECT t.*, u.* FROM t LEFT JOIN u ON t.k = u.k"
     same = [Call("EqualTo", "boolean", (Column(i, "int"), Column(i + 3, "int"))) for i in (1, 2)]
     maybe = [Call("Or", "boolean", (e, Call("IsNull", "boolean", (e,)))) for e in same]
     both_sides = Bound(t, (0, 1, 2)), Bound(u, (3, 4, 5))
     asked = named(joined(*both_sides, JoinKind.EXISTENCE, maybe[1:], None).plan)
     found["not_in_value"] = asked, "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.a = u.a OR (t.a = u.a) IS NULL) FROM t"
-    several = "NOT EXISTS (SELECT 1 FROM u WHERE (t.a = u.a OR (t.a = u.a) IS NULL) AND (t.g = u.g OR (t.g = u.g) IS NULL))"
-    found["not_in_several"] = named(joined(*both_sides, JoinKind.ANTI, maybe, None).plan), f"SELECT t.* FROM t WHERE {several}"
-    least, only = extreme(AggFunction.MIN, u, 2), SingleRow(Filter(u, Call("EqualTo", "boolean", (Column(0, "int"), Literal(5, "int")))))
+    several = (
+        "NOT EXISTS (SELECT 1 FROM u WHERE (t.a = u.a OR (t.a = u.a) IS NULL) AND (t.g = u.g OR (t.g = u.g) IS NULL))"
+    )
+    found["not_in_several"] = (
+        named(joined(*both_sides, JoinKind.ANTI, maybe, None).plan),
+        f"SELECT t.* FROM t WHERE {several}",
+    )
+    least, only = (
+        extreme(AggFunction.MIN, u, 2),
+        SingleRow(Filter(u, Call("EqualTo", "boolean", (Column(0, "int"), Literal(5, "int"))))),
+    )
     above = Call("GreaterThan", "boolean", (Column(0, "int"), Column(3, "int")))
     found["above_least"] = unequal(JoinKind.SEMI, t, least, above), "SELECT * FROM t WHERE k > (SELECT min(a) FROM u)"
     found["beside_least"] = unequal(JoinKind.INNER, t, least, None), "SELECT t.*, (SELECT min(a) FROM u) FROM t"
@@ -124,12 +148,19 @@ def _views() -> dict[str, tuple[Plan, str]]:
     fields = (Field("c0", "int"), Field("c1", "bigint"), Field("c2", "int"))
     few = (AggCall(AggFunction.COUNT, "bigint", ()), AggCall(AggFunction.SUM, "bigint", (Column(0, "int"),), "ANSI"))
     for name, pairs in (("plain", (1, 1)), ("keyed", (0, 0))):
-        own = Aggregate(join(JoinKind.LEFT, t, u, pairs), (Column(pairs[0], "int"),), few, (*fields[:2], Field("c2", "bigint")))
+        own = Aggregate(
+            join(JoinKind.LEFT, t, u, pairs), (Column(pairs[0], "int"),), few, (*fields[:2], Field("c2", "bigint"))
+        )
         where = "t.k = u.k" if name == "keyed" else "t.g = u.g"
         key = "t.k" if name == "keyed" else "t.g"
         found[f"summed_{name}"] = own, f"SELECT {key}, count(*), sum(t.k) FROM t LEFT JOIN u ON {where} GROUP BY {key}"
-        apart = Aggregate(join(JoinKind.LEFT, t, u, pairs), (Column(2, "int"),), few, (*fields[:2], Field("c2", "bigint")))
-        found[f"summed_apart_{name}"] = apart, f"SELECT t.a, count(*), sum(t.k) FROM t LEFT JOIN u ON {where} GROUP BY t.a"
+        apart = Aggregate(
+            join(JoinKind.LEFT, t, u, pairs), (Column(2, "int"),), few, (*fields[:2], Field("c2", "bigint"))
+        )
+        found[f"summed_apart_{name}"] = (
+            apart,
+            f"SELECT t.a, count(*), sum(t.k) FROM t LEFT JOIN u ON {where} GROUP BY t.a",
+        )
     for name, width in (
         ("left_plain", 6),
         ("full_smaller", 6),
@@ -143,7 +174,9 @@ def _views() -> dict[str, tuple[Plan, str]]:
         found[f"{name}_grouped"] = grouped, f"SELECT c1, count(*), max(c0) FROM {name} GROUP BY c1"
     again = join(JoinKind.FULL, relation("full_plain", 6), relation("left_smaller", 6), (3, 3))
     found["full_again"] = again, "SELECT x.*, y.* FROM full_plain x FULL JOIN left_smaller y ON x.c3 = y.c3"
-    rows = Union((relation("right_plain", 6), relation("full_keyed", 6)), tuple(Field(f"c{i}", "int") for i in range(6)))
+    rows = Union(
+        (relation("right_plain", 6), relation("full_keyed", 6)), tuple(Field(f"c{i}", "int") for i in range(6))
+    )
     found["union_of_views"] = rows, "SELECT * FROM right_plain UNION ALL SELECT * FROM full_keyed"
     return found
 
@@ -180,14 +213,23 @@ def test_every_view_equals_duckdb_after_every_epoch(seed: int, tmp_path: Path, m
     meta = new_store(tmp_path / "store", units=3)
     append(meta, table("t"), table("u"))
     held: dict[str, dict[int, Row]] = {"t": {}, "u": {}}
-    late = [n for n in views if n.startswith(("full_smaller", "not_in", "left_smaller", "full_again", "all_rows"))] if seed else []
+    late = (
+        [n for n in views if n.startswith(("full_smaller", "not_in", "left_smaller", "full_again", "all_rows"))]
+        if seed
+        else []
+    )
     append(meta, *(view(name, plan) for name, (plan, _) in views.items() if name not in late))
     for number in range(5):
         if number == 2:
             append(meta, *(view(name, views[name][0]) for name in late))
         for name, live in held.items():
             if rng.random() < 0.3 and live:
-                append(meta, Delete(name, None) if number % 3 == 1 else Delete(name, Call("IsNull", "boolean", (Column(1, "int"),))))
+                append(
+                    meta,
+                    Delete(name, None)
+                    if number % 3 == 1
+                    else Delete(name, Call("IsNull", "boolean", (Column(1, "int"),))),
+                )
                 held[name] = live = {} if number % 3 == 1 else {k: row for k, row in live.items() if row[1] is not None}
             values = (1, 2, 3) if number % 2 else (None, 1, 2, 3)
             new = [(k, rng.choice((None, 1, 2)), rng.choice(values)) for k in rng.sample(range(12), 4)]
@@ -198,4 +240,6 @@ def test_every_view_equals_duckdb_after_every_epoch(seed: int, tmp_path: Path, m
         expected = _expected(held, views)
         for name in (n for n in views if number >= 2 or n not in late):
             found = _read(meta, name)
-            assert found == expected[name], f"{name}, epoch {number}: missing {expected[name] - found}, too many {found - expected[name]}"
+            assert found == expected[name], (
+                f"{name}, epoch {number}: missing {expected[name] - found}, too many {found - expected[name]}"
+            )

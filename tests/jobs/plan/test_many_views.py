@@ -21,7 +21,9 @@ def town(views: int) -> list[Statement]:
 
 
 @pytest.mark.parametrize("views", [2, 300])
-def test_one_more_view_decodes_the_definitions_that_it_reads_and_no_other(views: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_view_decodes_the_definitions_that_it_reads_and_no_other(
+    views: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     catalog = catalog_of(*town(views))
     decoded: list[str] = []
 

@@ -42,10 +42,14 @@ def test_only_a_view_that_runs_and_has_rows_can_be_paused() -> None:
             pause_view(shop(), name, 7)
     with pytest.raises(CannotPauseError, match="'v' can't be paused: it is paused since epoch 7"):
         pause_view(pause_view(shop(), "v", 7), "v", 8)
-    with pytest.raises(CannotPauseError, match=r"'v' can't be paused: it is new in this epoch and has no rows yet.*--drop v"):
+    with pytest.raises(
+        CannotPauseError, match=r"'v' can't be paused: it is new in this epoch and has no rows yet.*--drop v"
+    ):
         pause_view(shop(), "v", 1)
     with_new = catalog_of(view("late", counted(scan("v", 2), 1)), epoch=7, before=shop())
-    with pytest.raises(CannotPauseError, match=r"'v' can't be paused: 'late', which reads it, is new in this epoch.*--drop late"):
+    with pytest.raises(
+        CannotPauseError, match=r"'v' can't be paused: 'late', which reads it, is new in this epoch.*--drop late"
+    ):
         pause_view(with_new, "v", 7)
 
 
@@ -72,6 +76,10 @@ def test_explain_says_that_a_view_is_paused_and_how_it_was_kept() -> None:
     running, paused = shop(), pause_view(shop(), "v", 7)
     (before,), (after,) = ([explain_relation(c, r) for r in c.live() if r.name == "w"] for c in (running, paused))
     head, *rest = before.splitlines()
-    assert after.splitlines() == [head, "paused since epoch 7: nothing below runs, readers see the rows of the epoch before", *rest]
+    assert after.splitlines() == [
+        head,
+        "paused since epoch 7: nothing below runs, readers see the rows of the epoch before",
+        *rest,
+    ]
     (beside,) = (explain_relation(paused, r) for r in paused.live() if r.name == "beside")
     assert "paused" not in beside

@@ -59,11 +59,15 @@ def test_a_view_that_was_planned_for_rows_that_only_come_is_replaced_too() -> No
 
 def test_each_relation_stands_behind_what_it_reads() -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", scan("v")), view("x", scan("t")))
-    after = apply_statement(before, replacing(view("v", joined(scan("t"), scan("x"), 0, 0)), view("w", scan("v", 3))), 2)
+    after = apply_statement(
+        before, replacing(view("v", joined(scan("t"), scan("x"), 0, 0)), view("w", scan("v", 3))), 2
+    )
     assert names(after).index("x") < names(after).index("v") < names(after).index("w")
 
 
-@pytest.mark.parametrize("anew", [view("v", scan("w")), view("v", joined(scan("t"), scan("x"), 0, 0))], ids=["at once", "by another"])
+@pytest.mark.parametrize(
+    "anew", [view("v", scan("w")), view("v", joined(scan("t"), scan("x"), 0, 0))], ids=["at once", "by another"]
+)
 def test_a_circle_is_refused(anew: CreateView) -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", scan("v")), view("x", scan("w")))
     with pytest.raises(CannotReplaceError, match="which is made of 'v' itself"):
@@ -72,7 +76,11 @@ def test_a_circle_is_refused(anew: CreateView) -> None:
 
 def test_a_transaction_that_forgets_a_reader_is_rejected_whole() -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", scan("v")))
-    statements: list[Statement] = [view("late", scan("w")), replacing(view("v", EVEN), view("w", scan("v"))), view("other", scan("t"))]
+    statements: list[Statement] = [
+        view("late", scan("w")),
+        replacing(view("v", EVEN), view("w", scan("v"))),
+        view("other", scan("t")),
+    ]
     replayed = apply_log(before, statements, 2)
     assert [index for index, _ in replayed.rejected] == [1]
     assert str(UnsettledError("late", "v")) in replayed.rejected[0][1]

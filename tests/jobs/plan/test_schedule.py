@@ -12,7 +12,9 @@ from tussock.statestore.meta.catalog import Catalog
 
 def with_node(plan: Schedule, relation: str, kind: type) -> Scheduled:
     (found,) = [
-        s for s in plan.fragments() if s.relation == relation and s.fragment and any(isinstance(o.node, kind) for o in s.fragment.operators)
+        s
+        for s in plan.fragments()
+        if s.relation == relation and s.fragment and any(isinstance(o.node, kind) for o in s.fragment.operators)
     ]
     return found
 
@@ -36,17 +38,32 @@ def test_a_view_over_a_view_reads_its_changes_one_level_later() -> None:
 
 def test_a_leaf_runs_one_level_before_its_first_reader() -> None:
     deep = joined(scan("w", 2), scan("late"), 0, 1)
-    statements = source("s"), source("late"), view("v", counted(scan("s"), 1)), view("w", counted(scan("v", 2), 1)), view("x", deep)
+    statements = (
+        source("s"),
+        source("late"),
+        view("v", counted(scan("s"), 1)),
+        view("w", counted(scan("v", 2), 1)),
+        view("x", deep),
+    )
     plan = schedule(catalog_of(*statements), 1)
     assert with_node(plan, "x", HashJoin).level == 3
     assert [s.level for s in of(plan, "late")] == [2]
     assert [s.level for s in of(plan, "s")] == [0]
 
 
-def test_a_leaf_with_an_early_and_a_late_reader_runs_for_the_early_one_and_its_cells_pass_through_to_the_late_one() -> None:
+def test_a_leaf_with_an_early_and_a_late_reader_runs_for_the_early_one_and_its_cells_pass_through_to_the_late_one() -> (
+    None
+):
     deep = joined(scan("v", 2), scan("t"), 0, 1)
     early = joined(scan("t"), scan("u"), 1, 1)
-    statements = table("t"), table("u"), source("s"), view("v", counted(scan("s"), 1)), view("x", deep), view("y", early)
+    statements = (
+        table("t"),
+        table("u"),
+        source("s"),
+        view("v", counted(scan("s"), 1)),
+        view("x", deep),
+        view("y", early),
+    )
     plan = schedule(catalog_of(*statements), 1)
     (leaf,) = of(plan, "t")
     assert leaf.level == 0
@@ -76,7 +93,9 @@ def test_a_source_reads_only_the_columns_that_some_view_wants() -> None:
 
 def backfilled() -> Catalog:
     first = catalog_of(table("t"), source("s"), view("old", counted(scan("t"), 1)))
-    return catalog_of(view("of_table", counted(scan("t"), 1)), view("of_source", counted(scan("s"), 1)), epoch=2, before=first)
+    return catalog_of(
+        view("of_table", counted(scan("t"), 1)), view("of_source", counted(scan("s"), 1)), epoch=2, before=first
+    )
 
 
 def test_a_new_view_reads_tables_and_sources_that_were_there_before_in_full() -> None:
@@ -104,7 +123,11 @@ def test_a_new_global_aggregate_runs_without_input_because_it_has_a_row_from_its
 
 def test_a_paused_view_and_those_over_it_have_no_fragment_and_nothing_is_sent_to_them() -> None:
     kept = source("s"), table("t"), view("other", counted(scan("t"), 1))
-    left = view("v", counted(scan("s"), 1)), view("w", counted(scan("v", 2), 1)), view("x", joined(scan("w", 2), scan("t"), 0, 0))
+    left = (
+        view("v", counted(scan("s"), 1)),
+        view("w", counted(scan("v", 2), 1)),
+        view("x", joined(scan("w", 2), scan("t"), 0, 0)),
+    )
     paused = pause_view(catalog_of(*kept, *left), "v", 5)
     plan = schedule(paused, 5)
     assert {s.relation for s in plan.fragments()} == {"s", "t", "other"}

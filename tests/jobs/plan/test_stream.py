@@ -57,11 +57,18 @@ def test_an_expression_read_twice_is_not_computed_twice() -> None:
 
 def test_columns_and_literals_may_be_read_as_often_as_one_likes() -> None:
     lower = (column(2), Literal(7, "int"))
-    assert fuse_projections((column(0), column(1), column(0), column(1)), lower) == (column(2), lower[1], column(2), lower[1])
+    assert fuse_projections((column(0), column(1), column(0), column(1)), lower) == (
+        column(2),
+        lower[1],
+        column(2),
+        lower[1],
+    )
 
 
 def test_two_projections_of_a_query_are_one_operator() -> None:
-    plan = project(project(scan("t"), add(column(1), column(2)), column(0)), column(1), add(column(0), Literal(1, "int")))
+    plan = project(
+        project(scan("t"), add(column(1), column(2)), column(0)), column(1), add(column(0), Literal(1, "int"))
+    )
     projections = [n for n in operators(plan) if isinstance(n, project_node.ProjectNode)]
     assert [p.exprs for p in projections] == [(column(0), add(add(column(1), column(2)), Literal(1, "int")))]
 

@@ -36,7 +36,9 @@ def lines() -> Iterator[list[str]]:
     logger.setLevel(logging.NOTSET)
 
 
-def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work(tmp_path: Path, lines: list[str]) -> None:
+def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work(
+    tmp_path: Path, lines: list[str]
+) -> None:
     meta = new_store(tmp_path / "store")
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
     epoch(meta)
@@ -47,7 +49,9 @@ def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work
     def logged(*parts: str) -> bool:
         return any(all(part in line for part in parts) for line in lines)
 
-    assert logged("tussock.jobs.driver.barrier", f"barrier {done} after", "injected: 1 log entries, 0 files, nothing"), lines
+    assert logged(
+        "tussock.jobs.driver.barrier", f"barrier {done} after", "injected: 1 log entries, 0 files, nothing"
+    ), lines
     assert logged("tussock.jobs.task.unit", f" epoch={done} level=0 unit=", "of t: 0 rows in, "), lines
     assert logged("tussock.jobs.task.unit", f" epoch={done} level=1 unit=", "of per_g: ", "1 out, "), lines
     assert logged("tussock.statestore.hummock.store", f"epoch={done} level=", "keys asked for"), lines
@@ -69,12 +73,18 @@ def test_facts_of_work_are_there_within_their_block_alone() -> None:
     assert work() == ""
 
 
-@pytest.mark.parametrize(("level", "on_stderr"), [(None, ""), ("info", "INFO tussock.jobs.test: heard"), ("LOUD", "BadLogLevelError")])
+@pytest.mark.parametrize(
+    ("level", "on_stderr"), [(None, ""), ("info", "INFO tussock.jobs.test: heard"), ("LOUD", "BadLogLevelError")]
+)
 def test_the_log_is_off_unless_the_environment_asks_for_it(level: str | None, on_stderr: str) -> None:
     code = "import logging, tussock; from tussock.jobs.settings.logs import configure_logging as on; on(); "
     code += "log = logging.getLogger('tussock.jobs.test'); "
     code += "log.info('heard'); log.debug('not heard')" if level else "log.warning('not heard')"
-    environment = {k: v for k, v in os.environ.items() if k != "TUSSOCK_LOG"} | ({} if level is None else {"TUSSOCK_LOG": level})
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stderr
+    environment = {k: v for k, v in os.environ.items() if k != "TUSSOCK_LOG"} | (
+        {} if level is None else {"TUSSOCK_LOG": level}
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    ).stderr
     assert on_stderr in said
     assert "not heard" not in said

@@ -34,7 +34,12 @@ def write(root: Path, text: str, name: str = "shop") -> Path:
 
 def test_a_minimal_pipeline_gets_the_documented_defaults(tmp_path: Path) -> None:
     pipeline = load_pipeline(write(tmp_path, MINIMAL))
-    assert (pipeline.name, pipeline.store, pipeline.data, pipeline.time_zone) == ("shop", "s3://bucket/shop", None, "UTC")
+    assert (pipeline.name, pipeline.store, pipeline.data, pipeline.time_zone) == (
+        "shop",
+        "s3://bucket/shop",
+        None,
+        "UTC",
+    )
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (None, 256, 268_435_456)
     assert (pipeline.schedule, pipeline.quality, pipeline.spark) == (None, None, {})
     assert pipeline.upkeep.schedule == "@hourly"
@@ -83,7 +88,12 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.schedule.start == datetime(2012, 12, 31, 23, tzinfo=UTC)  # a date begins in the pipeline's zone
     assert pipeline.schedule.end == datetime(2013, 1, 3, 12, tzinfo=UTC)
     assert (pipeline.schedule.cron, pipeline.schedule.catchup) == ("15 2 * * *", True)
-    assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes, pipeline.epoch.in_flight) == (4, 512, 1000, 1)
+    assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes, pipeline.epoch.in_flight) == (
+        4,
+        512,
+        1000,
+        1,
+    )
     assert pipeline.epoch.runner is Runner.AUTO
     assert pipeline.spark == {"spark.driver.memory": "1g"}
     assert pipeline.upkeep.schedule == "30 4 * * *"
@@ -98,15 +108,24 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
 MISTAKES = {
     "a missing name": ('store = "s"\nsql = ["a"]', "name: found nothing, expected a value: the key is required"),
     "an unknown key": (MINIMAL + 'stroe = "x"', "stroe: found an unknown key, expected 'store', perhaps"),
-    "an unknown key of a table": (MINIMAL + "[epoch]\nunit = 2", "epoch.unit: found an unknown key, expected 'units', perhaps"),
-    "a number for a text": (MINIMAL.replace('"s3://bucket/shop"', "7"), "store: found integer 7, expected a text that is not empty"),
+    "an unknown key of a table": (
+        MINIMAL + "[epoch]\nunit = 2",
+        "epoch.unit: found an unknown key, expected 'units', perhaps",
+    ),
+    "a number for a text": (
+        MINIMAL.replace('"s3://bucket/shop"', "7"),
+        "store: found integer 7, expected a text that is not empty",
+    ),
     "a text for a table": (MINIMAL + 'schedule = "@daily"', "schedule: found text '@daily', expected a table"),
     "a boolean for a number": (
         MINIMAL + "[epoch]\nunits = true",
         "epoch.units: found boolean True, expected a whole number from 1 to 32768",
     ),
     "a name in capitals": (MINIMAL.replace("shop", "Shop"), "name: found 'Shop', expected a lower-case letter"),
-    "a name that is not the folder's": (MINIMAL.replace("shop", "ship"), "name: found 'ship', expected 'shop', the folder's name"),
+    "a name that is not the folder's": (
+        MINIMAL.replace("shop", "ship"),
+        "name: found 'ship', expected 'shop', the folder's name",
+    ),
     "a bad cron": (
         MINIMAL + '[schedule]\ncron = "every day"\nstart = 2013-01-01',
         "schedule.cron: found text 'every day', expected a cron",
@@ -115,7 +134,10 @@ MISTAKES = {
         MINIMAL + '[schedule]\ncron = "@dayly"\nstart = 2013-01-01',
         "schedule.cron: found text '@dayly', expected a cron",
     ),
-    "a start that is text": (MINIMAL + '[schedule]\ncron = "@daily"\nstart = "2013"', "schedule.start: found text '2013', expected a date"),
+    "a start that is text": (
+        MINIMAL + '[schedule]\ncron = "@daily"\nstart = "2013"',
+        "schedule.start: found text '2013', expected a date",
+    ),
     "an end before the start": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-02\nend = 2013-01-01',
         "schedule.end: found 2013-01-01T00:00:00+00:00, expected not before start",
@@ -125,17 +147,38 @@ MISTAKES = {
         "upkeep.schedule: found text 'nightly', expected a cron expression of five fields, or one of @hourly, @daily, @weekly, @monthly, "
         '@quarterly, @yearly, or "none"',
     ),
-    "a span without a unit": (MINIMAL + '[upkeep]\nkeep = "7"', "upkeep.keep: found text '7', expected a time span: a number and a unit"),
-    "a span that is a number": (MINIMAL + "[upkeep]\nkeep = 7", "upkeep.keep: found integer 7, expected a time span: a number and a unit"),
+    "a span without a unit": (
+        MINIMAL + '[upkeep]\nkeep = "7"',
+        "upkeep.keep: found text '7', expected a time span: a number and a unit",
+    ),
+    "a span that is a number": (
+        MINIMAL + "[upkeep]\nkeep = 7",
+        "upkeep.keep: found integer 7, expected a time span: a number and a unit",
+    ),
     "retention that keeps nothing": (
         MINIMAL + "[upkeep]\nkeep_epochs = 0",
         "upkeep.keep_epochs: found integer 0, expected a whole number from 1 to 1024",
     ),
-    "a misspelled key of upkeep": (MINIMAL + "[upkeep]\nkeep_epoch = 3", "upkeep.keep_epoch: found an unknown key, expected 'keep_epochs'"),
-    "vnodes that are no power of two": (MINIMAL + "[epoch]\nvnodes = 100", "epoch.vnodes: found 100, expected a power of two"),
-    "more units than vnodes": (MINIMAL + "[epoch]\nvnodes = 2\nunits = 4", "epoch.units: found 4, expected at most vnodes, 2"),
-    "a setting that is no text": (MINIMAL + '[spark]\n"spark.cores.max" = 2', "spark.spark.cores.max: found integer 2, expected a text"),
-    "a file outside of the folder": (MINIMAL.replace("views.sql", "../views.sql"), "sql: found '../views.sql', expected a path within"),
+    "a misspelled key of upkeep": (
+        MINIMAL + "[upkeep]\nkeep_epoch = 3",
+        "upkeep.keep_epoch: found an unknown key, expected 'keep_epochs'",
+    ),
+    "vnodes that are no power of two": (
+        MINIMAL + "[epoch]\nvnodes = 100",
+        "epoch.vnodes: found 100, expected a power of two",
+    ),
+    "more units than vnodes": (
+        MINIMAL + "[epoch]\nvnodes = 2\nunits = 4",
+        "epoch.units: found 4, expected at most vnodes, 2",
+    ),
+    "a setting that is no text": (
+        MINIMAL + '[spark]\n"spark.cores.max" = 2',
+        "spark.spark.cores.max: found integer 2, expected a text",
+    ),
+    "a file outside of the folder": (
+        MINIMAL.replace("views.sql", "../views.sql"),
+        "sql: found '../views.sql', expected a path within",
+    ),
     "a file that is no text": (
         MINIMAL.replace('"views.sql"', '"a.sql", 3'),
         "sql: found array ['a.sql', 3], expected a list of texts, at least one",
@@ -157,13 +200,22 @@ MISTAKES = {
         MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
         f"epoch.max_bytes: found integer {2**64}, expected a whole number from 1 to {2**63 - 1}",
     ),
-    "a runner there is not": (MINIMAL + '[epoch]\nrunner = "local"', 'epoch.runner: found text \'local\', expected "spark" or "auto"'),
-    "a fraction of a byte": (MINIMAL + "[epoch]\nmax_bytes = 1.0", "epoch.max_bytes: found float 1.0, expected a whole number from 1 to"),
+    "a runner there is not": (
+        MINIMAL + '[epoch]\nrunner = "local"',
+        'epoch.runner: found text \'local\', expected "spark" or "auto"',
+    ),
+    "a fraction of a byte": (
+        MINIMAL + "[epoch]\nmax_bytes = 1.0",
+        "epoch.max_bytes: found float 1.0, expected a whole number from 1 to",
+    ),
     "catching up as a number": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-01\ncatchup = 1',
         "schedule.catchup: found integer 1, expected true or false",
     ),
-    "tables of no place": (MINIMAL + '[publish]\nkind = "delta"', "publish.to: found nothing, expected a value: the key is required"),
+    "tables of no place": (
+        MINIMAL + '[publish]\nkind = "delta"',
+        "publish.to: found nothing, expected a value: the key is required",
+    ),
     "a kind of tables there is not": (
         MINIMAL + '[publish]\nto = "t"\nkind = "iceberg"',
         'publish.kind: found text \'iceberg\', expected "delta" or "parquet"',
@@ -180,7 +232,10 @@ MISTAKES = {
         MINIMAL + '[publish]\nto = "t"\nkeep = "31d"',
         "publish.keep: found 31 days, expected at most 30d",
     ),
-    "a blank store": (MINIMAL.replace("s3://bucket/shop", " "), "store: found text ' ', expected a text that is not empty"),
+    "a blank store": (
+        MINIMAL.replace("s3://bucket/shop", " "),
+        "store: found text ' ', expected a text that is not empty",
+    ),
     "no files": (MINIMAL.replace('"views.sql"', ""), "sql: found array [], expected a list of texts, at least one"),
     "an unknown time zone": (
         MINIMAL + 'time_zone = "Mars/Olympus"',
@@ -218,13 +273,19 @@ def test_scripts_come_in_order_with_their_variables_put_in(tmp_path: Path) -> No
     folder = write(tmp_path, MINIMAL.replace('["views.sql"]', '["b.sql", "a.sql"]') + 'data = "/lake"\n')
     (folder / "a.sql").write_text("SELECT 1")
     (folder / "b.sql").write_text("OPTIONS (path '${data}/{start:%Y-%m-%d}.parquet')")
-    assert [text for _, text in load_pipeline(folder).scripts()] == ["OPTIONS (path '/lake/{start:%Y-%m-%d}.parquet')", "SELECT 1"]
+    assert [text for _, text in load_pipeline(folder).scripts()] == [
+        "OPTIONS (path '/lake/{start:%Y-%m-%d}.parquet')",
+        "SELECT 1",
+    ]
 
 
 def test_a_script_made_with_the_data_is_found_there(tmp_path: Path) -> None:
     text = MINIMAL.replace('["views.sql"]', '["${data}/rows.sql"]')
     assert load_pipeline(write(tmp_path, text + 'data = "lake"\n')).sql == (tmp_path / "lake/rows.sql",)
-    with pytest.raises(PipelineError, match=r"sql: found '\$\{data\}/rows.sql', expected `data` to be a local folder; it is 's3://lake'"):
+    with pytest.raises(
+        PipelineError,
+        match=r"sql: found '\$\{data\}/rows.sql', expected `data` to be a local folder; it is 's3://lake'",
+    ):
         load_pipeline(write(tmp_path, text + 'data = "s3://lake"\n'))
     with pytest.raises(PipelineError, match=r"expected a path within /lake"):
         load_pipeline(write(tmp_path, text.replace("rows", "../rows") + 'data = "/lake"\n'))

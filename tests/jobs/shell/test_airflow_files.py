@@ -18,7 +18,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_written_again_the_files_are_the_same_and_the_settings_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_again_the_files_are_the_same_and_the_settings_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = []
     for _ in range(2):
         assert cli.main(["airflow-files", str(tmp_path)]) == 0
@@ -34,7 +36,9 @@ def test_written_again_the_files_are_the_same_and_the_settings_are_said(tmp_path
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_file_of_somebody_else_stays_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_somebody_else_stays_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = tmp_path / "tussock_broken_pipelines.py"
     mine.write_text("print('mine')")
     assert cli.main(["airflow-files", str(tmp_path)]) == 1
@@ -48,7 +52,9 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capt
     assert f"there is no folder {tmp_path}/dags; `airflow config get-value core dags_folder`" in capsys.readouterr().err
 
 
-def test_in_a_checkout_it_says_that_airflow_reads_the_dags_where_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_checkout_it_says_that_airflow_reads_the_dags_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["airflow-files", str(tmp_path)]) == 1
     assert f"this is the checkout {ROOT}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -51,7 +51,10 @@ def test_pipelines_are_found_from_any_folder_below_the_one_that_holds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["new", "shop"]) == 0
-    assert f"from other folders than {tmp_path}, first: export TUSSOCK_PIPELINES={tmp_path}/pipelines" in capsys.readouterr().out
+    assert (
+        f"from other folders than {tmp_path}, first: export TUSSOCK_PIPELINES={tmp_path}/pipelines"
+        in capsys.readouterr().out
+    )
     for below in ("pipelines", "pipelines/shop/data/orders"):
         monkeypatch.chdir(tmp_path / below)
         assert pipelines_folder() == tmp_path / "pipelines"
@@ -73,9 +76,12 @@ def test_where_no_folder_above_holds_pipelines_the_error_says_where_to_go(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("Shop-1", "such as shop_1"), ("../shop", "such as shop"), ("1", "a lower-case letter"), ("", "''")]
+    ("name", "says"),
+    [("Shop-1", "such as shop_1"), ("../shop", "such as shop"), ("1", "a lower-case letter"), ("", "''")],
 )
-def test_a_name_that_none_can_have_makes_nothing(name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_none_can_have_makes_nothing(
+    name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["new", name]) == 1
     assert says in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == []
@@ -95,7 +101,9 @@ def test_its_views_hold_what_pandas_makes_of_its_files(tmp_path: Path, spark: Sp
     for command in (["new", "shop"], ["apply", "shop"], ["epoch", "--pipeline", "shop"]):
         assert cli.main(command) == 0
     prices = {"apple": 0.40, "pear": 0.55, "bread": 2.80, "croissant": 1.30, "milk": 1.15, "cheese": 4.90}
-    orders = pd.concat([pd.read_csv(path, parse_dates=["at"]) for path in (tmp_path / "pipelines/shop/data/orders").iterdir()])
+    orders = pd.concat(
+        [pd.read_csv(path, parse_dates=["at"]) for path in (tmp_path / "pipelines/shop/data/orders").iterdir()]
+    )
     orders["revenue"] = orders["quantity"] * orders["product"].map(prices)
     rows = StoredRows(open_meta(load_pipeline(tmp_path / "pipelines/shop").store))
     by_day = orders.groupby(orders["at"].dt.date)["revenue"].agg(["size", "sum"])

@@ -50,7 +50,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read(store: str, *more: str, code: int = 0) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run([sys.executable, "-m", "tussock.jobs.cli", "read", "--store", store, *more], capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "tussock.jobs.cli", "read", "--store", store, *more], capture_output=True, timeout=60
+    )
     assert done.returncode == code, done.stderr.decode()
     assert b"Traceback" not in done.stderr
     return done
@@ -61,7 +63,9 @@ def test_text_and_csv_are_read_back_as_the_rows_they_were(store: str) -> None:
     assert text[0].split() == ["id", "price"]
     assert sorted(line.split() for line in text[1:]) == [["1", "1.50"], ["2", "-0.01"], ["3", "NULL"]]
     flat = ROWS.select(["id", "name", "price"])
-    types = pyarrow.csv.ConvertOptions(column_types=flat.schema, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    types = pyarrow.csv.ConvertOptions(
+        column_types=flat.schema, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
     answer = read(store, "orders", "--columns", "id,name,price", "--csv").stdout
     found = pyarrow.csv.read_csv(pa.BufferReader(answer), parse_options=parse, convert_options=types)
@@ -92,7 +96,9 @@ def test_a_type_that_csv_has_no_form_for_and_a_view_that_is_not_there(store: str
 
 def test_a_process_that_answers_imports_neither_spark_nor_pandas(store: str) -> None:
     script = "import sys; from tussock.jobs import cli; cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script, "read", "--store", store, "orders"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "read", "--store", store, "orders"], capture_output=True, text=True, timeout=60
+    )
     rooms = {name.split(".")[0] for name in done.stderr.split()}
     assert rooms.isdisjoint({"pyspark", "py4j", "boto3"})
     assert not any(name.startswith("pandas.") for name in done.stderr.split())
@@ -103,4 +109,6 @@ def test_help_imports_nothing_that_takes_long() -> None:
     seen = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
     done = subprocess.run([sys.executable, "-c", seen + script], capture_output=True, text=True, timeout=60)
     assert "tussock" in done.stdout
-    assert {name.split(".")[0] for name in done.stderr.split()}.isdisjoint({"pyspark", "pyarrow", "numpy", "duckdb", "boto3", "pandas"})
+    assert {name.split(".")[0] for name in done.stderr.split()}.isdisjoint(
+        {"pyspark", "pyarrow", "numpy", "duckdb", "boto3", "pandas"}
+    )

@@ -50,7 +50,9 @@ def main(root: Path) -> None:
         assert len(history) <= 7, history  # one commit an epoch, and those of the properties
         described = spark.sql(f"DESCRIBE DETAIL delta.`{root}/by_spark/orders`").collect()[0]
         assert described.properties["tussock.key"] == "id", described
-        comments = {f.name: f.metadata.get("comment") for f in spark.read.format("delta").load(f"{root}/by_spark/orders").schema}
+        comments = {
+            f.name: f.metadata.get("comment") for f in spark.read.format("delta").load(f"{root}/by_spark/orders").schema
+        }
         assert comments["amount"] == "in euros", comments
         shop.change()
         shop.commit()

@@ -56,9 +56,13 @@ def statements() -> list[Statement]:
 class Shop:
     """The store in `folder / "store"`, published to `folder / "tables"`; and a model of its relations."""
 
-    def __init__(self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None
+    ) -> None:
         self.folder, self.random = folder, np.random.default_rng(seed)
-        self.settings = PublishSettings(to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind))
+        self.settings = PublishSettings(
+            to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind)
+        )
         self.address = store or str(folder / "store")
         MetaStore.init(open_object_store(self.address), units=2)
         self._writer = MetaStore(open_object_store(self.address), "statements", lambda: 1_700_000_000_000)
@@ -88,7 +92,9 @@ class Shop:
             self._delete("orders", Call("EqualTo", "boolean", (Column(0, "bigint"), Literal(i, "bigint"))))
             self.orders.pop(i, None)
         ratios = self.random.choice([0.0, -0.0, 1.5, 2.5, math.inf, math.nan], 2, replace=False).tolist()
-        self._insert("ratios", RATIOS, [(ratio, int(self.random.integers(9))) for ratio in dict.fromkeys(abs(r) for r in ratios)])
+        self._insert(
+            "ratios", RATIOS, [(ratio, int(self.random.integers(9))) for ratio in dict.fromkeys(abs(r) for r in ratios)]
+        )
         for _ in range(int(self.random.integers(0, 3))):
             kind, n = str(self.random.choice(["view", "click"])), int(self.random.integers(0, 2))
             self._insert("events", EVENTS, [(kind, n), (kind, None), (kind, n)])
@@ -126,14 +132,20 @@ class Shop:
 
     def _order(self, key: int) -> tuple[Any, ...]:
         shop = str(self.random.choice(["Kiel", "Köln", "it's", ""])) if self.random.random() < 0.8 else None
-        tags = None if self.random.random() < 0.3 else [{"name": "a", "n": int(self.random.integers(5))}, {"name": None, "n": None}]
+        tags = (
+            None
+            if self.random.random() < 0.3
+            else [{"name": "a", "n": int(self.random.integers(5))}, {"name": None, "n": None}]
+        )
         at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(self.random.integers(10**12)))
         ratio = float(self.random.choice([math.nan, math.inf, 0.1, 0.0]))
         return key, shop, Decimal(int(self.random.integers(-(10**6), 10**6))) / 100, at, tags, ratio
 
     def _insert(self, table: str, fields: tuple[Field, ...], rows: Rows) -> None:
         schema = pa.schema([(f.name, arrow_type(f.type)) for f in fields])
-        self.session.insert(table, pa.table([[row[place] for row in rows] for place in range(len(fields))], schema=schema))
+        self.session.insert(
+            table, pa.table([[row[place] for row in rows] for place in range(len(fields))], schema=schema)
+        )
         if table == "orders":
             self.orders |= {row[0]: row for row in rows}
         elif table == "ratios":

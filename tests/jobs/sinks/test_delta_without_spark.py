@@ -86,7 +86,9 @@ def test_a_publish_that_is_repeated_writes_nothing_and_one_that_was_left_out_is_
     assert {table.relation for table in shop.publish() if table.changed} == set(shop.model())
     before = versions(shop)
     assert shop.publish() == ()
-    (shop.folder / "tables" / "_tussock" / f"{first:020}.json").unlink()  # as if the first one had died before its last step
+    (
+        shop.folder / "tables" / "_tussock" / f"{first:020}.json"
+    ).unlink()  # as if the first one had died before its last step
     assert not any(table.changed for table in shop.publish())
     assert versions(shop) == before
     for _ in range(3):
@@ -115,18 +117,25 @@ def test_a_name_that_is_no_view_or_table_is_named_and_the_others_are_published(s
     shop.commit()
     settings = PublishSettings(shop.settings.to, ("orderz", "ratios"))
     for act in (publish_tables, lambda *args: tidy_tables(*args, now_ms=0)):
-        with pytest.raises(TablesNotPublishedError, match=r"(?s)1 of 2 tables.*orderz: .*no such view or table.*Did you mean 'orders'"):
+        with pytest.raises(
+            TablesNotPublishedError, match=r"(?s)1 of 2 tables.*orderz: .*no such view or table.*Did you mean 'orders'"
+        ):
             act(shop.meta, settings, sinks_without_spark(settings))
         assert read_back(f"{shop.folder}/tables/ratios") == in_order(shop.model()["ratios"])
 
 
 def test_a_pipelines_own_packages_of_spark_stay_beside_deltas() -> None:
     own = {"spark.jars.packages": "org.apache.spark:spark-avro_2.13:4.2.0", "spark.driver.memory": "1g"}
-    assert with_delta(own)["spark.jars.packages"] == own["spark.jars.packages"] + "," + with_delta({})["spark.jars.packages"]
+    assert (
+        with_delta(own)["spark.jars.packages"]
+        == own["spark.jars.packages"] + "," + with_delta({})["spark.jars.packages"]
+    )
     assert with_delta(own)["spark.driver.memory"] == "1g"
 
 
-def test_a_table_whose_relation_does_not_change_gets_no_commit_and_is_merged_into_again_after_its_epoch_has_expired(shop: Shop) -> None:
+def test_a_table_whose_relation_does_not_change_gets_no_commit_and_is_merged_into_again_after_its_epoch_has_expired(
+    shop: Shop,
+) -> None:
     shop.change()
     shop.commit()
     shop.publish()
@@ -218,7 +227,15 @@ def killed_publishes(folder: Path, kind: str, epochs: int) -> int:
         shop.change()
         shop.commit()
         for _ in range(2):
-            command = [sys.executable, "-m", "tests.jobs.sinks.publishing", shop.address, shop.settings.to, kind, str(step)]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.jobs.sinks.publishing",
+                shop.address,
+                shop.settings.to,
+                kind,
+                str(step),
+            ]
             code = subprocess.run(command, cwd=ROOT, check=False).returncode
             assert code in (0, -9)
             killed, step = (killed + 1, step + 1) if code else (killed, 0)
@@ -278,7 +295,9 @@ def test_a_view_that_is_made_anew_with_other_columns_has_its_table_replaced(shop
 
 
 @pytest.mark.parametrize("theirs", ["somebody's", "another store's", "another engine's"])
-def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_published(shop: Shop, tmp_path: Path, theirs: str) -> None:
+def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_published(
+    shop: Shop, tmp_path: Path, theirs: str
+) -> None:
     place = f"{shop.folder}/tables/orders"
     if theirs == "somebody's":
         write_deltalake(place, pa.table({"a": [1]}))
@@ -288,7 +307,9 @@ def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_
         other.commit()
         other.publish()
         tables = open_object_store(shop.settings.to)
-        forget_records(tables, read_records(tables))  # as an earlier release left the folder; test_restored.py has the other case
+        forget_records(
+            tables, read_records(tables)
+        )  # as an earlier release left the folder; test_restored.py has the other case
     else:
         shop.change()
         shop.commit()
@@ -306,8 +327,16 @@ def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_
 
 def test_a_column_that_delta_cannot_hold_is_named_and_the_other_relations_are_published(shop: Shop) -> None:
     key, spaced = Field("id", "bigint"), Field("how long", "bigint")
-    unknown = {"spans": "interval day to second", "months": "array<interval year>", "times": "time(3)", "variants": "array<variant>"}
-    shop.append(CreateTable("spaced", (key, spaced), (0,)), *(CreateTable(n, (key, Field("x", t)), (0,)) for n, t in unknown.items()))
+    unknown = {
+        "spans": "interval day to second",
+        "months": "array<interval year>",
+        "times": "time(3)",
+        "variants": "array<variant>",
+    }
+    shop.append(
+        CreateTable("spaced", (key, spaced), (0,)),
+        *(CreateTable(n, (key, Field("x", t)), (0,)) for n, t in unknown.items()),
+    )
     shop.change()
     shop.commit()
     settings = PublishSettings(shop.settings.to, (*(shop.settings.relations or ()), "spaced", *unknown))

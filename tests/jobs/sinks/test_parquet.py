@@ -52,7 +52,9 @@ class _BrokenOffError(Exception):
 
 
 @pytest.mark.parametrize("bucket", [False, True], ids=["folder", "bucket"])
-def test_a_snapshot_that_breaks_off_halfway_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: bool) -> None:
+def test_a_snapshot_that_breaks_off_halfway_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: bool
+) -> None:
     def half(self: _Rows) -> pa.RecordBatchReader:
         (batch, *_) = list(whole(self)) or [pa.RecordBatch.from_pylist([])]
 
@@ -64,7 +66,11 @@ def test_a_snapshot_that_breaks_off_halfway_is_none(tmp_path: Path, monkeypatch:
 
     whole = _Rows.batches
     with moto_server() as endpoint:
-        shop = Shop(tmp_path, kind="parquet", to=f"s3://{BUCKET}/snapshots?endpoint={endpoint}&path_style=true" if bucket else None)
+        shop = Shop(
+            tmp_path,
+            kind="parquet",
+            to=f"s3://{BUCKET}/snapshots?endpoint={endpoint}&path_style=true" if bucket else None,
+        )
         location = location_of(shop.settings.to)
         shop.change()
         shop.commit()

@@ -32,7 +32,16 @@ from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
 from tussock.jobs.session import Session
-from tussock.jobs.settings.home import NAME, CopiedStoreError, _Identity, cloned_here, home_of, moved_here, place_of, recorded_home
+from tussock.jobs.settings.home import (
+    NAME,
+    CopiedStoreError,
+    _Identity,
+    cloned_here,
+    home_of,
+    moved_here,
+    place_of,
+    recorded_home,
+)
 from tussock.jobs.settings.pipeline import PublishSettings, TableKind
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sinks.base import ForeignTableError
@@ -54,7 +63,11 @@ class Store:
     """One store with a table and a view over it, the folder of its tables, and a mirror of its rows."""
 
     def __init__(self, address: str, to: str, kind: str, rows: dict[int, int] | None = None) -> None:
-        self.address, self.settings, self.rows = address, PublishSettings(to, RELATIONS, TableKind(kind)), dict(rows or {})
+        self.address, self.settings, self.rows = (
+            address,
+            PublishSettings(to, RELATIONS, TableKind(kind)),
+            dict(rows or {}),
+        )
         self.lines: list[str] = []
 
     @classmethod
@@ -62,7 +75,11 @@ class Store:
         groups, counts = (Column(0, "int"),), (AggCall("Count", "bigint", ()),)
         count = Aggregate(Scan("t", (1,), FIELDS[1:]), groups, counts, (FIELDS[1], Field("n", "bigint")))
         with Session(address, runner="local") as session:
-            append(session.meta, CreateTable("t", FIELDS, (0,)), CreateView("n", "SELECT x, count(*) AS n FROM t GROUP BY x", count))
+            append(
+                session.meta,
+                CreateTable("t", FIELDS, (0,)),
+                CreateView("n", "SELECT x, count(*) AS n FROM t GROUP BY x", count),
+            )
         return cls(address, to, kind)
 
     def insert(self, *keys: int, value: int = 0) -> int:
@@ -127,7 +144,9 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 one_kind = pytest.mark.parametrize("shop", ["parquet", pytest.param("delta", marks=pytest.mark.deep)], indirect=True)
 
 
-def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does_not_have(shop: Store, tmp_path: Path) -> None:
+def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does_not_have(
+    shop: Store, tmp_path: Path
+) -> None:
     shutil.copytree(shop.address, tmp_path / "copy")
     then = dict(shop.rows)
     lost = shop.insert(3, 4, value=7)
@@ -139,7 +158,9 @@ def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does
     facts = published(open_meta(shop.address), shop.settings)
     assert facts.strange == (lost,)
     shop.publish()
-    assert f"it holds epoch {lost}, which this store does not have: the store was restored from a copy" in "\n".join(shop.lines)
+    assert f"it holds epoch {lost}, which this store does not have: the store was restored from a copy" in "\n".join(
+        shop.lines
+    )
     shop.check()
     shop.publish()
     assert shop.lines == []
@@ -174,7 +195,9 @@ def test_a_store_that_is_put_back_and_goes_on_before_it_publishes(shop: Store, t
 
 
 @one_kind
-def test_a_number_alone_does_not_make_an_epoch_the_stores_own(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_alone_does_not_make_an_epoch_the_stores_own(
+    shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two histories whose clocks gave the same epoch: the tables are replaced."""
     shutil.copytree(shop.address, tmp_path / "copy")
     then, at = dict(shop.rows), clock_ms() + 1000
@@ -193,7 +216,9 @@ def test_a_number_alone_does_not_make_an_epoch_the_stores_own(shop: Store, tmp_p
     shop.check()
 
 
-@pytest.mark.parametrize("step", [pytest.param(step, marks=[] if step in (4, 7) else pytest.mark.deep) for step in range(24)])
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=[] if step in (4, 7) else pytest.mark.deep) for step in range(24)]
+)
 def test_a_publish_that_dies_while_it_replaces_tables_is_finished_by_the_next(tmp_path: Path, step: int) -> None:
     shop = Store.made(f"{tmp_path}/store", f"{tmp_path}/tables", "delta" if step % 2 else "parquet")
     shop.insert(1, 2)
@@ -206,7 +231,16 @@ def test_a_publish_that_dies_while_it_replaces_tables_is_finished_by_the_next(tm
     shop.rows = then
     if step % 4:
         shop.insert(8)
-    command = [sys.executable, "-m", "tests.jobs.sinks.publishing", shop.address, shop.settings.to, shop.settings.kind, str(step), "t,n"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.jobs.sinks.publishing",
+        shop.address,
+        shop.settings.to,
+        shop.settings.kind,
+        str(step),
+        "t,n",
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode in (0, -9), done.stderr
     shop.publish()
@@ -244,7 +278,9 @@ def test_a_copy_writes_to_the_tables_of_the_original_only_when_a_person_says_so(
 
 
 @one_kind
-def test_a_store_that_takes_the_place_of_another_goes_on_with_its_tables_and_the_other_cannot(shop: Store, tmp_path: Path) -> None:
+def test_a_store_that_takes_the_place_of_another_goes_on_with_its_tables_and_the_other_cannot(
+    shop: Store, tmp_path: Path
+) -> None:
     """A backup put into another place, and the tables had gone on in between."""
     shutil.copytree(shop.address, tmp_path / "copy")
     moved = Store(f"{tmp_path}/copy", shop.settings.to, shop.settings.kind, shop.rows)
@@ -280,7 +316,13 @@ def test_one_place_by_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shop.insert(1)
     (tmp_path / "link").symlink_to(tmp_path / "a b")
     monkeypatch.chdir(tmp_path)
-    names = [f"{tmp_path}/link/store", f"file://{tmp_path}/a%20b/store", "a b/store", "./link/../link/store/", f"{tmp_path}//a b/./store"]
+    names = [
+        f"{tmp_path}/link/store",
+        f"file://{tmp_path}/a%20b/store",
+        "a b/store",
+        "./link/../link/store/",
+        f"{tmp_path}//a b/./store",
+    ]
     for key, name in enumerate(names, 2):
         shop.address = name
         shop.insert(key)
@@ -391,7 +433,9 @@ def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoin
     shop.check()
     # a copy below another prefix
     for info in open_object_store(shop.address).list(""):
-        s3.copy_object(Bucket=bucket, Key=f"copy/{info.name}", CopySource={"Bucket": bucket, "Key": f"store/{info.name}"})
+        s3.copy_object(
+            Bucket=bucket, Key=f"copy/{info.name}", CopySource={"Bucket": bucket, "Key": f"store/{info.name}"}
+        )
     copy = Store(f"s3://{bucket}/copy{options}", shop.settings.to, kind, shop.rows)
     with pytest.raises(CopiedStoreError):
         copy.publish()
@@ -413,7 +457,9 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
     done: list[str] = []
     for number in range(steps):
         shop = live[int(random.integers(len(live)))]
-        what = str(random.choice(["insert", "insert", "publish", "publish", "copy", "restore", "clone", "move", "rename"]))
+        what = str(
+            random.choice(["insert", "insert", "publish", "publish", "copy", "restore", "clone", "move", "rename"])
+        )
         done.append(f"{what} {shop.address}")
         match what:
             case "insert":
@@ -444,7 +490,9 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
                 shop.address = f"{folder}/moved{number}"
                 moved_here(open_object_store(shop.address))
             case "rename":
-                home_of(open_object_store(shop.address))  # after a restore: a rename right after one looks like a copy, and is refused
+                home_of(
+                    open_object_store(shop.address)
+                )  # after a restore: a rename right after one looks like a copy, and is refused
                 Path(shop.address).rename(f"{folder}/renamed{number}")
                 shop.address = f"{folder}/renamed{number}"
                 home_of(open_object_store(shop.address))  # a later copy records the new place

@@ -19,7 +19,9 @@ def newest(folder: Path, pattern: str) -> Path:
 
 def feature(table: Path) -> None:
     log = newest(table, "_delta_log/*.json")
-    action = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}}
+    action = {
+        "protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}
+    }
     log.with_name(f"{int(log.stem) + 1:020}.json").write_text(json.dumps(action))
 
 

@@ -102,15 +102,23 @@ def require_equal(session: Session, story: Story) -> None:
         newest = story.spark.sql(f"DESCRIBE HISTORY {story.of(name)}").count() - 1
         assert taken.version == newest, (name, taken, newest)
         now = story.spark.read.format("delta").option("versionAsOf", taken.version).load(f"{story.root}/{name}")
-        theirs, ours = now.select(*[f.name for f in now.schema if f.name != "later"]).toArrow(), session.query(f"SELECT * FROM copy_{name}")
+        theirs, ours = (
+            now.select(*[f.name for f in now.schema if f.name != "later"]).toArrow(),
+            session.query(f"SELECT * FROM copy_{name}"),
+        )
         assert counted(ours.to_pylist()) == counted(theirs.to_pylist()), (name, taken)
         groups = now.groupBy("p").agg({"m": "sum", "*": "count"}).toArrow()
         by_p = session.query(f"SELECT p, total AS `sum(m)`, n AS `count(1)` FROM by_p_{name}")
-        assert counted(by_p.to_pylist()) == counted(groups.select(["p", "sum(m)", "count(1)"]).to_pylist()), (name, taken)
+        assert counted(by_p.to_pylist()) == counted(groups.select(["p", "sum(m)", "count(1)"]).to_pylist()), (
+            name,
+            taken,
+        )
 
 
 def main(root: Path) -> None:
-    settings = with_delta({"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.retentionDurationCheck.enabled": "false"})
+    settings = with_delta(
+        {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.retentionDurationCheck.enabled": "false"}
+    )
     with spark_session(settings=settings) as spark, Session(str(root / "store"), spark) as session:
         story = Story(spark, root / "lake")
         for name, (_, _, options) in TABLES.items():
@@ -119,7 +127,9 @@ def main(root: Path) -> None:
         for turn in range(4):
             if turn == 1:  # views that come later begin with the version that was taken
                 for name in TABLES:
-                    session.execute(f"CREATE MATERIALIZED VIEW by_p_{name} AS SELECT p, count(*) n, sum(m) total FROM s_{name} GROUP BY p")
+                    session.execute(
+                        f"CREATE MATERIALIZED VIEW by_p_{name} AS SELECT p, count(*) n, sum(m) total FROM s_{name} GROUP BY p"
+                    )
             if turn:
                 with ThreadPoolExecutor(4) as pool:
                     list(pool.map(story.change, TABLES, [story.random.random() for _ in TABLES]))

@@ -22,10 +22,16 @@ def commit(place: Path, version: int, *actions: "Action | tuple[Action, ...]") -
 
 
 def table_of(
-    columns: "list[tuple[str, str]] | dict[str, Any]", protocol: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None
+    columns: "list[tuple[str, str]] | dict[str, Any]",
+    protocol: Mapping[str, Any] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> tuple[Action, ...]:
     """The protocol and the columns of a table. `columns`: (name, Spark's type name), or a schema as the log has it."""
-    schema = {"type": "struct", "fields": [_field(n, arrow_type(t)) for n, t in columns]} if isinstance(columns, list) else columns
+    schema = (
+        {"type": "struct", "fields": [_field(n, arrow_type(t)) for n, t in columns]}
+        if isinstance(columns, list)
+        else columns
+    )
     metadata = {
         **{"id": "a-table", "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(schema)},
         **{"partitionColumns": [], "configuration": dict(settings or {}), "createdTime": 0},
@@ -62,7 +68,12 @@ def _type_of(kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind) and type_name(kind) != "variant":
         return {"type": "struct", "fields": [_field(f.name, f.type) for f in kind]}
     if pa.types.is_map(kind):
-        return {"type": "map", "keyType": _type_of(kind.key_type), "valueType": _type_of(kind.item_type), "valueContainsNull": True}
+        return {
+            "type": "map",
+            "keyType": _type_of(kind.key_type),
+            "valueType": _type_of(kind.item_type),
+            "valueContainsNull": True,
+        }
     if pa.types.is_list(kind):
         return {"type": "array", "elementType": _type_of(kind.value_type), "containsNull": True}
     return _NAMES.get(type_name(kind), type_name(kind))

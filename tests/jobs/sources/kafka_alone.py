@@ -40,7 +40,10 @@ class Cluster:
 
     def settings(self, **more: str) -> Any:
         found = self.jvm.java.util.HashMap()
-        for name, value in {"bootstrap.servers": self.servers, **{k.replace("_", "."): v for k, v in more.items()}}.items():
+        for name, value in {
+            "bootstrap.servers": self.servers,
+            **{k.replace("_", "."): v for k, v in more.items()},
+        }.items():
             found.put(name, value)
         return found
 
@@ -79,7 +82,9 @@ class Cluster:
         config = self.jvm.org.apache.kafka.common.config
         place = config.ConfigResource(getattr(config, "ConfigResource$Type").TOPIC, topic)
         kind = getattr(admin, "AlterConfigOp$OpType").SET
-        changes = self.listed(*(admin.AlterConfigOp(admin.ConfigEntry(name, value), kind) for name, value in settings.items()))
+        changes = self.listed(
+            *(admin.AlterConfigOp(admin.ConfigEntry(name, value), kind) for name, value in settings.items())
+        )
         asked = self.jvm.java.util.HashMap()
         asked.put(place, changes)
         self.admin.incrementalAlterConfigs(asked).all().get()
@@ -115,7 +120,12 @@ def main(root: Path) -> None:
 def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) -> None:
     """Compacted topics are refused or held; so are offsets without a record, unless the source reads committed transactions."""
     cluster = Cluster(spark, broker.servers)
-    fast = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100", "max.compaction.lag.ms": "300"}
+    fast = {
+        "segment.ms": "200",
+        "min.cleanable.dirty.ratio": "0.001",
+        "delete.retention.ms": "100",
+        "max.compaction.lag.ms": "300",
+    }
     for topic in ("plain", "kept", "paid"):
         cluster.create(topic, 1)
         cluster.produce(topic, *((0, f"k{n % 3}", str(n)) for n in range(30)))
@@ -136,12 +146,17 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
             return [session.read(f"v_{name}").num_rows for name in ("plain", "paid", "committed")]
 
         assert counts() == [30, 30, 30]
-        for policy in ("compact", "compact,delete"):  # a topic that becomes compacted later is held, and goes on once it is not
+        for policy in (
+            "compact",
+            "compact,delete",
+        ):  # a topic that becomes compacted later is held, and goes on once it is not
             cluster.configure("plain", {"cleanup.policy": policy})
             cluster.produce("plain", (0, "k9", policy))
             assert f"cleanup.policy={policy}" in session.flush().held["plain"][0].reason
             assert counts()[0] == (30 if policy == "compact" else 31)
-            session.execute("CREATE MATERIALIZED VIEW late AS SELECT partition FROM plain")  # it would read what was taken once more
+            session.execute(
+                "CREATE MATERIALIZED VIEW late AS SELECT partition FROM plain"
+            )  # it would read what was taken once more
             with pytest.raises(LostOffsetsError, match="its topic is compacted now"):
                 session.flush()
             abandon(session.meta, Detour(drop=("late",)))
@@ -169,11 +184,15 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
         eventually("the topic is compacted", compacted, 180, every_s=1)
         left = reader.load().count()
         cluster.configure("kept", {"cleanup.policy": "delete"})
-        session.execute(f"CREATE SOURCE kept {options('kept')}; CREATE MATERIALIZED VIEW v_kept AS SELECT partition, key, value FROM kept")
+        session.execute(
+            f"CREATE SOURCE kept {options('kept')}; CREATE MATERIALIZED VIEW v_kept AS SELECT partition, key, value FROM kept"
+        )
         assert "partition kept-0: no record has offset" in session.flush().held["kept"][0].reason
         assert session.read("v_kept").num_rows == 0
         more = ", missing_offsets 'ignore'"
-        session.execute(f"CREATE SOURCE some {options('kept', more)}; CREATE MATERIALIZED VIEW v_some AS SELECT partition FROM some")
+        session.execute(
+            f"CREATE SOURCE some {options('kept', more)}; CREATE MATERIALIZED VIEW v_some AS SELECT partition FROM some"
+        )
         session.flush()
         assert session.read("v_some").num_rows == left
 
@@ -186,7 +205,9 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
     with Session(str(root / "store"), spark) as session:
         session.execute(f"CREATE SOURCE s USING kafka OPTIONS ({options}, includeHeaders 'true')")
         session.execute("CREATE MATERIALIZED VIEW copy AS SELECT * FROM s")
-        session.execute(f"CREATE SOURCE tail USING kafka OPTIONS ({options}, startingOffsets 'latest', max_offsets '7')")
+        session.execute(
+            f"CREATE SOURCE tail USING kafka OPTIONS ({options}, startingOffsets 'latest', max_offsets '7')"
+        )
         session.execute("CREATE MATERIALIZED VIEW of_tail AS SELECT partition, key, value FROM tail")
         session.execute(
             "CREATE MATERIALIZED VIEW parsed AS SELECT j.id, j.amount, topic, `timestamp` FROM "
@@ -197,7 +218,9 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         at_first = Counter(cluster.produced)
         assert not found(session, "of_tail")
         require_sparks_own(session, spark, broker)
-        assert session.query("SELECT count(*) n, sum(amount) a FROM parsed").to_pylist() == [{"n": 50, "a": sum(n / 4 for n in range(50))}]
+        assert session.query("SELECT count(*) n, sum(amount) a FROM parsed").to_pylist() == [
+            {"n": 50, "a": sum(n / 4 for n in range(50))}
+        ]
 
         # a transaction that is aborted is never seen, one that is committed is, in one of several bounded epochs
         cluster.produce("events", *numbered(1000, 20), transaction="t", aborted=True)
@@ -228,7 +251,11 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         # records expire before they are taken: held, everything else goes on, and a person goes on without them
         before = found(session, "copy")
         cluster.produce("events", *numbered(90, 12))
-        there = session.spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "subscribe": "events"}).load()
+        there = (
+            session.spark.read.format("kafka")
+            .options(**{"kafka.bootstrap.servers": broker.servers, "subscribe": "events"})
+            .load()
+        )
         last = there.where("partition = 0").agg({"offset": "max"}).collect()[0][0]
         cluster.delete_before("events", 0, last)
         session.execute("INSERT INTO t VALUES (2)")
@@ -270,7 +297,9 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
 
 def require_sparks_own(session: Session, spark: SparkSession, broker: Broker) -> None:
     """Every column of every record, as Spark's reader has it."""
-    reader = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "kafka.isolation.level": "read_committed"})
+    reader = spark.read.format("kafka").options(
+        **{"kafka.bootstrap.servers": broker.servers, "kafka.isolation.level": "read_committed"}
+    )
     theirs = reader.options(subscribe="events", includeHeaders="true").load().toArrow()
     ours = session.query("SELECT * FROM copy")
     assert ours.column_names == theirs.column_names

@@ -50,7 +50,16 @@ class Broker:
 
     def _submit(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
-        command = [str(home / "bin" / "spark-submit"), "--packages", PACKAGE, "--driver-memory", "512m", "--class", main, "spark-internal"]
+        command = [
+            str(home / "bin" / "spark-submit"),
+            "--packages",
+            PACKAGE,
+            "--driver-memory",
+            "512m",
+            "--class",
+            main,
+            "spark-internal",
+        ]
         environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
@@ -77,7 +86,9 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.kill()
 
 

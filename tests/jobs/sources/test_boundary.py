@@ -64,7 +64,20 @@ OF_LIBRARIES: tuple[Exception, ...] = (
     PySparkException("no message"),
     ShortReadError("file:///data", "f.parquet", 4, 100, 3),
 )
-METHODS = ("check", "describe", "pin", "waiting", "wants", "revise", "located", "parts", "read", "frame", "by_spark", "translate")
+METHODS = (
+    "check",
+    "describe",
+    "pin",
+    "waiting",
+    "wants",
+    "revise",
+    "located",
+    "parts",
+    "read",
+    "frame",
+    "by_spark",
+    "translate",
+)
 
 
 def source(name: str, format: str, path: object = "/nowhere") -> CreateSource:
@@ -121,7 +134,10 @@ def test_errors_about_the_source_and_of_newer_drivers_pass_as_they_are() -> None
 
 
 def test_a_server_that_is_away_is_named_as_the_sources_own_once_the_source_exists() -> None:
-    for error in (ObjectStoreUnavailableError("s3://data", "list", "timed out"), KafkaUnavailableError("s", "b:9092", "timed out")):
+    for error in (
+        ObjectStoreUnavailableError("s3://data", "list", "timed out"),
+        KafkaUnavailableError("s", "b:9092", "timed out"),
+    ):
         for method in methods_of(READERS["parquet"]):
             with pytest.raises(type(error) if method in ("check", "describe") else SourceAwayError, match="timed out"):
                 getattr(raising(READERS["parquet"], error), method)(source("s", "parquet"), msgspec.Raw(b"{}"), None)
@@ -129,7 +145,9 @@ def test_a_server_that_is_away_is_named_as_the_sources_own_once_the_source_exist
 
 @pytest.mark.parametrize("format", READERS)
 @pytest.mark.parametrize(
-    "error", [ValueError("no such value"), ObjectStoreUnavailableError("s3://data", "list", "timed out")], ids=["bad", "away"]
+    "error",
+    [ValueError("no such value"), ObjectStoreUnavailableError("s3://data", "list", "timed out")],
+    ids=["bad", "away"],
 )
 def test_a_source_whose_listing_raises_is_held_and_the_others_go_on(
     format: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

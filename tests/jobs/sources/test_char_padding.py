@@ -76,7 +76,9 @@ def test_rows_of_a_delta_table_come_and_go_with_their_spaces(tmp_path: Path) -> 
             action["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, actions)))
     with Session(str(tmp_path / "store"), runner="local") as session:
-        session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+        session.execute(
+            f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+        )
         session.flush()
         first = {"p": "k  ", "c": "ab   ", "v": "x", "s": {"c": "q ", "v": "r"}}
         others = [{"p": "k  ", "c": "abcdef", "v": "y", "s": None}, {"p": "kk ", "c": None, "v": "z", "s": None}]

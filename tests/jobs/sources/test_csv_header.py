@@ -57,13 +57,17 @@ CASES: dict[str, tuple[str, dict[str, str], bool]] = {
 
 def sparks_answer(spark: SparkSession, path: Path, options: dict[str, str]) -> bool:
     try:
-        spark.read.options(**options).schema("a string, b string").csv(re.sub(r"([][{}])", r"\\\1", str(path))).collect()
+        spark.read.options(**options).schema("a string, b string").csv(
+            re.sub(r"([][{}])", r"\\\1", str(path))
+        ).collect()
     except (PySparkException, Py4JJavaError):
         return False
     return True
 
 
-def taken(spark: SparkSession, path: Path, options: dict[str, str], fields: tuple[Field, ...] = AB, weight: int = 1) -> bool:
+def taken(
+    spark: SparkSession, path: Path, options: dict[str, str], fields: tuple[Field, ...] = AB, weight: int = 1
+) -> bool:
     made = CreateSource("s", "csv", fields, {"path": "/ignored", **options})
     try:
         frame(spark, [msgspec.structs.replace(pinned(path), weight=weight)], made, (0,))
@@ -100,7 +104,12 @@ def test_compressed_and_encoded_headers_are_compared(spark: SparkSession, tmp_pa
 def test_a_column_without_a_name_and_blanks_are_no_difference(spark: SparkSession, tmp_path: Path) -> None:
     """Wider than Spark, which refuses them: no rows can come from the wrong column."""
     path = tmp_path / "a.csv"
-    for text, options in ((",b\n1,2\n", {}), ('"",b\n1,2\n', {}), ("a, b\n1,2\n", {}), ("\na,b\r\n1,2\r\n", {"multiLine": "true"})):
+    for text, options in (
+        (",b\n1,2\n", {}),
+        ('"",b\n1,2\n', {}),
+        ("a, b\n1,2\n", {}),
+        ("\na,b\r\n1,2\r\n", {"multiLine": "true"}),
+    ):
         path.write_text(text, newline="")
         assert taken(spark, path, CHECKED | options)
     path.write_text(",a\n1,2\n")
@@ -116,9 +125,16 @@ def test_names_differ_by_case_where_spark_is_told_so(spark: SparkSession, tmp_pa
         spark.conf.unset("spark.sql.caseSensitive")
 
 
-def test_sources_of_earlier_releases_hold_a_swap_and_keep_names_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_sources_of_earlier_releases_hold_a_swap_and_keep_names_of_their_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "a.csv"
-    for text, expected in (("a,b\n1,2\n", True), ("b,a\n1,2\n", False), ("Order ID,Amount\n1,2\n", True), ("b,x\n1,2\n", False)):
+    for text, expected in (
+        ("a,b\n1,2\n", True),
+        ("b,a\n1,2\n", False),
+        ("Order ID,Amount\n1,2\n", True),
+        ("b,x\n1,2\n", False),
+    ):
         path.write_text(text)
         assert taken(spark, path, {"header": "true"}) is expected
 
@@ -169,7 +185,9 @@ def test_random_headers_are_judged_as_spark_judges_them(spark: SparkSession, tmp
         sep, quote, end = rng.choice(",;\t"), rng.choice(['"', "'"]), rng.choice(["\n", "\r\n"])
         shown = [f"{quote}{n}{quote}" if rng.random() < 0.5 else n for n in names]
         before = rng.choice(["", "", "\ufeff", f"#c{end}", end])
-        path.write_text(f"{before}{sep.join(shown)}{end}{sep.join('12345'[: len(names)])}{end}", encoding="utf-8", newline="")
+        path.write_text(
+            f"{before}{sep.join(shown)}{end}{sep.join('12345'[: len(names)])}{end}", encoding="utf-8", newline=""
+        )
         options = {**CHECKED, "sep": sep, "quote": quote, "multiLine": rng.choice(["true", "false"]), "comment": "#"}
         options |= {} if before.startswith("#") or rng.random() < 0.5 else {"ignoreLeadingWhiteSpace": "true"}
         assert taken(spark, path, options) is sparks_answer(spark, path, options), (path.read_text(), options)

@@ -50,11 +50,16 @@ COUNTED = CreateView(
     "counted",
     "SELECT p, count(*) n FROM s GROUP BY p",
     Aggregate(
-        Scan("s", (2,), FIELDS[2:]), (Column(0, "string"),), (AggCall("Count", "bigint", ()),), (Field("p", "string"), Field("n", "bigint"))
+        Scan("s", (2,), FIELDS[2:]),
+        (Column(0, "string"),),
+        (AggCall("Count", "bigint", ()),),
+        (Field("p", "string"), Field("n", "bigint")),
     ),
 )
 ALL = CreateView(
-    "everything", "SELECT count(*) n FROM s", Aggregate(Scan("s", (), ()), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),))
+    "everything",
+    "SELECT count(*) n FROM s",
+    Aggregate(Scan("s", (), ()), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),)),
 )
 
 
@@ -106,7 +111,8 @@ class Writer:
     def _rows(self) -> pa.Table:
         draw = self.random
         made = [
-            (draw.randrange(12), draw.choice((0.0, -0.0, 1.5, float("nan"), None)), draw.choice(("a", "b %/c", None))) for _ in range(8)
+            (draw.randrange(12), draw.choice((0.0, -0.0, 1.5, float("nan"), None)), draw.choice(("a", "b %/c", None)))
+            for _ in range(8)
         ]
         return table(*made)
 
@@ -134,7 +140,9 @@ class Writer:
 
 @pytest.mark.parametrize(("feed", "partitioned"), [(True, False), (False, True), (True, True), (False, False)])
 @pytest.mark.sampled(2)
-def test_views_equal_the_table_at_the_version_that_each_epoch_took(tmp_path: Path, feed: bool, partitioned: bool) -> None:
+def test_views_equal_the_table_at_the_version_that_each_epoch_took(
+    tmp_path: Path, feed: bool, partitioned: bool
+) -> None:
     place = tmp_path / "lake" / "the table"
     writer = Writer(place, 7 + 2 * feed + partitioned, feed, partitioned)
     meta = new_store(tmp_path / "store")
@@ -213,7 +221,9 @@ def meta(tmp_path: Path, place: Path) -> MetaStore:
     return made
 
 
-def test_a_file_that_went_and_was_vacuumed_holds_the_source_until_it_is_back(meta: MetaStore, place: Path, tmp_path: Path) -> None:
+def test_a_file_that_went_and_was_vacuumed_holds_the_source_until_it_is_back(
+    meta: MetaStore, place: Path, tmp_path: Path
+) -> None:
     shutil.copytree(place, tmp_path / "kept")
     DeltaTable(place).delete("id = 1")
     gone_by_vacuum(place)
@@ -249,7 +259,9 @@ def test_a_log_that_was_cleaned_up_behind_what_was_taken_holds_the_source(meta: 
 
 
 @pytest.mark.parametrize("longer", [False, True])
-def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_old_one(meta: MetaStore, place: Path, longer: bool) -> None:
+def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_old_one(
+    meta: MetaStore, place: Path, longer: bool
+) -> None:
     shutil.rmtree(place)
     write_deltalake(place, table((1, 1.0, "a")))
     for _ in range(2 * longer):
@@ -276,7 +288,9 @@ def test_a_source_with_older_columns_reads_null_where_a_file_lacks_one(tmp_path:
     write_deltalake(place, table((7, 7.0, "c")).append_column("new", pa.array([1])), mode="append", schema_mode="merge")
     fields = (*FIELDS, Field("new", "bigint"))
     meta = new_store(tmp_path / "other")
-    append(meta, source(place, fields), CreateView("copy", "SELECT * FROM s", Scan("s", (0, 3), (fields[0], fields[3]))))
+    append(
+        meta, source(place, fields), CreateView("copy", "SELECT * FROM s", Scan("s", (0, 3), (fields[0], fields[3])))
+    )
     advance(LocalRunner(), meta)
     assert rows(meta, "copy") == [(1, None), (2, None), (2, None), (7, 1)]
 
@@ -291,10 +305,14 @@ def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["sales [2024]", "{x}", "a*b?c"])
 def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_path: Path, folder: str) -> None:
-    write_deltalake(str(tmp_path / "plain"), pa.table({"c": ["ab"]}))  # the package itself writes no table into such a folder
+    write_deltalake(
+        str(tmp_path / "plain"), pa.table({"c": ["ab"]})
+    )  # the package itself writes no table into such a folder
     shutil.copytree(tmp_path / "plain", tmp_path / folder)
     with Session(str(tmp_path / "store"), runner="local") as session:
-        session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{tmp_path / folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+        session.execute(
+            f"CREATE SOURCE s USING delta OPTIONS (path '{tmp_path / folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+        )
         session.flush()
         assert session.read("v").to_pylist() == [{"c": "ab"}]
 
@@ -310,7 +328,9 @@ def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_pat
         ({"path": "/x/none"}, MissingDeltaTableError, "there is no Delta table at /x/none"),
     ],
 )
-def test_a_source_that_cannot_be_is_refused(place: Path, options: dict[str, str], error: type[InputError], says: str) -> None:
+def test_a_source_that_cannot_be_is_refused(
+    place: Path, options: dict[str, str], error: type[InputError], says: str
+) -> None:
     made = CreateSource("s", "delta", (), {"path": str(place), **options})
     with pytest.raises(error, match=says):
         described(made, lambda: pytest.fail("no Spark is needed"))
@@ -375,7 +395,9 @@ def test_the_feed_alone_is_read_where_it_is_on_and_nothing_of_an_optimize(tmp_pa
     barrier = inject(meta)
     assert barrier is not None
     (document,) = barrier.splits.values()
-    assert [p.path.partition("/")[0] for p in DeltaPlace(*split_bucket(str(place)), {}).commit(1).pieces] == ["_change_data"]  # type: ignore[union-attr]
+    assert [p.path.partition("/")[0] for p in DeltaPlace(*split_bucket(str(place)), {}).commit(1).pieces] == [
+        "_change_data"
+    ]  # type: ignore[union-attr]
     assert 0 < reader.items(document)[0].nbytes < 5_000
     run_epoch(LocalRunner(), meta, barrier)
     write_deltalake(place, table((-1, None, None)), mode="append")
@@ -432,7 +454,9 @@ def commit(place: Path, version: int, *actions: dict[str, Any]) -> None:
 
 def deletion_vector(*positions: int) -> dict[str, Any]:
     """An inline deletion vector: a roaring bitmap of one container, in Z85."""
-    container = struct.pack("<IIHHI", 12346, 1, 0, len(positions) - 1, 16) + struct.pack(f"<{len(positions)}H", *positions)
+    container = struct.pack("<IIHHI", 12346, 1, 0, len(positions) - 1, 16) + struct.pack(
+        f"<{len(positions)}H", *positions
+    )
     data = struct.pack("<IQI", 1681511377, 1, 0) + container
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
     numbers = struct.unpack(f">{-(-len(data) // 4)}I", data + b"\0" * (-len(data) % 4))
@@ -447,7 +471,13 @@ def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path
     meta = new_store(tmp_path / "store")
     append(meta, source(tmp_path / "clone"), COPY)
     advance(LocalRunner(), meta)
-    remove = {"path": add["path"], "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}, "size": add["size"]}
+    remove = {
+        "path": add["path"],
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": add["size"],
+    }
     commit(tmp_path / "clone", 1, {"remove": remove}, {"add": add | {"deletionVector": deletion_vector(1)}})
     advance(LocalRunner(), meta)
     require_not_held(meta.latest().catalog)

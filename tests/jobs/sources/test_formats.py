@@ -47,27 +47,41 @@ CASES: dict[str, Files] = {
     "csv": Files("csv", {"a.csv": b"1,one,1.5,2013-01-01,2013-01-01 05:00:00\n2,,,,\n"}, {"b.csv": b"3,three,,,\n"}),
     "csv_header": Files(
         "csv",
-        {"a.csv": b"id;name;price;day;at\n1;one;-0.10;01/02/2013;NA\n", "c.csv": b"id;name;price;day;at\nNA;'x;y';NA;NA;NA\n"},
+        {
+            "a.csv": b"id;name;price;day;at\n1;one;-0.10;01/02/2013;NA\n",
+            "c.csv": b"id;name;price;day;at\nNA;'x;y';NA;NA;NA\n",
+        },
         {"b.csv": b"id;name;price;day;at\n3;NA;2;29/02/2020;2013-01-01T05:00:00.000001Z\n"},
         options={"header": "true", "sep": ";", "quote": "'", "nullValue": "NA", "dateFormat": "dd/MM/yyyy"},
     ),
-    "csv_gz": Files("csv", {"a.csv.gz": gzip.compress(b"1,one,1,,\n2,two,2,,\n" * 1000)}, {"b.csv.gz": gzip.compress(b"3,three,3,,\n")}),
+    "csv_gz": Files(
+        "csv",
+        {"a.csv.gz": gzip.compress(b"1,one,1,,\n2,two,2,,\n" * 1000)},
+        {"b.csv.gz": gzip.compress(b"3,three,3,,\n")},
+    ),
     "csv_multi_line": Files(
-        "csv", {"a.csv": b'1,"two\nlines",1,,\n2,"a ""quote""",,,\n'}, {"b.csv": b'3,"\n\n",,,\n'}, options={"multiLine": "true"}
+        "csv",
+        {"a.csv": b'1,"two\nlines",1,,\n2,"a ""quote""",,,\n'},
+        {"b.csv": b'3,"\n\n",,,\n'},
+        options={"multiLine": "true"},
     ),
     "json": Files(
         "json",
         {"a.json": b'{"id": 1, "name": "one", "price": 1.5, "day": "2013-01-01", "more": [1]}\n{"name": {"x": 1}}\n'},
         {"b.json": b'{"id": null, "at": "2013-01-01T05:00:00+05:00"}\n\n{"id": 4, "name": "\\u00e9"}\n'},
     ),
-    "json_gz": Files("json", {"a.json.gz": gzip.compress(b'{"id": 1}\n' * 1000)}, {"b.json.gz": gzip.compress(b'{"id": 2}')}),
+    "json_gz": Files(
+        "json", {"a.json.gz": gzip.compress(b'{"id": 1}\n' * 1000)}, {"b.json.gz": gzip.compress(b'{"id": 2}')}
+    ),
     "json_multi_line": Files(
         "json",
         {"a.json": b"[{'id': 1, /* one */ 'day': '01/02/2013'},\n {'id': 2,\n  'name': null}]\n"},
         {"b.json": b"{'id': 3,\n 'price': 2.25}\n"},
         options={"multiLine": "true", "allowComments": "true", "dateFormat": "dd/MM/yyyy"},
     ),
-    "text": Files("text", {"a.txt": "one\n\n  zwei ß \r\nno end".encode()}, {"b.log": b"\n", "c": b"\x00,tab\there\n"}, None),
+    "text": Files(
+        "text", {"a.txt": "one\n\n  zwei ß \r\nno end".encode()}, {"b.log": b"\n", "c": b"\x00,tab\there\n"}, None
+    ),
     "text_declared": Files("text", {"a.txt": b"a;b\nc;;d;"}, {"b.txt": b";;"}, "line string", {"lineSep": ";"}),
     "text_whole": Files("text", {"a.txt": b"two\nlines\n"}, {"b.txt": b"\r\n"}, None, {"wholetext": "true"}),
     "text_gz": Files("text", {"a.txt.gz": gzip.compress(b"1\n" * 1000)}, {"b.txt.gz": gzip.compress(b"\n2")}, None),
@@ -78,7 +92,9 @@ CASES: dict[str, Files] = {
 <row><id/><day>2013-01-01</day><more>not wanted</more><tag>a</tag><tag>b</tag></row><other><id>7</id></other></all>""",
             "empty_root.xml": b"<all></all>",
         },
-        {"b.xml": "<r><row n='3'><id>3</id><name>größer</name><price>1.5</price><at>2013-01-01T05:00:00Z</at></row></r>".encode()},
+        {
+            "b.xml": "<r><row n='3'><id>3</id><name>größer</name><price>1.5</price><at>2013-01-01T05:00:00Z</at></row></r>".encode()
+        },
         f"_n int, {TEXTS}, tag array<string>",
         {"rowTag": "row", "ignoreSurroundingSpaces": "true"},
     ),
@@ -94,8 +110,13 @@ NAMES = (*CASES, "orc", "orc_declared", "parquet")
 
 def _written(spark: SparkSession, format: str, rows: Sequence[str], columns: str, folder: Path) -> bytes:
     """Rows as one file of a format that Spark writes."""
-    cast = ", ".join("CAST({} AS {}) AS {}".format(f"col{n}", *reversed(c.split(" "))) for n, c in enumerate(columns.split(", "), start=1))
-    spark.sql(f"SELECT {cast} FROM VALUES {', '.join(f'({row})' for row in rows)}").coalesce(1).write.format(format).save(str(folder))
+    cast = ", ".join(
+        "CAST({} AS {}) AS {}".format(f"col{n}", *reversed(c.split(" ")))
+        for n, c in enumerate(columns.split(", "), start=1)
+    )
+    spark.sql(f"SELECT {cast} FROM VALUES {', '.join(f'({row})' for row in rows)}").coalesce(1).write.format(
+        format
+    ).save(str(folder))
     (file,) = folder.glob(f"part-*.{format}")
     return file.read_bytes()
 
@@ -110,7 +131,9 @@ def _typed(spark: SparkSession, format: str, columns: str | None, folder: Path) 
 
 
 @pytest.fixture(scope="module")
-def reads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[pa.Table, pa.Table]]:
+def reads(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, int], tuple[pa.Table, pa.Table]]:
     """By source and epoch: the rows of a view over the source, and what Spark reads then. In the first epoch an empty file is there,
     too, which the second finds filled."""
     root = tmp_path_factory.mktemp("formats")
@@ -132,11 +155,15 @@ def reads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
                 if epoch == 1:
                     columns = f"({case.columns})" if case.columns is not None else ""
                     options = "".join(f""", {key} "{value}" """ for key, value in case.options.items())
-                    session.execute(f"CREATE SOURCE {name} {columns} USING {case.format} OPTIONS (path '{folder}'{options})")
+                    session.execute(
+                        f"CREATE SOURCE {name} {columns} USING {case.format} OPTIONS (path '{folder}'{options})"
+                    )
                     session.execute(f"CREATE MATERIALIZED VIEW v_{name} AS SELECT * FROM {name}")
             session.flush()
             for name, case in cases.items():
-                declared = ", ".join(f"{f.name} {f.type}" for f in find(session.meta.latest().catalog, name, "source").columns)
+                declared = ", ".join(
+                    f"{f.name} {f.type}" for f in find(session.meta.latest().catalog, name, "source").columns
+                )
                 theirs = (
                     spark.read.format(case.format)
                     .options(**case.options)
@@ -157,6 +184,8 @@ def test_a_view_over_files_is_sparks_own_read_of_them(
     assert sorted(map(repr, ours.to_pylist())) == sorted(map(repr, theirs.to_pylist())) != []
 
 
-def test_orc_files_say_the_columns_that_spark_would_infer(reads: dict[tuple[str, int], tuple[pa.Table, pa.Table]]) -> None:
+def test_orc_files_say_the_columns_that_spark_would_infer(
+    reads: dict[tuple[str, int], tuple[pa.Table, pa.Table]],
+) -> None:
     inferred, declared = reads["orc", 1][0].schema, reads["orc_declared", 1][0].schema
     assert [(f.name, f.type) for f in inferred] == [(f.name, f.type) for f in declared]

@@ -16,7 +16,12 @@ from tussock.jobs.sources.describe import described, placed
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
 from tussock.jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
-from tussock.jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, KafkaNeedsSparkError, LostOffsetsError
+from tussock.jobs.sources.kafka_errors import (
+    BadKafkaColumnError,
+    CompactedTopicError,
+    KafkaNeedsSparkError,
+    LostOffsetsError,
+)
 from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.open import open_object_store
@@ -26,7 +31,9 @@ READER = KafkaTopics()
 
 
 def source(fields: tuple[Field, ...] = (), **options: str) -> CreateSource:
-    given = {"kafka.bootstrap.servers": "x:9092", "subscribe": "t"} | {k.replace("__", "."): v for k, v in options.items()}
+    given = {"kafka.bootstrap.servers": "x:9092", "subscribe": "t"} | {
+        k.replace("__", "."): v for k, v in options.items()
+    }
     return CreateSource("s", "kafka", fields, {k: v for k, v in given.items() if v})
 
 
@@ -65,7 +72,9 @@ def test_a_new_source_begins_where_it_says(starting: str, expected: list[tuple[i
         ([[3], [5], [8]], (4, 4)),
     ],
 )
-def test_offsets_without_a_record_are_found_in_a_range(pieces: list[Sequence[int]], gap: tuple[int, int] | None) -> None:
+def test_offsets_without_a_record_are_found_in_a_range(
+    pieces: list[Sequence[int]], gap: tuple[int, int] | None
+) -> None:
     whole, part = OffsetCount(Offsets(0, "t", 0, "A", 3, 9)), OffsetCount(None)
     for piece in pieces:
         whole.add(np.array(piece, np.int64))
@@ -74,7 +83,9 @@ def test_offsets_without_a_record_are_found_in_a_range(pieces: list[Sequence[int
     assert part.gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # of a part of a range the ends are not known
 
 
-@pytest.mark.parametrize(("policy", "refused"), [("delete", False), ("", False), ("compact", True), ("compact,delete", True)])
+@pytest.mark.parametrize(
+    ("policy", "refused"), [("delete", False), ("", False), ("compact", True), ("compact,delete", True)]
+)
 def test_a_compacted_topic_is_refused_and_held(policy: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {place: replace(p, policy=policy) for place, p in now((0, 4)).items()}
     monkeypatch.setattr("tussock.jobs.sources.kafka.partitions_now", lambda source, again=False: there)
@@ -101,7 +112,10 @@ def test_a_new_source_counts_offsets_unless_it_reads_transactions(tmp_path: Path
 
 def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_number_of_its_own() -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9)]
-    assert pinned(_ranges(source(startingOffsets="latest"), before, now((3, 12), (0, 4)))) == [(0, 0, 9, 12), (1, 1, 0, 4)]
+    assert pinned(_ranges(source(startingOffsets="latest"), before, now((3, 12), (0, 4)))) == [
+        (0, 0, 9, 12),
+        (1, 1, 0, 4),
+    ]
     assert pinned(_ranges(source(), before, now((3, 9)))) == []
 
 
@@ -111,7 +125,10 @@ def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_num
         (now((10, 20)), "offset 9 was to be read, and the first that is there is 10"),
         (now((0, 8)), "offsets up to 8 were to be there, and the last one is 7"),
         (now((3, 20), topic_id="B"), "was dropped and made anew"),
-        ({("t", 0): PartitionNow("t", 0, "A", 3, 20, "compact,delete")}, r"compacted now \(cleanup.policy=compact,delete\)"),
+        (
+            {("t", 0): PartitionNow("t", 0, "A", 3, 20, "compact,delete")},
+            r"compacted now \(cleanup.policy=compact,delete\)",
+        ),
         ({}, "it is not there any more"),
     ],
 )
@@ -138,13 +155,19 @@ def test_skipping_leaves_out_what_is_lost_and_no_more() -> None:
     assert pinned([anew]) == [(2, 0, 0, 0)]
 
 
-@pytest.mark.parametrize(("options", "max_bytes"), [({"max_offsets": "10"}, None), ({}, 10 * 1024), ({"record_bytes": "100"}, 1099)])
-def test_an_epoch_takes_of_each_partition_in_proportion_to_what_waits(options: dict[str, str], max_bytes: int | None) -> None:
+@pytest.mark.parametrize(
+    ("options", "max_bytes"), [({"max_offsets": "10"}, None), ({}, 10 * 1024), ({"record_bytes": "100"}, 1099)]
+)
+def test_an_epoch_takes_of_each_partition_in_proportion_to_what_waits(
+    options: dict[str, str], max_bytes: int | None
+) -> None:
     made = source(**options)
     found = _bounded(made, _ranges(made, [], now((0, 75), (0, 20), (5, 5), (0, 5))), max_bytes)
     taken = {p.offsets.partition: p.offsets.next - p.offsets.first for p in found}
     assert taken == {0: 8, 1: 2, 2: 0}
-    assert [p.nbytes for p in _bounded(made, _ranges(made, [], now((0, 9))), 1)] == [int(options.get("record_bytes", 1024)) * 1] or options
+    assert [p.nbytes for p in _bounded(made, _ranges(made, [], now((0, 9))), 1)] == [
+        int(options.get("record_bytes", 1024)) * 1
+    ] or options
 
 
 def test_bounds_are_met_to_the_end_and_nothing_is_taken_twice() -> None:
@@ -187,7 +210,11 @@ def test_what_was_taken_is_what_a_new_view_begins_with(tmp_path: Path) -> None:
         (source(path="/x"), BadOptionError, "no such option"),
         (source(startingOffsets="first"), BadOptionError, "expected earliest, latest or"),
         (source(max_offsets="0"), BadOptionError, "a whole number, 1 at least"),
-        (source((Field("value", "string"),)), BadKafkaColumnError, "'value' string: a kafka source has key binary, value binary"),
+        (
+            source((Field("value", "string"),)),
+            BadKafkaColumnError,
+            "'value' string: a kafka source has key binary, value binary",
+        ),
         (source((Field("headers", "array<struct<key:string,value:binary>>"),)), BadKafkaColumnError, "'headers'"),
     ],
 )

@@ -43,9 +43,19 @@ def test_dates_and_timestamps_of_all_years_read_as_spark_reads_them(
 def test_the_footer_says_which_calendar_a_file_has() -> None:
     spark2 = {b"org.apache.spark.version": b"2.4.8"}
     spark30 = {b"org.apache.spark.version": b"3.0.1"}
-    legacy = {b"org.apache.spark.version": b"4.2.0", b"org.apache.spark.legacyDateTime": b"", b"org.apache.spark.timeZone": b"Asia/Tokyo"}
+    legacy = {
+        b"org.apache.spark.version": b"4.2.0",
+        b"org.apache.spark.legacyDateTime": b"",
+        b"org.apache.spark.timeZone": b"Asia/Tokyo",
+    }
     found = [legacy_zones(keys, {}) for keys in (spark2, spark30, legacy, {b"writer": b"hive"}, None)]
-    assert [(z.datetime, z.int96) for z in found] == [("UTC", "UTC"), (None, "UTC"), ("Asia/Tokyo", None), (None, None), (None, None)]
+    assert [(z.datetime, z.int96) for z in found] == [
+        ("UTC", "UTC"),
+        (None, "UTC"),
+        ("Asia/Tokyo", None),
+        (None, None),
+        (None, None),
+    ]
     said = legacy_zones(None, {"datetimerebasemode": "legacy", "timeZone": "Europe/Berlin"})
     assert (said.datetime, said.int96) == ("Europe/Berlin", None)
 

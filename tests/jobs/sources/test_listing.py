@@ -57,7 +57,15 @@ def test_a_directory_is_its_visible_files_and_below_them_only_when_asked(tree: P
 
 @pytest.mark.parametrize(
     "pattern",
-    ["flights/*.parquet", "flights/2013-0?-01.parquet", "flights/2013-0[2-9]-*", "**/a.csv", "by/**/*.csv", "odd/[!x]*", "odd/*[[]1]*"],
+    [
+        "flights/*.parquet",
+        "flights/2013-0?-01.parquet",
+        "flights/2013-0[2-9]-*",
+        "**/a.csv",
+        "by/**/*.csv",
+        "odd/[!x]*",
+        "odd/*[[]1]*",
+    ],
 )
 def test_a_glob_finds_what_pythons_glob_finds_of_visible_files(tree: Path, pattern: str) -> None:
     visible = lambda p: not any(part.startswith(("_", ".")) for part in p.relative_to(tree).parts)  # noqa: E731
@@ -73,7 +81,9 @@ def test_a_template_takes_its_own_interval_and_everything_without_one(tree: Path
     assert names(tree, "flights/{start:%Y-%m-%d}.parquet", JAN_2) == ["flights/2013-01-02.parquet"]
     assert names(tree, "by/{start:%Y/%m/%d}", JAN_2) == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv"]
     assert names(tree, "by/{end:%Y/%m/%d}/*.csv", JAN_2) == ["by/2013/01/03/a.csv"]
-    assert names(tree, "flights/{start:%Y-%m-%d}.parquet") == [f"flights/2013-{d}.parquet" for d in ("01-01", "01-02", "02-01")]
+    assert names(tree, "flights/{start:%Y-%m-%d}.parquet") == [
+        f"flights/2013-{d}.parquet" for d in ("01-01", "01-02", "02-01")
+    ]
     assert names(tree, "by/{start:%Y/%m/%d}") == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv", "by/2013/01/03/a.csv"]
     assert has_interval("a/{start:%Y}")
     assert not has_interval("a/*")
@@ -84,7 +94,9 @@ def test_file_uris_and_odd_names_are_taken_as_they_are(tree: Path) -> None:
     assert names(tree, "odd") == ["odd/a b%20[1].csv", "odd/x_1.csv"]
 
 
-ODD_NAMES = st.text("ab1-! .[]{}*?\\^$(|+%#:é", min_size=1, max_size=7).filter(lambda n: n[0] not in "._" and n.strip(" .") == n)
+ODD_NAMES = st.text("ab1-! .[]{}*?\\^$(|+%#:é", min_size=1, max_size=7).filter(
+    lambda n: n[0] not in "._" and n.strip(" .") == n
+)
 
 
 def _escaped(name: str) -> str:
@@ -92,7 +104,12 @@ def _escaped(name: str) -> str:
 
 
 @settings(max_examples=150, deadline=None)
-@given(folder=ODD_NAMES, file=ODD_NAMES, others=st.lists(ODD_NAMES, max_size=4), escape=st.tuples(st.booleans(), st.booleans()))
+@given(
+    folder=ODD_NAMES,
+    file=ODD_NAMES,
+    others=st.lists(ODD_NAMES, max_size=4),
+    escape=st.tuples(st.booleans(), st.booleans()),
+)
 def test_every_name_can_be_spelled_as_it_is_and_with_backslashes(
     tmp_path_factory: pytest.TempPathFactory, folder: str, file: str, others: list[str], escape: tuple[bool, bool]
 ) -> None:
@@ -101,7 +118,9 @@ def test_every_name_can_be_spelled_as_it_is_and_with_backslashes(
         (top / place).mkdir(exist_ok=True)
         for name in {file, *others}:
             (top / place / name).write_text("x")
-    spelled = [_escaped(n) if how and _escaped(n) not in others else n for n, how in zip((folder, file), escape, strict=True)]
+    spelled = [
+        _escaped(n) if how and _escaped(n) not in others else n for n, how in zip((folder, file), escape, strict=True)
+    ]
     path = f"{top}/{'/'.join(spelled)}"
     assert [f.path for f in list_files(path, {})] == [f"{top}/{folder}/{file}"]
     assert names_file(path, {}, f"{top}/{folder}/{file}")
@@ -121,7 +140,9 @@ def test_folders_with_braces_are_read_and_placeholders_below_them(tree: Path) ->
     for name in ("{2013}/2013-01-02.csv", "{2013}/[1]/a.csv", "x\\y/{a,b}/a.csv"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text("x")
-    assert names(tree, "{2013}/{start:%Y-%m-%d}.csv", JAN_2) == names(tree, r"\{2013\}/*.csv") == ["{2013}/2013-01-02.csv"]
+    assert (
+        names(tree, "{2013}/{start:%Y-%m-%d}.csv", JAN_2) == names(tree, r"\{2013\}/*.csv") == ["{2013}/2013-01-02.csv"]
+    )
     assert names(tree, "{2013}/[1]") == ["{2013}/[1]/a.csv"]
     assert names(tree, r"x\y/{a,b}") == names(tree, r"x\\y/\{a,b\}/*.csv") == [r"x\y/{a,b}/a.csv"]
     with pytest.raises(MissingPathError, match="2013-01-02"):
@@ -214,7 +235,13 @@ def test_s3_lists_like_a_directory(s3_bucket: tuple[str, Callable[[str, bytes], 
     uri, put = s3_bucket
     root, _, query = uri.partition("?")
     bucket = root.removeprefix("s3://").strip("/")
-    for name in ("data/2013-01-01.parquet", "data/2013-01-02.parquet", "data/_SUCCESS", "data/deep/x.parquet", "other/y.parquet"):
+    for name in (
+        "data/2013-01-01.parquet",
+        "data/2013-01-02.parquet",
+        "data/_SUCCESS",
+        "data/deep/x.parquet",
+        "other/y.parquet",
+    ):
         put(name, name.encode())
     options = dict(pair.split("=", 1) for pair in query.split("&"))
 

@@ -42,7 +42,9 @@ def test_a_folder_is_listed_by_its_own_name(name: str) -> None:
         assert bytes_of(only.path, {}).decode() == name
 
 
-def test_keys_in_a_bucket_are_listed_and_opened_as_they_are(s3_bucket: tuple[str, Callable[[str, bytes], None]]) -> None:
+def test_keys_in_a_bucket_are_listed_and_opened_as_they_are(
+    s3_bucket: tuple[str, Callable[[str, bytes], None]],
+) -> None:
     """Each folder beside its twins; the server's address in the source's options, or in the query of its path."""
     address, put = s3_bucket
     bucket, _, query = address.partition("?")
@@ -60,7 +62,9 @@ def test_keys_in_a_bucket_are_listed_and_opened_as_they_are(s3_bucket: tuple[str
     for options, path in ((dict(parse_qsl(query)), f"{bucket}/names"), ({}, f"{bucket}/names?{query}")):
         given_ = {**options, "path": path, **RECURSIVE}
         listed = list_files(path, given_)
-        assert {f.path: bytes_of(f.path, given_) for f in listed} == {f"{bucket}/names/{f}/file {f}": f.encode() for f in folders}
+        assert {f.path: bytes_of(f.path, given_) for f in listed} == {
+            f"{bucket}/names/{f}/file {f}": f.encode() for f in folders
+        }
         for folder in TWINS:
             path = f"{bucket}/names/{folder}{'' if options else f'?{query}'}"
             (only,) = list_files(path, {**options, "path": path})

@@ -26,9 +26,48 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import PublishSettings, TableKind
 from tussock.statestore.errors import InputError
 
-NAMES = ["plain", "with space", "per%20cent", "per cent", "100%", "%25", "a%2Fb", "p%41", "ha#sh", "ha", "qu?estion", "a&b=c+d"]
-NAMES += ["semi;colon", "co:lon", "it's", 'do"uble', "back`tick", "back\\slash", "[brackets]", "{braces}", "^|", "st*ar", "tab\tname"]
-NAMES += ["line\nname", "\xe9", "e\u0301", "\U0001f600", " lead", "trail ", "trail.", "a__b", "Twin", "twin", "select", "a=b", "x" * 200]
+NAMES = [
+    "plain",
+    "with space",
+    "per%20cent",
+    "per cent",
+    "100%",
+    "%25",
+    "a%2Fb",
+    "p%41",
+    "ha#sh",
+    "ha",
+    "qu?estion",
+    "a&b=c+d",
+]
+NAMES += [
+    "semi;colon",
+    "co:lon",
+    "it's",
+    'do"uble',
+    "back`tick",
+    "back\\slash",
+    "[brackets]",
+    "{braces}",
+    "^|",
+    "st*ar",
+    "tab\tname",
+]
+NAMES += [
+    "line\nname",
+    "\xe9",
+    "e\u0301",
+    "\U0001f600",
+    " lead",
+    "trail ",
+    "trail.",
+    "a__b",
+    "Twin",
+    "twin",
+    "select",
+    "a=b",
+    "x" * 200,
+]
 
 #: Cells that end in a refusal, by the words of the place.
 REFUSED = {
@@ -67,10 +106,16 @@ def twins(name: str) -> set[str]:
         name.replace("\t", ""),
         name.casefold(),
     }
-    return {twin for twin in made if twin and "/" not in twin and twin != name and len(twin.encode()) < 250} - {*NAMES, ".", ".."}
+    return {twin for twin in made if twin and "/" not in twin and twin != name and len(twin.encode()) < 250} - {
+        *NAMES,
+        ".",
+        "..",
+    }
 
 
-def outcomes(spark: SparkSession, folder: Path, sources: Mapping[str, tuple[str, Mapping[str, str]]]) -> dict[str, Outcome]:
+def outcomes(
+    spark: SparkSession, folder: Path, sources: Mapping[str, tuple[str, Mapping[str, str]]]
+) -> dict[str, Outcome]:
     """Of each name the rows of a source over it, by two sessions: one commits, the other reads."""
     found: dict[str, Outcome] = {}
     by_spark = {form for form, _ in sources.values()} - {"parquet", "delta"}
@@ -102,7 +147,9 @@ def check(place: str, found: Mapping[str, Outcome]) -> None:
         right = isinstance(outcome, str) and outcome.startswith(("refused", "held")) if refused else outcome == [n]
         wrong |= {} if right else {name: outcome}
     cells = " ".join("r" if isinstance(found.get(name), str) else "." for name in NAMES)
-    print(f"{place:28} {cells}   {len(NAMES)} cells, {sum(isinstance(found.get(n), list) for n in NAMES)} rows, {len(wrong)} wrong")
+    print(
+        f"{place:28} {cells}   {len(NAMES)} cells, {sum(isinstance(found.get(n), list) for n in NAMES)} rows, {len(wrong)} wrong"
+    )
     assert not wrong, place
 
 
@@ -150,7 +197,10 @@ def test_places_in_a_bucket(spark: SparkSession, tmp_path: Path) -> None:
                     key = f"{what}/{twin}/part" if what == "folder" else f"{what}/{twin}"
                     client.put_object(Bucket=BUCKET, Key=key, Body=as_bytes("parquet", value))
             sources = {name: ("parquet", {"path": f"s3://{BUCKET}/{what}/{name}", **server}) for name in names}
-            check(f"bucket {what}, parquet", {**{"line\nname": [NAMES.index("line\nname")]}, **outcomes(spark, tmp_path / what, sources)})
+            check(
+                f"bucket {what}, parquet",
+                {**{"line\nname": [NAMES.index("line\nname")]}, **outcomes(spark, tmp_path / what, sources)},
+            )
         sources = {}
         for n, name in enumerate(NAMES):
             for twin, value in [(name, n), *((twin, 900) for twin in twins(name))] if name in names else []:
@@ -159,7 +209,9 @@ def test_places_in_a_bucket(spark: SparkSession, tmp_path: Path) -> None:
                     write_deltalake(str(made), pa.table({"k": [value]}))
                 for file in made.rglob("*"):
                     if file.is_file():
-                        client.put_object(Bucket=BUCKET, Key=f"delta/{twin}/{file.relative_to(made)}", Body=file.read_bytes())
+                        client.put_object(
+                            Bucket=BUCKET, Key=f"delta/{twin}/{file.relative_to(made)}", Body=file.read_bytes()
+                        )
             sources[name] = ("delta", {"path": f"s3://{BUCKET}/delta/{name}", **server})
         check("bucket folder, delta", outcomes(spark, tmp_path / "delta", sources))
 
@@ -177,7 +229,9 @@ def test_partition_values_of_delta(spark: SparkSession, tmp_path: Path, bucket: 
         write_deltalake(place, rows, partition_by=["p"], storage_options=location.delta_options or None)
         with Session(str(tmp_path / "store"), spark, runner="local") as session:
             given = ", ".join(f"{option} {string_text(value)}" for option, value in {"path": place, **server}.items())
-            session.execute(f"CREATE SOURCE s USING delta OPTIONS ({given}); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+            session.execute(
+                f"CREATE SOURCE s USING delta OPTIONS ({given}); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+            )
             assert not session.flush().held
             taken = {p: [k] for k, p in in_pairs(session.read("v"))}
             assert in_pairs(session.read("v")) == in_pairs(rows)

@@ -41,7 +41,14 @@ LEAVES = {
     "decimal(12,3)": (pa.decimal128(9, 1), pa.decimal128(12, 3)),
 }
 #: Types of a file that Spark does not read as the declared one either.
-OTHERS = {"int": pa.int64(), "bigint": pa.string(), "double": pa.string(), "string": pa.int32(), "date": pa.int64(), "boolean": pa.int32()}
+OTHERS = {
+    "int": pa.int64(),
+    "bigint": pa.string(),
+    "double": pa.string(),
+    "string": pa.int32(),
+    "date": pa.int64(),
+    "boolean": pa.int32(),
+}
 WORDS = ("a", "Bc", "d e", "é", "f.g", "value", "metadata", "key", "element", "x`y", "array")
 
 
@@ -78,7 +85,9 @@ class Edits:
         if pa.types.is_map(kind):
             return pa.map_(kind.key_type, inner(kind.item_type, may_break))
         if pa.types.is_list(kind):
-            element = pa.field(self.random.choice(("item", "element", "array", "bag")), inner(kind.value_type, may_break))
+            element = pa.field(
+                self.random.choice(("item", "element", "array", "bag")), inner(kind.value_type, may_break)
+            )
             return self.random.choice((pa.list_, pa.large_list))(element)
         name = type_name(kind)
         if may_break and chance() < 0.04 and name in OTHERS:
@@ -139,7 +148,9 @@ def require_equal(spark: SparkSession, folder: Path, seed: int, columns: int) ->
     """Compare one file with Spark, column by column. Returns how many of them Spark refuses."""
     fields, found = drawn(seed, columns, 12, True)
     path, compliant = folder / f"{seed}.parquet", bool(seed % 2)
-    pq.write_table(pa.table({name: array for name, (array, _) in found.items()}), path, use_compliant_nested_type=compliant)
+    pq.write_table(
+        pa.table({name: array for name, (array, _) in found.items()}), path, use_compliant_nested_type=compliant
+    )
     refused = []
     for n, field in enumerate(fields):
         try:
@@ -174,14 +185,26 @@ def test_many_random_edits_of_nested_columns(spark: SparkSession, tmp_path: Path
 def require_delta_equal(spark: SparkSession, folder: Path, seed: int, columns: int) -> None:
     """Compare a Delta table with Spark's read of its files: the files were written before and after edits of the table's columns."""
     fields, before = drawn(seed, columns, 6, False)
-    now = {field.name: pa.array([Edits(seed).value(arrow_type(field.type))] * 2, arrow_type(field.type)) for field in fields}
+    now = {
+        field.name: pa.array([Edits(seed).value(arrow_type(field.type))] * 2, arrow_type(field.type))
+        for field in fields
+    }
     place = folder / f"delta {seed}"
-    files = {"old.parquet": pa.table({name: array for name, (array, _) in before.items()}), "new.parquet": pa.table(now)}
-    commit(place, 0, table_of([(field.name, field.type) for field in fields], features("timestampNtz")), *add(place, files))
+    files = {
+        "old.parquet": pa.table({name: array for name, (array, _) in before.items()}),
+        "new.parquet": pa.table(now),
+    }
+    commit(
+        place, 0, table_of([(field.name, field.type) for field in fields], features("timestampNtz")), *add(place, files)
+    )
     ours = delta_rows(CreateSource("s", "delta", tuple(fields), {"path": str(place)}))
     theirs = sparks_own(spark, [place / name for name in files], fields)
     assert sorted(as_text(ours)) == sorted(as_text(theirs)), f"seed {seed}"
-    by_spark = DeltaTables().by_spark(spark, *pinned_table(CreateSource("s", "delta", tuple(fields), {"path": str(place)}))).toArrow()
+    by_spark = (
+        DeltaTables()
+        .by_spark(spark, *pinned_table(CreateSource("s", "delta", tuple(fields), {"path": str(place)})))
+        .toArrow()
+    )
     assert sorted(as_text(by_spark)) == sorted(as_text(theirs)), f"seed {seed}"
 
 
@@ -192,7 +215,9 @@ def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
     assert snapshot is not None
     from tussock.jobs.sources.delta import PinnedVersions
 
-    return source, msgspec.Raw(msgspec.json.encode(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, item.nbytes)))
+    return source, msgspec.Raw(
+        msgspec.json.encode(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, item.nbytes))
+    )
 
 
 def delta_rows(source: CreateSource) -> pa.Table:
@@ -211,7 +236,10 @@ def test_random_edits_of_a_delta_table_read_as_spark_reads_them(spark: SparkSess
 def test_a_field_that_a_file_lacks_is_named_unless_it_may_be_missing(tmp_path: Path) -> None:
     path, field = tmp_path / "x.parquet", Field("s", "array<struct<x:bigint,y:struct<z:string>>>")
     pq.write_table(pa.table({"s": pa.array([[{"y": {"q": 1}, "X": 2}]])}), path)
-    with pytest.raises(SchemaMismatchError, match=r"column 's\.element\.y\.z': found no such field \(the struct has q\), expected string"):
+    with pytest.raises(
+        SchemaMismatchError,
+        match=r"column 's\.element\.y\.z': found no such field \(the struct has q\), expected string",
+    ):
         read_split(Split(pinned(path)), (0,), [field], {})
     assert read_split(Split(pinned(path)), (0,), [field], NULL).rows["s"].to_pylist() == [[{"x": 2, "y": {"z": None}}]]
 
@@ -231,10 +259,19 @@ def test_a_source_goes_on_if_its_table_gets_a_field_and_is_held_if_one_goes(tmp_
 
     commit(place, 0, table_of([("id", "bigint"), ("st", "struct<x:bigint>")]), *add(place, {"0": rows(x=1)}))
     with Session(str(tmp_path / "store"), runner="local") as session:
-        session.execute(f"CREATE SOURCE early USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM early")
+        session.execute(
+            f"CREATE SOURCE early USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM early"
+        )
         session.flush()
-        commit(place, 1, table_of([("id", "bigint"), ("st", "struct<y:string,x:bigint>")]), *add(place, {"1": rows(y="b", x=2)}))
-        session.execute(f"CREATE SOURCE late USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW w AS SELECT * FROM late")
+        commit(
+            place,
+            1,
+            table_of([("id", "bigint"), ("st", "struct<y:string,x:bigint>")]),
+            *add(place, {"1": rows(y="b", x=2)}),
+        )
+        session.execute(
+            f"CREATE SOURCE late USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW w AS SELECT * FROM late"
+        )
         assert not session.flush().held
         assert sorted(session.read("v")["st"].to_pylist(), key=str) == [{"x": 1}, {"x": 2}]
         assert sorted(session.read("w")["st"].to_pylist(), key=str) == [{"y": "b", "x": 2}, {"y": None, "x": 1}]
@@ -252,9 +289,15 @@ def test_column_mapping_reaches_the_fields_of_structs(tmp_path: Path) -> None:
     """A RENAME keeps the name that files have; the name may be another field's."""
 
     def schema(*names: str) -> dict[str, Any]:
-        stored = [{"name": n, "type": "long", "nullable": True, "metadata": _mapped(i, f"col-{i}")} for i, n in enumerate(names)]
+        stored = [
+            {"name": n, "type": "long", "nullable": True, "metadata": _mapped(i, f"col-{i}")}
+            for i, n in enumerate(names)
+        ]
         inner = {"type": "array", "elementType": {"type": "struct", "fields": stored}, "containsNull": True}
-        return {"type": "struct", "fields": [{"name": "s", "type": inner, "nullable": True, "metadata": _mapped(9, "col-s")}]}
+        return {
+            "type": "struct",
+            "fields": [{"name": "s", "type": inner, "nullable": True, "metadata": _mapped(9, "col-s")}],
+        }
 
     def rows(*values: int) -> pa.Table:
         return pa.table({"col-s": pa.array([[{f"col-{i}": value for i, value in enumerate(values)}]])})
@@ -264,7 +307,9 @@ def test_column_mapping_reaches_the_fields_of_structs(tmp_path: Path) -> None:
     commit(place, 0, *table_of(schema("x"), protocol, mapping), *add(place, {"0": rows(1)}))
     commit(place, 1, *table_of(schema("y", "x"), None, mapping), *add(place, {"1": rows(2, 3)}))
     with Session(str(tmp_path / "store"), runner="local") as session:
-        session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT s[0] x FROM s")
+        session.execute(
+            f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT s[0] x FROM s"
+        )
         assert not session.flush().held
         assert sorted(session.read("v")["x"].to_pylist(), key=str) == [{"y": 1, "x": None}, {"y": 2, "x": 3}]
         commit(place, 2, *table_of(schema("x", "y"), None, mapping))
@@ -282,8 +327,12 @@ def test_void_columns_of_a_delta_table_are_left_out_and_said(tmp_path: Path) -> 
     schema["fields"] += [_field("s", {"type": "struct", "fields": [_field("x", "long"), _field("w", "void")]})]
     commit(place, 0, *table_of(schema), *add(place, {"0": pa.table({"id": [1], "s": pa.array([{"x": 1}])})}))
     with Session(str(tmp_path / "store"), runner="local") as session:
-        with pytest.warns(UserWarning, match=r"source 's' leaves out column '(v|s\.w)': its type, void, cannot be kept") as said:
-            session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+        with pytest.warns(
+            UserWarning, match=r"source 's' leaves out column '(v|s\.w)': its type, void, cannot be kept"
+        ) as said:
+            session.execute(
+                f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+            )
         assert len(said) == 2
         assert not session.flush().held
         assert session.read("v").to_pylist() == [{"id": 1, "s": {"x": 1}}]
@@ -319,21 +368,44 @@ SHAPES: dict[str, tuple[str, list[list[tuple[str, Any]]]]] = {
         "{ optional int32 key; optional int32 value; } } } }",
         [
             [
-                ("s", [("l", [("list", [("element", [("key_value", [("key", 1), ("value", [("x", 2)])])])]), ("list", [])])]),
+                (
+                    "s",
+                    [
+                        (
+                            "l",
+                            [
+                                ("list", [("element", [("key_value", [("key", 1), ("value", [("x", 2)])])])]),
+                                ("list", []),
+                            ],
+                        )
+                    ],
+                ),
                 ("n", 5),
                 ("m", [("key_value", [("key", 3), ("value", [("key_value", [("key", 4), ("value", 6)])])])]),
             ],
             [("n", 6)],
         ],
     ),
-    "a list of Hive": ("optional group l (LIST) { repeated group bag { optional int32 array_element; } }", [[("l", [("bag", [])])], []]),
-    "a list of two levels": ("optional group l (LIST) { repeated int32 element; }", [[("l", [("element", 1), ("element", 2)])], []]),
-    "a list of structs": ("optional group l (LIST) { repeated group array { required int32 x; } }", [[("l", [("array", [("x", 1)])])], []]),
+    "a list of Hive": (
+        "optional group l (LIST) { repeated group bag { optional int32 array_element; } }",
+        [[("l", [("bag", [])])], []],
+    ),
+    "a list of two levels": (
+        "optional group l (LIST) { repeated int32 element; }",
+        [[("l", [("element", 1), ("element", 2)])], []],
+    ),
+    "a list of structs": (
+        "optional group l (LIST) { repeated group array { required int32 x; } }",
+        [[("l", [("array", [("x", 1)])])], []],
+    ),
     "an element called element": (
         "optional group l (LIST) { repeated group element { required int32 element; } }",
         [[("l", [("element", [("element", 1)])])], []],
     ),
-    "a repeated field": ("repeated int32 l; optional group s { repeated int32 k; }", [[("l", 1), ("l", 2), ("s", [("k", 3)])], []]),
+    "a repeated field": (
+        "repeated int32 l; optional group s { repeated int32 k; }",
+        [[("l", 1), ("l", 2), ("s", [("k", 3)])], []],
+    ),
     "columns of NULL": ("optional int32 n (UNKNOWN); optional binary b (UNKNOWN);", [[], []]),
 }
 
@@ -359,7 +431,9 @@ def write_shape(spark: SparkSession, path: Path, schema: str, rows: list[list[tu
 
 
 @pytest.mark.spark
-def test_lists_and_maps_of_every_shape_are_found_and_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_lists_and_maps_of_every_shape_are_found_and_read_as_spark_reads_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for n, (name, (schema, rows)) in enumerate(SHAPES.items()):
         path = tmp_path / f"{n}.parquet"
         write_shape(spark, path, schema, rows)

@@ -22,7 +22,13 @@ TYPES = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"),
     *("decimal(10,2)", "decimal(12,2)", "decimal(5,1)", "decimal(20,0)", "decimal(38,2)"),
     *("array<bigint>", "array<smallint>", "map<string,bigint>", "map<string,tinyint>"),
-    *("struct<a:bigint,b:string>", "struct<b:string>", "struct<B:string,z:int,A:int>", "struct<a:tinyint,b:string>", "struct<a:string>"),
+    *(
+        "struct<a:bigint,b:string>",
+        "struct<b:string>",
+        "struct<B:string,z:int,A:int>",
+        "struct<a:tinyint,b:string>",
+        "struct<a:string>",
+    ),
 )
 WRITTEN = {
     "boolean": pa.array([True, None]),
@@ -44,7 +50,9 @@ WRITTEN = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(name: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
     """What is accepted has Spark's values, and the number of its NULLs and texts is the file's. What changes a value is held."""
     path, values = tmp_path / "x.orc", WRITTEN[name]
     accepted = [t for t in TYPES if orc_reads_as(values.type, arrow_type(t))]
@@ -73,7 +81,9 @@ def test_whatever_spark_reads_unchanged_is_accepted(spark: SparkSession, tmp_pat
     """The rule holds no file in vain: of numbers, every pair that Parquet sources accept and Spark's ORC reader keeps is accepted."""
     for name in ("int8", "int16", "int32", "int64", "float", "double", "decimal", "string"):
         for kind in TYPES[:15]:
-            if reads_as(WRITTEN[name].type, arrow_type(kind)) and not orc_reads_as(WRITTEN[name].type, arrow_type(kind)):
+            if reads_as(WRITTEN[name].type, arrow_type(kind)) and not orc_reads_as(
+                WRITTEN[name].type, arrow_type(kind)
+            ):
                 path = tmp_path / "x.orc"
                 orc.write_table(pa.table({"x": WRITTEN[name]}), path)
                 try:
@@ -91,9 +101,13 @@ def test_local_times_and_intervals_are_numbers_in_a_file(spark: SparkSession, tm
         "interval day to second": "INTERVAL '1 02:03:04.5' DAY TO SECOND",
         "interval year to month": "INTERVAL '1-2' YEAR TO MONTH",
     }
-    spark.sql(f"SELECT {', '.join(f'{t} AS x{n}' for n, t in enumerate(texts.values()))}").coalesce(1).write.orc(str(tmp_path / "o"))
+    spark.sql(f"SELECT {', '.join(f'{t} AS x{n}' for n, t in enumerate(texts.values()))}").coalesce(1).write.orc(
+        str(tmp_path / "o")
+    )
     (written,) = (tmp_path / "o").glob("*.orc")
-    orc.write_table(pa.table({f"x{n}": pa.array([0], pa.timestamp("us")) for n in range(len(texts))}), tmp_path / "t.orc")
+    orc.write_table(
+        pa.table({f"x{n}": pa.array([0], pa.timestamp("us")) for n in range(len(texts))}), tmp_path / "t.orc"
+    )
     fields = [Field(f"x{n}", kind) for n, kind in enumerate(texts)]
     OrcFiles().require_types(pinned(written), fields, {})
     for field in fields:

@@ -109,7 +109,10 @@ def test_a_damaged_file_is_named(file: Path, damage: str) -> None:
 
 
 def test_a_missing_or_doubled_column_says_what_the_file_has(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"column 'city': found no such column \(the file has price, id, Name\), expected string"):
+    with pytest.raises(
+        SchemaMismatchError,
+        match=r"column 'city': found no such column \(the file has price, id, Name\), expected string",
+    ):
         read_split(Split(pinned(file)), (0, 3), (*FIELDS, Field("city", "string")), {})
     with pytest.raises(SchemaMismatchError, match="city"):
         splits(pinned(file), (*FIELDS, Field("city", "string")), 1, {})
@@ -122,7 +125,20 @@ def test_a_missing_or_doubled_column_says_what_the_file_has(file: Path, tmp_path
 
 
 TYPES = [
-    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"),
+    *(
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    ),
     *("decimal(10,2)", "decimal(12,2)", "decimal(12,3)", "decimal(22,2)", "decimal(20,0)"),
 ]
 WRITTEN = {
@@ -185,10 +201,14 @@ NESTED = {
     "large": pa.array([["ß"], [None], None], pa.large_list(pa.large_string())),
     "fixed": pa.array([[1, 2], [3, None], None], pa.list_(pa.uint8(), 2)),
     "deep": pa.array([[[0.5], None], [], None]),
-    "rows": pa.array([{"a": 1, "B c": "x"}, {"a": None, "B c": None}, None], pa.struct([("a", pa.uint16()), ("B c", pa.string())])),
+    "rows": pa.array(
+        [{"a": 1, "B c": "x"}, {"a": None, "B c": None}, None], pa.struct([("a", pa.uint16()), ("B c", pa.string())])
+    ),
     "pairs": pa.array([[("k", 1.5)], [], None], pa.map_(pa.string(), pa.float32())),
     "moments": pa.array([[BEFORE_1970], [None], None], pa.list_(pa.timestamp("us"))),
-    "instants": pa.array([{"at": [BEFORE_1970]}, {"at": None}, None], pa.struct([("at", pa.list_(pa.timestamp("ms", "Europe/Berlin")))])),
+    "instants": pa.array(
+        [{"at": [BEFORE_1970]}, {"at": None}, None], pa.struct([("at", pa.list_(pa.timestamp("ms", "Europe/Berlin")))])
+    ),
     "sums": pa.array([[Decimal("1.25")], [None], None], pa.list_(pa.decimal128(10, 2))),
 }
 
@@ -227,17 +247,30 @@ def test_numbers_are_read_as_the_intervals_that_they_are_declared_to_be(tmp_path
 
 def test_nanoseconds_are_read_as_microseconds_only_if_no_digit_is_lost(tmp_path: Path) -> None:
     path, at = tmp_path / "ns.parquet", Field("x", "timestamp")
-    whole, fine = pa.array([-1000, None, 2000], pa.timestamp("ns", "UTC")), pa.array([2000, None, -1], pa.timestamp("ns", "UTC"))
+    whole, fine = (
+        pa.array([-1000, None, 2000], pa.timestamp("ns", "UTC")),
+        pa.array([2000, None, -1], pa.timestamp("ns", "UTC")),
+    )
     pq.write_table(pa.table({"x": whole}), path)
     assert read_split(Split(pinned(path)), (0,), (at,), {}).rows["x"].cast(pa.int64()).to_pylist() == [-1, None, 2]
     pq.write_table(
-        pa.table({"x": fine, "l": [[None], [], [None, *fine[2:]]]}, schema=pa.schema({"x": fine.type, "l": pa.list_(fine.type)})), path
+        pa.table(
+            {"x": fine, "l": [[None], [], [None, *fine[2:]]]},
+            schema=pa.schema({"x": fine.type, "l": pa.list_(fine.type)}),
+        ),
+        path,
     )
     for field in (at, Field("l", "array<timestamp>")):
-        with pytest.raises(TooFineTimeError, match=f"row 3, column '{field.name}': the time has digits below the microsecond"):
+        with pytest.raises(
+            TooFineTimeError, match=f"row 3, column '{field.name}': the time has digits below the microsecond"
+        ):
             read_split(Split(pinned(path)), (0,), (field,), {})
     rows = read_split(Split(pinned(path)), (0,), (at,), {"on_error": "quarantine"}).rows
-    assert [r and r["reason"] for r in rows[REJECT].to_pylist()] == [None, None, "column 'x': a time has digits below the microsecond"]
+    assert [r and r["reason"] for r in rows[REJECT].to_pylist()] == [
+        None,
+        None,
+        "column 'x': a time has digits below the microsecond",
+    ]
 
 
 @pytest.mark.spark
@@ -264,8 +297,21 @@ def test_a_column_without_any_value_is_null_in_every_declared_type(tmp_path: Pat
 @pytest.mark.spark
 def test_int96_in_far_years_is_sparks_time(spark: SparkSession, tmp_path: Path) -> None:
     rng, day = random.Random(5), 86_400_000_000
-    edges = [0, -1, 2**63 - 1, -(2**63), 253_402_300_799_999_999, -62_135_596_800_000_000, -2_440_587 * day, -2_440_589 * day]
-    values = [*edges, *(n * day for n in range(-90_000_000, 90_000_000, 9_999_999)), *(rng.randrange(-(2**63), 2**63) for _ in range(200))]
+    edges = [
+        0,
+        -1,
+        2**63 - 1,
+        -(2**63),
+        253_402_300_799_999_999,
+        -62_135_596_800_000_000,
+        -2_440_587 * day,
+        -2_440_589 * day,
+    ]
+    values = [
+        *edges,
+        *(n * day for n in range(-90_000_000, 90_000_000, 9_999_999)),
+        *(rng.randrange(-(2**63), 2**63) for _ in range(200)),
+    ]
     values = [v for v in values if not -22 * 10**17 < v < -21 * 10**17]  # see far_int96
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:

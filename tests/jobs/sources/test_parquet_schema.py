@@ -99,19 +99,25 @@ def require_sparks_type(data: bytes, spark: SparkSession, path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("shredded", ["false", "true"])
-def test_a_variant_is_found_by_its_logical_type_without_sparks_note(shredded: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_variant_is_found_by_its_logical_type_without_sparks_note(
+    shredded: str, spark: SparkSession, tmp_path: Path
+) -> None:
     settings = {"writeShredding.enabled": shredded, "inferShreddingSchema": shredded}
     for setting, value in settings.items():
         spark.conf.set(f"spark.sql.variant.{setting}", value)
     try:
         one = """parse_json('{"a": 1}')"""
-        frame = spark.sql(f"SELECT 1 AS before, {one} AS v, struct({one} AS x, 2 AS y) AS `a.b (c)`, array({one}) AS l, 'z' AS after")
+        frame = spark.sql(
+            f"SELECT 1 AS before, {one} AS v, struct({one} AS x, 2 AS y) AS `a.b (c)`, array({one}) AS l, 'z' AS after"
+        )
         frame.coalesce(1).write.parquet(str(tmp_path / "written"))
     finally:
         for setting in settings:
             spark.conf.unset(f"spark.sql.variant.{setting}")
     (file,) = (tmp_path / "written").glob("*.parquet")
-    data = file.read_bytes().replace(b"org.apache.spark.sql.parquet.row.metadata", b"xrg.apache.spark.sql.parquet.row.metadata")
+    data = file.read_bytes().replace(
+        b"org.apache.spark.sql.parquet.row.metadata", b"xrg.apache.spark.sql.parquet.row.metadata"
+    )
     (tmp_path / "foreign.parquet").write_bytes(data)
     fields = parquet_fields(io.BytesIO(data), "x.parquet")
     assert [(f.name, f.type) for f in fields] == spark.read.parquet(str(tmp_path / "foreign.parquet")).dtypes
@@ -132,14 +138,19 @@ def test_a_column_of_a_type_that_is_not_kept_is_left_out_and_said(tmp_path: Path
     halves = pa.array([[1.0]], pa.list_(pa.float16()))
     pq.write_table(pa.table({"id": [1], "x": halves}), tmp_path / "some.parquet")
     made = CreateSource("s", "parquet", (), {"path": str(tmp_path / "some.parquet")})
-    with pytest.warns(LeftOutColumnWarning, match=r"source 's' leaves out column 'x': its type, list<element: halffloat>, cannot be kept"):
+    with pytest.warns(
+        LeftOutColumnWarning,
+        match=r"source 's' leaves out column 'x': its type, list<element: halffloat>, cannot be kept",
+    ):
         assert described(made, no_spark).fields == (Field("id", "bigint"),)
 
 
 def test_files_without_a_column_that_can_be_kept_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([1], pa.time32("s"))}), tmp_path / "none.parquet")
     made = CreateSource("s", "parquet", (), {"path": str(tmp_path / "none.parquet")})
-    with pytest.raises(UnsupportedFileTypeError, match=r"source 's' has no column that can be kept: found x time32.*, expected"):
+    with pytest.raises(
+        UnsupportedFileTypeError, match=r"source 's' has no column that can be kept: found x time32.*, expected"
+    ):
         described(made, no_spark)
 
 
@@ -148,5 +159,8 @@ def no_spark() -> SparkSession:
 
 
 def test_a_file_that_is_no_parquet_is_named() -> None:
-    with pytest.raises(UnreadableSchemaError, match=r"the columns of data/x.parquet cannot be read: .*Expected a file of format parquet"):
+    with pytest.raises(
+        UnreadableSchemaError,
+        match=r"the columns of data/x.parquet cannot be read: .*Expected a file of format parquet",
+    ):
         parquet_fields(io.BytesIO(b"id,name\n1,x\n"), "data/x.parquet")

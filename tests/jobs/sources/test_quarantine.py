@@ -92,8 +92,13 @@ null
     ),
     "xml": Case(
         "xml",
-        {"a.xml": b"<all><row><id>1</id></row><row><id>x</id><name>two</name></row><row><id>3</id><day>2013-02-30</day></row></all>"},
-        {"b.xml": b"<row><id>4</id></row>\n<row><id>5</id><name>&nothing;</name></row>", "c.xml": b"<row><price>123.45</price></row>"},
+        {
+            "a.xml": b"<all><row><id>1</id></row><row><id>x</id><name>two</name></row><row><id>3</id><day>2013-02-30</day></row></all>"
+        },
+        {
+            "b.xml": b"<row><id>4</id></row>\n<row><id>5</id><name>&nothing;</name></row>",
+            "c.xml": b"<row><price>123.45</price></row>",
+        },
         options={"rowTag": "row"},
     ),
     "csv_fine": Case("csv", {"a.csv": b"1,one,,,,\n"}, {"b.csv": b"2,two,,,,\n"}),
@@ -118,7 +123,12 @@ def sparks_own(spark: SparkSession, case: Case, folder: Path) -> list[tuple[str,
     """What Spark reads of a folder, each file in its order: (file, the row, what the corrupt-record column holds)."""
     options = {**case.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_c"}
     read = spark.read.format(case.format).options(**options).schema(f"{case.columns}, _c string").load(str(folder))
-    wanted = "*", "CAST(_c AS BINARY) AS _bytes", "_metadata.file_name AS _file", "monotonically_increasing_id() AS _place"
+    wanted = (
+        "*",
+        "CAST(_c AS BINARY) AS _bytes",
+        "_metadata.file_name AS _file",
+        "monotonically_increasing_id() AS _place",
+    )
     found = read.selectExpr(*wanted).drop("_c").toArrow().sort_by("_place")
     bad = [None if text is None else text.decode(errors="backslashreplace") for text in found["_bytes"].to_pylist()]
     rows = map(repr, found.drop_columns(["_bytes", "_file", "_place"]).to_pylist())
@@ -193,7 +203,9 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
 ) -> None:
     """What `found` has left in the store."""
     with Session(str(store / "store"), spark, create=False, runner=here(spark)) as session:
-        session.execute("CREATE MATERIALIZED VIEW by_file AS SELECT file, count(*) AS n FROM csv__rejects GROUP BY file")
+        session.execute(
+            "CREATE MATERIALIZED VIEW by_file AS SELECT file, count(*) AS n FROM csv__rejects GROUP BY file"
+        )
         session.flush()
         counted = session.query("SELECT sum(n) AS n FROM by_file").to_pylist()
         assert counted == [{"n": len(found["csv", 2].rejects)}]
@@ -218,12 +230,16 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
             session.insert("csv__rejects", pa.table({"file": ["f"], "position": [1]}))
         with pytest.raises(SqlError, match="only tables take changes"):
             session.execute("INSERT INTO csv VALUES (1)")
-        session.execute("TRUNCATE TABLE csv__rejects; DELETE FROM json__rejects WHERE position > (SELECT min(position) FROM json__rejects)")
+        session.execute(
+            "TRUNCATE TABLE csv__rejects; DELETE FROM json__rejects WHERE position > (SELECT min(position) FROM json__rejects)"
+        )
         (store / "in" / "csv" / "z.csv").write_bytes(b"1,a,,,,\nnone\n")
         session.flush()
         assert session.query("SELECT position, raw FROM csv__rejects").to_pylist() == [{"position": 2, "raw": "none"}]
         assert session.query("SELECT n FROM by_file").to_pylist() == [{"n": 1}]
-        assert {r["position"] for r in session.read("json__rejects").to_pylist()} == {min(p for _, p, _ in found["json", 2].rejects)}
+        assert {r["position"] for r in session.read("json__rejects").to_pylist()} == {
+            min(p for _, p, _ in found["json", 2].rejects)
+        }
         session.execute("DROP SOURCE csv_header CASCADE")
         session.flush()
         assert "csv_header__rejects" not in session.execute("SHOW TABLES")[0].table["name"].to_pylist()

@@ -15,4 +15,6 @@ def test_a_row_id_is_the_number_times_2_to_the_40_plus_the_position() -> None:
         assert packed.to_pylist() == [number * 2**40 + position for position in positions]
         assert file_of(packed.to_numpy()).tolist() == [number] * len(positions)
         assert position_of(packed.to_numpy()).tolist() == positions
-        assert [(file_of(i), position_of(i)) for i in packed.to_pylist()] == [(number, position) for position in positions]
+        assert [(file_of(i), position_of(i)) for i in packed.to_pylist()] == [
+            (number, position) for position in positions
+        ]

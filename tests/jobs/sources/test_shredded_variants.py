@@ -21,7 +21,19 @@ from tussock.statestore.types import VARIANT
 
 SETTINGS = ("writeShredding.enabled", "inferShreddingSchema", "forceShreddingSchemaForTest")
 NAMES = ("a", "b", "é", "\uffff", "\U00010000", "long name", "z" * 40, "")
-LEAVES = ("int", "bigint", "tinyint", "double", "float", "string", "boolean", "decimal(9,2)", "decimal(30,5)", "date", "binary")
+LEAVES = (
+    "int",
+    "bigint",
+    "tinyint",
+    "double",
+    "float",
+    "string",
+    "boolean",
+    "decimal(9,2)",
+    "decimal(30,5)",
+    "date",
+    "binary",
+)
 
 
 def value(draw: random.Random, depth: int = 3) -> Any:
@@ -37,7 +49,10 @@ def value(draw: random.Random, depth: int = 3) -> Any:
 def shredding(draw: random.Random, depth: int = 3) -> str:
     kind = draw.random()
     if depth and kind < 0.6:
-        fields = ", ".join(f"`{name}`: {shredding(draw, depth - 1)}" for name in draw.sample([n for n in NAMES if n], draw.randint(1, 4)))
+        fields = ", ".join(
+            f"`{name}`: {shredding(draw, depth - 1)}"
+            for name in draw.sample([n for n in NAMES if n], draw.randint(1, 4))
+        )
         return f"struct<{fields}>"
     return f"array<{shredding(draw, depth - 1)}>" if depth and kind < 0.75 else draw.choice((*LEAVES, "variant"))
 
@@ -95,13 +110,22 @@ NOTHING = pa.array([b"\x01\x00\x00"])
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (group(metadata=NOTHING, value=pa.array([None], pa.binary()), typed_value=pa.array([None], pa.int32())), "has no value"),
+        (
+            group(metadata=NOTHING, value=pa.array([None], pa.binary()), typed_value=pa.array([None], pa.int32())),
+            "has no value",
+        ),
         (group(metadata=NOTHING, value=pa.array([None], pa.binary())), "has no value"),
         (group(metadata=NOTHING, typed_value=pa.array([1], pa.time64("us"))), "which Spark does not read"),
         (group(metadata=pa.array([b"\x02\x00\x00"]), typed_value=pa.array([1])), "metadata of version 2"),
         (group(metadata=pa.array([b"\x01"]), typed_value=pa.array([1])), "is damaged"),
-        (group(metadata=NOTHING, value=pa.array([b"\x18\x00"]), typed_value=pa.array([None], pa.int64())), "is damaged"),
-        (group(metadata=NOTHING, value=pa.array([b"\x00"]), typed_value=group(a=group(value=pa.array([b"\x00"])))), "a rest that is none"),
+        (
+            group(metadata=NOTHING, value=pa.array([b"\x18\x00"]), typed_value=pa.array([None], pa.int64())),
+            "is damaged",
+        ),
+        (
+            group(metadata=NOTHING, value=pa.array([b"\x00"]), typed_value=group(a=group(value=pa.array([b"\x00"])))),
+            "a rest that is none",
+        ),
         (
             group(
                 metadata=pa.array([b"\x01\x01\x00\x01a"]),
@@ -130,10 +154,14 @@ def test_rows_with_variants_come_and_go_in_a_delta_table(spark: SparkSession, tm
     rows = pq.read_table(gone).slice(0, 1)
     rows = rows.append_column("_change_type", pa.array(["delete"]))
     whole.rename(place / "whole.parquet")
-    declared = table_of([("s", "struct<l:array<variant>>"), ("v", "variant")], features("variantType", "variantShredding"))
+    declared = table_of(
+        [("s", "struct<l:array<variant>>"), ("v", "variant")], features("variantType", "variantShredding")
+    )
     commit(place, 0, *declared, added(place, "whole.parquet"))
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
-        session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+        session.execute(
+            f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+        )
         assert not session.flush().held
         before = session.read("v").num_rows
         (file,) = add(place, {"feed.parquet": rows})
@@ -142,7 +170,9 @@ def test_rows_with_variants_come_and_go_in_a_delta_table(spark: SparkSession, tm
         assert not session.flush().held
         assert session.read("v").num_rows == before - 1
         left = session.query("SELECT to_json(v) AS v FROM v")["v"].to_pylist()
-        assert sorted(map(str, left)) == sorted(['{"b":2}', "None", left[-1] if left[-1] and "2020" in left[-1] else max(left, key=str)])
+        assert sorted(map(str, left)) == sorted(
+            ['{"b":2}', "None", left[-1] if left[-1] and "2020" in left[-1] else max(left, key=str)]
+        )
 
 
 def test_equal_variants_are_equal_bytes() -> None:

@@ -14,7 +14,13 @@ from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    BadRowError,
+    ChangedFileError,
+    UnreadableFileError,
+    UnsupportedFormatError,
+)
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import READERS, reader_of
@@ -23,7 +29,13 @@ from tussock.statestore.errors import TussockError
 from tussock.statestore.types import arrow_type
 
 pytestmark = pytest.mark.spark
-FIELDS = (Field("id", "int"), Field("name", "string"), Field("day", "date"), Field("at", "timestamp"), Field("price", "decimal(10,2)"))
+FIELDS = (
+    Field("id", "int"),
+    Field("name", "string"),
+    Field("day", "date"),
+    Field("at", "timestamp"),
+    Field("price", "decimal(10,2)"),
+)
 
 
 def source(options: Mapping[str, str], fields: tuple[Field, ...] = FIELDS, format: str = "csv") -> CreateSource:
@@ -39,7 +51,11 @@ def read(spark: SparkSession, files: list[PinnedFile], made: CreateSource, colum
     tables = [pa.ipc.open_stream(c).read_all() for c in cells["chunk"].to_pylist()]
     chunk = pa.concat_tables(tables)
     assert set(chunk["w"].to_pylist()) <= {1}
-    return chunk.drop_columns("w").rename_columns([*(made.fields[c].name for c in columns), ROW_ID_NAME]).sort_by(ROW_ID_NAME)
+    return (
+        chunk.drop_columns("w")
+        .rename_columns([*(made.fields[c].name for c in columns), ROW_ID_NAME])
+        .sort_by(ROW_ID_NAME)
+    )
 
 
 def frame(spark: SparkSession, files: list[PinnedFile], made: CreateSource, columns: tuple[int, ...]) -> DataFrame:
@@ -65,8 +81,14 @@ def sparks_own(spark: SparkSession, path: Path, made: CreateSource) -> pa.Table:
             {"header": "true", "nullValue": "NA", "dateFormat": "dd/MM/yyyy"},
             "i,n,d,a,p\n1,NA,29/02/2020,NA,-0.10\nNA,b,NA,1969-12-31T23:59:59Z,NA\n",
         ),
-        ({"multiLine": "true", "sep": ";"}, '1;"two\nlines; one row";2020-01-01;2020-01-01 00:00:00;1\n2;"a ""quote""";;;2\n'),
-        ({"comment": "#", "ignoreLeadingWhiteSpace": "true"}, "# no row\n1,  a,2020-01-01,2020-01-01 00:00:00+05:00,1\n\n3,c,,,\n"),
+        (
+            {"multiLine": "true", "sep": ";"},
+            '1;"two\nlines; one row";2020-01-01;2020-01-01 00:00:00;1\n2;"a ""quote""";;;2\n',
+        ),
+        (
+            {"comment": "#", "ignoreLeadingWhiteSpace": "true"},
+            "# no row\n1,  a,2020-01-01,2020-01-01 00:00:00+05:00,1\n\n3,c,,,\n",
+        ),
         ({"quote": "'", "escape": "\\", "encoding": "ISO-8859-1"}, "1,'it\\'s \xdf',2020-01-01,,1\n"),
     ],
 )
@@ -160,7 +182,9 @@ def test_a_record_that_does_not_parse_stops_every_reader_with_its_place(
     assert (raised.value.path, raised.value.record, raised.value.text) == (str(path), 3, bad)
 
 
-def test_a_file_changed_before_or_during_the_read_is_named(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_changed_before_or_during_the_read_is_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.csv"
     path.write_text("1\n")
     made, pin = source({}, (Field("i", "int"),)), pinned(path)
@@ -187,7 +211,11 @@ def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"mode": "PERMISSIVE"}, BadOptionError), ({"ignoreCorruptFiles": "true"}, BadOptionError), ({"mode": "failfast"}, None)],
+    [
+        ({"mode": "PERMISSIVE"}, BadOptionError),
+        ({"ignoreCorruptFiles": "true"}, BadOptionError),
+        ({"mode": "failfast"}, None),
+    ],
 )
 def test_options_that_would_lose_rows_are_refused(options: dict[str, str], error: type[TussockError] | None) -> None:
     if error is None:
@@ -198,6 +226,8 @@ def test_options_that_would_lose_rows_are_refused(options: dict[str, str], error
 
 
 def test_an_unknown_format_says_which_there_are() -> None:
-    with pytest.raises(UnsupportedFormatError, match=r"'bids': format 'excel' is not supported; expected USING parquet \| csv") as raised:
+    with pytest.raises(
+        UnsupportedFormatError, match=r"'bids': format 'excel' is not supported; expected USING parquet \| csv"
+    ) as raised:
         reader_of(source({}, format="excel"))
     assert raised.value.supported == tuple(READERS)

@@ -27,9 +27,15 @@ def taken(tmp_path: Path) -> Callable[..., StorageTable]:
 
     def build(*batches: SealedBatch) -> StorageTable:
         objects = LocalObjectStore(tmp_path / "store")
-        infos = [i for epoch, batch in enumerate(batches, start=1) for i in batch_ingest(objects, [batch], epoch, f"data/{epoch:016x}")]
+        infos = [
+            i
+            for epoch, batch in enumerate(batches, start=1)
+            for i in batch_ingest(objects, [batch], epoch, f"data/{epoch:016x}")
+        ]
         epoch = len(batches)
-        version = HummockVersion(epoch, epoch, epoch, 0, 0, (tuple(reversed(infos)),), Catalog(), VnodeMapping(0, (0,) * 8))
+        version = HummockVersion(
+            epoch, epoch, epoch, 0, 0, (tuple(reversed(infos)),), Catalog(), VnodeMapping(0, (0,) * 8)
+        )
         return StorageTable(SCHEMA, HummockStore(objects, version, BlockCache()), epoch, 8)
 
     return build
@@ -57,7 +63,9 @@ def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[...,
     assert [f.number for f in pin_files(files("a", "b", "c", "d", "x"), before, 1 << 30)] == [4]
 
 
-def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_changed(taken: Callable[..., StorageTable]) -> None:
+def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_changed(
+    taken: Callable[..., StorageTable],
+) -> None:
     now = [*files("a"), *files("b", size=0)]
     first = pin_files(now, None, 1 << 30)
     assert [f.path for f in first] == ["/data/a"]
@@ -74,7 +82,9 @@ def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int | Non
 
 
 @pytest.mark.parametrize("now", [ListedFile("/data/b", 101, "etag of b"), ListedFile("/data/b", 100, "another")])
-def test_a_taken_file_that_changed_comes_as_it_was_and_as_it_is(now: ListedFile, taken: Callable[..., StorageTable]) -> None:
+def test_a_taken_file_that_changed_comes_as_it_was_and_as_it_is(
+    now: ListedFile, taken: Callable[..., StorageTable]
+) -> None:
     before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
     found = compare([*files("a"), now, *files("c")], before)
     (change,) = found.changed
@@ -94,7 +104,9 @@ def test_what_is_recorded_beside_the_bytes_comes_back(taken: Callable[..., Stora
     assert compare([ListedFile("/data/c", 4, "w")], before).changed == ()
 
 
-def test_rows_that_go_are_forgotten_or_their_file_stays_as_one_that_does_not_count(taken: Callable[..., StorageTable]) -> None:
+def test_rows_that_go_are_forgotten_or_their_file_stays_as_one_that_does_not_count(
+    taken: Callable[..., StorageTable],
+) -> None:
     first = tuple(PinnedFile(f"/data/{n}", 1, "x", i) for i, n in enumerate("abc"))
     goes = (
         msgspec.structs.replace(first[0], weight=-1),
@@ -112,7 +124,9 @@ def test_rows_that_go_are_forgotten_or_their_file_stays_as_one_that_does_not_cou
 def test_a_source_of_the_first_releases_records_what_it_can(taken: Callable[..., StorageTable]) -> None:
     old = msgspec.structs.replace(SCHEMA, columns=SCHEMA.columns[:5])
     rows = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0, accepted="7 now")], 5).rows
-    assert rows.drop_columns(["key", "op"]).to_pylist() == [{"path": "/data/a", "size": 7, "etag": "now", "epoch": 5, "number": 0}]
+    assert rows.drop_columns(["key", "op"]).to_pylist() == [
+        {"path": "/data/a", "size": 7, "etag": "now", "epoch": 5, "number": 0}
+    ]
 
 
 def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
@@ -122,11 +136,33 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
     assert keys == sorted(keys)
     assert rows["op"].to_pylist() == [1, 1]
     assert rows.drop_columns(["key", "op"]).to_pylist() == [
-        {"path": "/data/z", "size": 2, "etag": "y", "epoch": 5, "number": 0, "kept": "", "unread": False, "accepted": ""},
-        {"path": "/data/é", "size": 1, "etag": "x", "epoch": 5, "number": 1, "kept": "", "unread": False, "accepted": ""},
+        {
+            "path": "/data/z",
+            "size": 2,
+            "etag": "y",
+            "epoch": 5,
+            "number": 0,
+            "kept": "",
+            "unread": False,
+            "accepted": "",
+        },
+        {
+            "path": "/data/é",
+            "size": 1,
+            "etag": "x",
+            "epoch": 5,
+            "number": 1,
+            "kept": "",
+            "unread": False,
+            "accepted": "",
+        },
     ]
 
 
 def test_the_schema_is_a_singleton_keyed_by_path() -> None:
     assert isinstance(SCHEMA, TableSchema)
-    assert (SCHEMA.name, SCHEMA.distribution, [SCHEMA.columns[k.column].name for k in SCHEMA.key]) == ("bids.taken", (), ["path"])
+    assert (SCHEMA.name, SCHEMA.distribution, [SCHEMA.columns[k.column].name for k in SCHEMA.key]) == (
+        "bids.taken",
+        (),
+        ["path"],
+    )

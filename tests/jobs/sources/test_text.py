@@ -62,7 +62,9 @@ _KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.large_binary(), p
 
 @pytest.mark.parametrize("kind", _KINDS, ids=str)
 def test_text_of_every_width_reads_as_string(tmp_path: Path, kind: pa.DataType) -> None:
-    pq.write_table(pa.table({"s": pa.array([b"ab", None, "é".encode()], pa.binary()).cast(kind)}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"s": pa.array([b"ab", None, "é".encode()], pa.binary()).cast(kind)}), tmp_path / "a.parquet"
+    )
     read = read_split(Split(pinned(tmp_path / "a.parquet")), (0,), (Field("s", "string"),), {}).rows
     assert read["s"].to_pylist() == ["ab", None, "é"]
 
@@ -96,7 +98,10 @@ def test_an_insert_of_what_is_no_text_is_refused_before_the_log(spark: SparkSess
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (k int, s string, PRIMARY KEY (k))")
         before = session.meta.log_end()
-        for statement in ("INSERT INTO t VALUES (1, 'é'), (2, CAST(X'FF' AS string))", "INSERT INTO t SELECT 2, CAST(X'FF' AS string)"):
+        for statement in (
+            "INSERT INTO t VALUES (1, 'é'), (2, CAST(X'FF' AS string))",
+            "INSERT INTO t SELECT 2, CAST(X'FF' AS string)",
+        ):
             with pytest.raises(BadInsertTextError, match=r"INSERT INTO t, row \d, column 's': the bytes b'\\xff'"):
                 session.execute(statement)
         assert session.meta.log_end() == before
@@ -109,7 +114,11 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     source = CreateSource("lines", "text", (Field("value", "string"),), {"path": str(path), "on_error": "quarantine"})
     texts = pa.array(lines, pa.binary()).view(pa.string())
     batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
-    (made,) = [row for out in _packer((pinned(path, 3),), source, 1, (0,), TextFiles())(iter([batch])) for row in out.to_pylist()]
+    (made,) = [
+        row
+        for out in _packer((pinned(path, 3),), source, 1, (0,), TextFiles())(iter([batch]))
+        for row in out.to_pylist()
+    ]
     read = parted(pa.ipc.open_stream(made["chunk"]).read_all())
     rows, rejects = read.rows, read.rejects
     assert rejects is not None
@@ -123,10 +132,35 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
 
 def test_every_string_that_is_no_text_is_found_wherever_it_is() -> None:
     """Against Python's own decoder, over bytes at the edges of what UTF-8 allows."""
-    edges = [0x00, 0x0A, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF]
+    edges = [
+        0x00,
+        0x0A,
+        0x41,
+        0x7F,
+        0x80,
+        0x8F,
+        0x90,
+        0x9F,
+        0xA0,
+        0xBF,
+        0xC0,
+        0xC1,
+        0xC2,
+        0xDF,
+        0xE0,
+        0xED,
+        0xEF,
+        0xF0,
+        0xF4,
+        0xF5,
+        0xFF,
+    ]
     chosen = random.Random(7)
     strings = [bytes(chosen.choices(edges, k=chosen.randrange(5))) for _ in range(5_000)]
-    strings += ["".join(chosen.choices("A\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", k=3)).encode() for _ in range(1_000)]
+    strings += [
+        "".join(chosen.choices("A\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", k=3)).encode()
+        for _ in range(1_000)
+    ]
     expected = []
     for text in strings:
         try:

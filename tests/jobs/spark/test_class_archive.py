@@ -21,7 +21,9 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return archive_file()
 
 
-def test_a_driver_starts_from_the_archive_with_the_options_that_were_given(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_starts_from_the_archive_with_the_options_that_were_given(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert submit_options() == {"SPARK_SUBMIT_OPTS": f'"-XX:SharedArchiveFile={archive}" {class_archive.QUIET}'}
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     assert submit_options()["SPARK_SUBMIT_OPTS"].endswith(" -XX:TieredStopAtLevel=1")
@@ -42,7 +44,10 @@ def test_without_an_archive_nothing_is_set(archive: Path) -> None:
 def test_a_jvm_that_the_archive_does_not_fit_starts_without_a_word(archive: Path) -> None:
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     archive.unlink()
-    subprocess.run(["java", f"-XX:ArchiveClassesAtExit={archive}", "-cp", str(jar), "py4j.GatewayServer", "--help"], capture_output=True)
+    subprocess.run(
+        ["java", f"-XX:ArchiveClassesAtExit={archive}", "-cp", str(jar), "py4j.GatewayServer", "--help"],
+        capture_output=True,
+    )
     plain = said("-cp", str(archive.parent))
     assert said(f"-XX:SharedArchiveFile={archive}", "-cp", str(archive.parent)) != plain, "made over other classes"
     assert said(f"-XX:SharedArchiveFile={archive}", *QUIET.split(), "-cp", str(archive.parent)) == plain

@@ -14,7 +14,15 @@ HERE, NONE = frozenset({"10.0.0.1:7078"}), frozenset[str]()
 
 def test_a_watch_gives_up_when_tasks_wait_and_no_executor_has_been_there_for_its_time() -> None:
     watch = Watch(10.0)
-    looks = [(0, NONE, False), (50, NONE, True), (55, HERE, True), (56, NONE, True), (65, NONE, True), (66, NONE, False), (67, NONE, True)]
+    looks = [
+        (0, NONE, False),
+        (50, NONE, True),
+        (55, HERE, True),
+        (56, NONE, True),
+        (65, NONE, True),
+        (66, NONE, False),
+        (67, NONE, True),
+    ]
     assert not any(watch.gives_up(ExecutorsSeen(executors, waiting), now) for now, executors, waiting in looks)
     assert not watch.gives_up(ExecutorsSeen(NONE, True), 76.9)
     assert watch.gives_up(ExecutorsSeen(NONE, True), 77.0)
@@ -45,10 +53,23 @@ def test_a_driver_that_loses_all_its_executors_names_them_and_gives_up(tmp_path:
     command = _spark_class("master.Master", "--host", HOST, "--port", "0", "--webui-port", "0")
     with _daemon("master", command, tmp_path, environment) as master:
         address = _wait_for_line(master, r"Starting Spark master at (spark://\S+)")
-        place = ("--host", HOST, "--webui-port", "0", "--work-dir", str(tmp_path / "work"), "--cores", "1", "--memory", "600m")
+        place = (
+            "--host",
+            HOST,
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(tmp_path / "work"),
+            "--cores",
+            "1",
+            "--memory",
+            "600m",
+        )
         with _daemon("worker", _spark_class("worker.Worker", *place, address), tmp_path, environment) as worker:
             _wait_for_line(worker, r"(Successfully registered with master)")
-            driver = subprocess.Popen([sys.executable, "-c", DRIVER, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            driver = subprocess.Popen(
+                [sys.executable, "-c", DRIVER, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             assert driver.stdin is not None
             assert driver.stdout is not None
             print("go", file=driver.stdin, flush=True)
@@ -57,5 +78,7 @@ def test_a_driver_that_loses_all_its_executors_names_them_and_gives_up(tmp_path:
         said = driver.stdout.readline()
         driver.stdin.close()
         assert driver.wait(60) == 0
-    assert said.startswith("NoExecutorsError Spark had no executor for 8s, and its tasks waited. It lost 127.0.0.1:"), said
+    assert said.startswith("NoExecutorsError Spark had no executor for 8s, and its tasks waited. It lost 127.0.0.1:"), (
+        said
+    )
     assert f"the master is {address}" in said

@@ -50,10 +50,19 @@ class FromSpark(PySparkException):
 
 FAILED = "Job aborted due to stage failure: Task 3 in stage 7.0 failed 4 times, most recent failure: Lost task 3.3 in stage 7.0 (TID 21) "
 OF_MACHINES = [
-    (FAILED + "(10.0.0.7 executor 2): java.io.IOException: No space left on device\n\tat java.base/sun.nio", WorkerDiskFullError, "full"),
-    (FAILED + "(10.0.0.7 executor 2): java.io.IOException: Disk quota exceeded\n\tat java.base/sun.nio", WorkerDiskFullError, "quota"),
     (
-        FAILED + "(10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Container "
+        FAILED + "(10.0.0.7 executor 2): java.io.IOException: No space left on device\n\tat java.base/sun.nio",
+        WorkerDiskFullError,
+        "full",
+    ),
+    (
+        FAILED + "(10.0.0.7 executor 2): java.io.IOException: Disk quota exceeded\n\tat java.base/sun.nio",
+        WorkerDiskFullError,
+        "quota",
+    ),
+    (
+        FAILED
+        + "(10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Container "
         "killed by YARN for exceeding physical memory limits.\nDriver stacktrace:\n\tat org.apache.spark",
         ExecutorLostError,
         "executor 2 exited caused by one of the running tasks",
@@ -63,7 +72,9 @@ OF_MACHINES = [
 
 
 @pytest.mark.parametrize(("text", "kind", "said"), OF_MACHINES)
-def test_a_failure_of_a_machine_is_named_by_its_cause_and_asks_for_another_run(text: str, kind: type[RetryableError], said: str) -> None:
+def test_a_failure_of_a_machine_is_named_by_its_cause_and_asks_for_another_run(
+    text: str, kind: type[RetryableError], said: str
+) -> None:
     with pytest.raises(kind, match=said) as raised, jvm_errors_as_ours():
         raise FromSpark(text)
     assert "java.base" not in str(raised.value)

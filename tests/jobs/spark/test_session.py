@@ -27,7 +27,9 @@ spark.stop()
 
 
 def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("SPARK_LOCAL_IP", "TUSSOCK_DEBUG")}  # a user has not set them
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("SPARK_LOCAL_IP", "TUSSOCK_DEBUG")
+    }  # a user has not set them
     return {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 

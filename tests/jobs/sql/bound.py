@@ -12,10 +12,16 @@ from tussock.jobs.sql.sandbox import Sandbox
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 
-def bind_expressions(spark: SparkSession, columns: Sequence[Field], texts: Sequence[str], time_zone: str = "UTC") -> list[Expr]:
+def bind_expressions(
+    spark: SparkSession, columns: Sequence[Field], texts: Sequence[str], time_zone: str = "UTC"
+) -> list[Expr]:
     """SQL expressions over some columns, bound. Raises as `bind_view`."""
-    relation = Relation(1, "t", RelationKind.SOURCE, tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}"))
+    relation = Relation(
+        1, "t", RelationKind.SOURCE, tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}")
+    )
     sandbox = Sandbox(spark, [relation], time_zone)
     source = SourceText("SELECT " + ",\n".join(f"{text} AS c{i}" for i, text in enumerate(texts)) + " FROM t")
     with sandbox.active():
-        return list(bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source)), "an expression"))
+        return list(
+            bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source)), "an expression")
+        )

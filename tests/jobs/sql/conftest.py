@@ -32,7 +32,9 @@ ACCOUNTS = CreateTable(
     (0,),
 )
 RELATIONS = (
-    relation_of_ddl(1, "orders (id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE)"),
+    relation_of_ddl(
+        1, "orders (id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE)"
+    ),
     relation_of_ddl(2, "shops (id INT, name STRING, city STRING)"),
     relation_of_ddl(3, "cities (name STRING, country STRING, people INT)"),
     Relation(

@@ -62,7 +62,11 @@ ROWS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     "cities": (CITIES, [("Oslo", "NO", 700_000), ("Rome", "IT", 2_800_000), (None, "??", None)]),
     "accounts": (
         ACCOUNTS,
-        [(1, "ann", Decimal("5.00"), _NOON, 0.1), (2, None, Decimal("-5.00"), None, None), (3, "ann", None, _NOON, 0.3)],
+        [
+            (1, "ann", Decimal("5.00"), _NOON, 0.1),
+            (2, None, Decimal("-5.00"), None, None),
+            (3, "ann", None, _NOON, 0.3),
+        ],
     ),
 }
 _OPERATORS = {
@@ -113,7 +117,9 @@ def _frame(spark: SparkSession, name: str) -> DataFrame:
 
 
 def _rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    rows = [tuple(round(v, 9) if isinstance(v, float) and math.isfinite(v) else v for v in row) for row in frame.collect()]
+    rows = [
+        tuple(round(v, 9) if isinstance(v, float) and math.isfinite(v) else v for v in row) for row in frame.collect()
+    ]
     return sorted(rows, key=repr)
 
 
@@ -131,7 +137,9 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
             return _named(_run(spark, plan.input).select(*(_column(e) for e in plan.exprs)))
         case Expand():
             below = _run(spark, plan.input)
-            return _named(reduce(DataFrame.union, (_named(below.select(*(_column(e) for e in p))) for p in plan.projections)))
+            return _named(
+                reduce(DataFrame.union, (_named(below.select(*(_column(e) for e in p))) for p in plan.projections))
+            )
         case Generate():
             return _generated(_run(spark, plan.input), plan)
         case Filter():
@@ -152,7 +160,10 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
                 on = [f"(({on[0]}) OR ({on[0]}) IS NULL)"]
             where = F.expr(" AND ".join(f"({c})" for c in on) or "true")
             if plan.kind is JoinKind.EXISTENCE:
-                parts = (left.join(right, where, how).withColumn(f"c{width}", F.lit(how == "semi")) for how in ("semi", "anti"))
+                parts = (
+                    left.join(right, where, how).withColumn(f"c{width}", F.lit(how == "semi"))
+                    for how in ("semi", "anti")
+                )
                 return reduce(DataFrame.union, parts)
             how = {JoinKind.NULL_AWARE_ANTI: "anti", JoinKind.SINGLE: "left"}.get(plan.kind, str(plan.kind))
             return left.join(right, where, how)
@@ -170,7 +181,9 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
             return _named(below.groupBy(*keys).agg(*(F.expr(_call(c)) for c in plan.calls)))
         case TopN():
             order = [
-                getattr(_column(k.expr), f"{'desc' if k.descending else 'asc'}_nulls_{'last' if k.nulls_last else 'first'}")()
+                getattr(
+                    _column(k.expr), f"{'desc' if k.descending else 'asc'}_nulls_{'last' if k.nulls_last else 'first'}"
+                )()
                 for k in plan.order
             ]
             after = _run(spark, plan.input).orderBy(*order).offset(plan.offset)
@@ -194,8 +207,13 @@ def _sessions(below: DataFrame, plan: Window) -> DataFrame:
 
 
 def _over(call: WindowCall, plan: Window) -> str:
-    order = [f"{_text(k.expr)} {'DESC' if k.descending else 'ASC'} NULLS {'LAST' if k.nulls_last else 'FIRST'}" for k in plan.order]
-    window = f"PARTITION BY {', '.join(_text(e) for e in plan.partition) or 'true'}" + (f" ORDER BY {', '.join(order)}" if order else "")
+    order = [
+        f"{_text(k.expr)} {'DESC' if k.descending else 'ASC'} NULLS {'LAST' if k.nulls_last else 'FIRST'}"
+        for k in plan.order
+    ]
+    window = f"PARTITION BY {', '.join(_text(e) for e in plan.partition) or 'true'}" + (
+        f" ORDER BY {', '.join(order)}" if order else ""
+    )
     if call.function.shifts:
         args = [_text(call.args[0]), str(call.number), *(_text(a) for a in call.args[1:])]
         return f"{call.function.sql}({', '.join(args)}) OVER ({window})"
@@ -246,7 +264,13 @@ def _column(expr: Expr) -> SparkColumn:
 def _call(call: AggCall) -> str:
     where = "" if call.filter is None else f" FILTER (WHERE {_text(call.filter)})"
     params = dict(call.params)
-    constants = [params["percentages"]] if "percentages" in params else [repr(params["delimiter"])] if "delimiter" in params else []
+    constants = (
+        [params["percentages"]]
+        if "percentages" in params
+        else [repr(params["delimiter"])]
+        if "delimiter" in params
+        else []
+    )
     order = ", ".join(f"{_text(k.expr)} {'DESC' if k.descending else 'ASC'}" for k in call.order)
     within = f" WITHIN GROUP (ORDER BY {order})" if order else ""
     args = ", ".join([*(_text(a) for a in call.args), *constants]) or "*"
@@ -269,7 +293,12 @@ def _text(expr: Expr, shift: int = 0) -> str:
         return f"{_FUNCTIONS[expr.node]}({', '.join(args)})"
     if expr.node == "CaseWhen":
         otherwise = f" ELSE {args[-1]}" if len(args) % 2 else ""
-        return "CASE" + "".join(f" WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2)) + otherwise + " END"
+        return (
+            "CASE"
+            + "".join(f" WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
+            + otherwise
+            + " END"
+        )
     return {
         "Not": lambda: f"(NOT {args[0]})",
         "IsNotNull": lambda: f"({args[0]} IS NOT NULL)",

@@ -26,7 +26,9 @@ def test_a_select_is_bound_to_the_plan_of_its_case(case: Case, sandbox: Sandbox,
 
 @pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))
 @pytest.mark.sampled(7)
-def test_the_bound_plan_gives_the_rows_that_spark_gives_for_the_select(case: Case, sandbox: Sandbox, spark: SparkSession) -> None:
+def test_the_bound_plan_gives_the_rows_that_spark_gives_for_the_select(
+    case: Case, sandbox: Sandbox, spark: SparkSession
+) -> None:
     plan = bind_view(sandbox, SourceText(case.sql))
     names, expected = answer_of_query(spark, case.sql)
     assert [f.name for f in plan.fields] == names
@@ -41,7 +43,9 @@ def test_a_plan_is_the_same_after_its_way_through_json(case: Case, sandbox: Sand
 
 
 def test_the_same_select_is_bound_to_equal_plans_every_time(sandbox: Sandbox) -> None:
-    sql = SourceText("SELECT shop, sum(amount) AS total FROM orders JOIN shops ON shop = shops.id GROUP BY shop HAVING count(*) > 1")
+    sql = SourceText(
+        "SELECT shop, sum(amount) AS total FROM orders JOIN shops ON shop = shops.id GROUP BY shop HAVING count(*) > 1"
+    )
     assert bind_view(sandbox, sql) == bind_view(sandbox, sql)
 
 
@@ -52,7 +56,12 @@ def test_eval_modes_survive_and_do_not_depend_on_the_users_session(spark: SparkS
         exprs = bind_expressions(spark, [Field("a", "int"), Field("b", "string")], texts)
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
-    assert [show_expr(e) for e in exprs] == ["Add[ANSI](#0, 1):int", "Add[TRY](#0, 1):int", "Cast[ANSI](#1):int", "Cast[TRY](#1):int"]
+    assert [show_expr(e) for e in exprs] == [
+        "Add[ANSI](#0, 1):int",
+        "Add[TRY](#0, 1):int",
+        "Cast[ANSI](#1):int",
+        "Cast[TRY](#1):int",
+    ]
 
 
 def test_literals_are_held_in_physical_form(spark: SparkSession) -> None:

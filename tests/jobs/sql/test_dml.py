@@ -94,16 +94,23 @@ def test_a_literal_in_text_is_one_of_its_columns_type(written: str, meant: str, 
     assert sorted(map(repr, bound.rows.to_pylist())) == sorted(map(repr, judge(f"VALUES {meant}")))
 
 
-@pytest.mark.parametrize("values", ["('7x', NULL)", "(1, 'abc')", "(1, '2020-02-30'), (2, NULL)", "(1, concat('2020-01-', '01'))"])
+@pytest.mark.parametrize(
+    "values", ["('7x', NULL)", "(1, 'abc')", "(1, '2020-02-30'), (2, NULL)", "(1, concat('2020-01-', '01'))"]
+)
 def test_a_text_that_is_none_of_its_columns_type_is_refused(values: str, binder: Binder) -> None:
-    with pytest.raises(SqlError, match=r"column '(id|opened)' of table 'accounts' is .* (can't hold '|does not take string).* column \d+"):
+    with pytest.raises(
+        SqlError,
+        match=r"column '(id|opened)' of table 'accounts' is .* (can't hold '|does not take string).* column \d+",
+    ):
         binder.bind(f"INSERT INTO accounts (id, opened) VALUES {values}")
 
 
 def test_columns_that_are_not_named_are_null(binder: Binder) -> None:
     bound = binder.bind("INSERT INTO accounts (Balance, ID) VALUES (2, 1)")
     assert isinstance(bound, BoundInsert)
-    assert bound.rows.to_pylist() == [{"id": 1, "owner": None, "balance": Decimal("2.00"), "opened": None, "rate": None}]
+    assert bound.rows.to_pylist() == [
+        {"id": 1, "owner": None, "balance": Decimal("2.00"), "opened": None, "rate": None}
+    ]
 
 
 def test_null_in_a_key_is_refused_with_the_row(binder: Binder) -> None:
@@ -115,10 +122,16 @@ def test_null_in_a_key_is_refused_with_the_row(binder: Binder) -> None:
     )
 
 
-def test_an_insert_of_a_select_is_left_to_the_caller_and_its_rows_fit_the_table(binder: Binder, spark: SparkSession) -> None:
+def test_an_insert_of_a_select_is_left_to_the_caller_and_its_rows_fit_the_table(
+    binder: Binder, spark: SparkSession
+) -> None:
     bound = binder.bind("INSERT INTO accounts BY NAME SELECT name AS owner, id * 2 AS id FROM shops")
     assert isinstance(bound, BoundInsertSelect)
-    assert (bound.select, bound.targets, bound.relations) == ("SELECT name AS owner, id * 2 AS id FROM shops", (1, 0), ("shops",))
+    assert (bound.select, bound.targets, bound.relations) == (
+        "SELECT name AS owner, id * 2 AS id FROM shops",
+        (1, 0),
+        ("shops",),
+    )
     spark.createDataFrame([(1, "north", "Oslo")], "id INT, name STRING, city STRING").createOrReplaceTempView("shops")
     rows = rows_to_insert(spark.sql(bound.select), bound)
     assert rows.to_pylist() == [{"id": 2, "owner": "north", "balance": None, "opened": None, "rate": None}]

@@ -38,7 +38,9 @@ KINDS = tuple(LITERALS)
 PAIRS = [(given, wanted) for group in (INTERVALS, MONTH_INTERVALS) for given in group for wanted in group]
 FEW = [PAIRS[i] for i in range(0, len(PAIRS), 27)]
 T = CreateTable("t", (Field("i", "int"), *(Field(f"c{n}", kind) for n, kind in enumerate(KINDS))), (0,))
-NESTED = CreateTable("nested", (Field("i", "int"), *(Field(f"c{n}", f"array<{kind}>") for n, kind in enumerate(KINDS))), (0,))
+NESTED = CreateTable(
+    "nested", (Field("i", "int"), *(Field(f"c{n}", f"array<{kind}>") for n, kind in enumerate(KINDS))), (0,)
+)
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +127,18 @@ def compare_defaults(pairs: Sequence[tuple[str, str]], spark: SparkSession, tmp_
     finally:
         spark.sql("DROP TABLE defaults")
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
-        session.execute(f"CREATE TABLE t (i int, {columns}, PRIMARY KEY (i)); INSERT INTO t (i) VALUES (1); INSERT INTO t (i) SELECT 2")
+        session.execute(
+            f"CREATE TABLE t (i int, {columns}, PRIMARY KEY (i)); INSERT INTO t (i) VALUES (1); INSERT INTO t (i) SELECT 2"
+        )
         defaults = ", ".join(["DEFAULT"] * len(pairs))
         session.execute(f"INSERT INTO t VALUES (3, {defaults})")
         session.execute(f"INSERT INTO t VALUES (4, {', '.join(['NULL'] * len(pairs))})")
         session.flush()
         session.execute(f"UPDATE t SET {', '.join(f'c{n} = DEFAULT' for n in range(len(pairs)))} WHERE i = 4")
         session.flush()
-        session.execute("MERGE INTO t USING (SELECT 5 AS k) ON i = k WHEN NOT MATCHED THEN INSERT (i, c0) VALUES (k, DEFAULT)")
+        session.execute(
+            "MERGE INTO t USING (SELECT 5 AS k) ON i = k WHEN NOT MATCHED THEN INSERT (i, c0) VALUES (k, DEFAULT)"
+        )
         session.flush()
         found = [tuple(row.values()) for row in session.query(f"SELECT {texts} FROM t ORDER BY i").to_pylist()]
     assert found == [expected] * 5

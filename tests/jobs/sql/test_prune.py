@@ -40,18 +40,34 @@ def _pick(plan: Plan, *columns: int) -> Project:
 
 def test_both_sides_of_a_join_narrow_and_its_columns_move() -> None:
     wide = Join(
-        _scan("l", 0, 1, 2), _scan("r", 0, 1, 2), JoinKind.INNER, (_column(1),), (_column(2),), (False,), _greater(_column(5), _column(2))
+        _scan("l", 0, 1, 2),
+        _scan("r", 0, 1, 2),
+        JoinKind.INNER,
+        (_column(1),),
+        (_column(2),),
+        (False,),
+        _greater(_column(5), _column(2)),
     )
     narrow = Join(
-        _scan("l", 1, 2), _scan("r", 1, 2), JoinKind.INNER, (_column(0),), (_column(1),), (False,), _greater(_column(3), _column(1))
+        _scan("l", 1, 2),
+        _scan("r", 1, 2),
+        JoinKind.INNER,
+        (_column(0),),
+        (_column(1),),
+        (False,),
+        _greater(_column(3), _column(1)),
     )
     pruned = prune(_pick(wide, 4))
     assert pruned == Project(narrow, (_column(2),), (Field("x4", "int"),))
 
 
 def test_a_filter_and_a_top_n_keep_what_they_read_below_a_projection() -> None:
-    first = TopN(Filter(_scan("t", 0, 1, 2, 3), _greater(_column(3), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5)
-    narrow = TopN(Filter(_scan("t", 0, 1, 3), _greater(_column(2), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5)
+    first = TopN(
+        Filter(_scan("t", 0, 1, 2, 3), _greater(_column(3), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5
+    )
+    narrow = TopN(
+        Filter(_scan("t", 0, 1, 3), _greater(_column(2), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5
+    )
     assert prune(_pick(first, 0)) == Project(narrow, (_column(0),), (Field("x0", "int"),))
 
 
@@ -59,8 +75,12 @@ def test_a_generator_puts_out_what_is_read_above_it_and_no_list_that_only_it_rea
     lists = Scan("t", (0, 1, 2), (Field("a", "int"), Field("b", "int"), Field("xs", "array<int>")))
     made = (Field("e", "int"),)
     wide = Generate(lists, Generator.EXPLODE, Column(2, "array<int>"), False, made)
-    narrow = Generate(Scan("t", (1, 2), lists.fields[1:]), Generator.EXPLODE, Column(1, "array<int>"), False, made, (0,))
-    assert prune(_pick(wide, 3, 1)) == Project(narrow, (_column(1), _column(0)), (Field("x3", "int"), Field("x1", "int")))
+    narrow = Generate(
+        Scan("t", (1, 2), lists.fields[1:]), Generator.EXPLODE, Column(1, "array<int>"), False, made, (0,)
+    )
+    assert prune(_pick(wide, 3, 1)) == Project(
+        narrow, (_column(1), _column(0)), (Field("x3", "int"), Field("x1", "int"))
+    )
     assert narrow.fields == (Field("b", "int"), Field("e", "int"))
     assert prune(_pick(narrow, 1)) == Project(
         Generate(Scan("t", (2,), lists.fields[2:]), Generator.EXPLODE, Column(0, "array<int>"), False, made, ()),
@@ -91,7 +111,9 @@ def test_the_one_row_of_an_aggregate_without_keys_is_there_when_nobody_reads_it(
     calls = tuple(AggCall(f, "int", (_column(0),)) for f in ("Min", "Max"))
     one = Aggregate(_scan("t", 0), (), calls, (Field("lo", "int"), Field("hi", "int")))
     pruned = prune(Project(one, (Literal(1, "int"),), (Field("x", "int"),)))
-    assert pruned == Project(Aggregate(_scan("t", 0), (), calls[:1], one.fields[:1]), (Literal(1, "int"),), (Field("x", "int"),))
+    assert pruned == Project(
+        Aggregate(_scan("t", 0), (), calls[:1], one.fields[:1]), (Literal(1, "int"),), (Field("x", "int"),)
+    )
 
 
 def test_an_aggregate_that_computes_nothing_has_its_one_row() -> None:

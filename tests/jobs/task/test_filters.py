@@ -66,8 +66,19 @@ def value_of(expr: Expr, row: Row) -> int | bool | None:
 def test_views_of_conditions_agree_with_plain_python(seed: int, tmp_path: Path) -> None:
     draw, meta = random.Random(seed), new_store(tmp_path / "store")
     conditions = [condition(draw) for _ in range(VIEWS)]
-    both = Join(Filter(scan("t"), conditions[0]), Filter(scan("t"), conditions[1]), JoinKind.INNER, *[(Column(0, "int"),)] * 2, (False,))
-    append(meta, table("t"), *(view(f"v{i}", counted(Filter(scan("t"), c), 1)) for i, c in enumerate(conditions)), view("j", both))
+    both = Join(
+        Filter(scan("t"), conditions[0]),
+        Filter(scan("t"), conditions[1]),
+        JoinKind.INNER,
+        *[(Column(0, "int"),)] * 2,
+        (False,),
+    )
+    append(
+        meta,
+        table("t"),
+        *(view(f"v{i}", counted(Filter(scan("t"), c), 1)) for i, c in enumerate(conditions)),
+        view("j", both),
+    )
     known: dict[int, Row] = {}
     for _ in range(5):
         for key in draw.sample(range(6), draw.choice([1, 1, 3])):

@@ -16,7 +16,9 @@ PLAN = schedule(catalog_of(table("t"), view("v", counted(scan("t"), 1)), view("w
 FAILURE = encode_failure(ActorError("source s", "a bad row"), "s", 0)
 
 
-def run(level: int, unit: int, *arriving: pa.RecordBatch, expected: Expected = Expected.LITTLE) -> list[tuple[int, Address]]:
+def run(
+    level: int, unit: int, *arriving: pa.RecordBatch, expected: Expected = Expected.LITTLE
+) -> list[tuple[int, Address]]:
     """The cells that a unit of three answers: slot and address. Its store can't be opened: an actor that starts fails the test."""
     task = EpochTask("nowhere://", msgspec.json.encode(None), PLAN, 7, (0, 1, 2, 0), expected)
     function = level_function(lambda: task, level, lambda: unit)
@@ -36,7 +38,9 @@ def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts
 @pytest.mark.parametrize("expected", list(Expected))
 def test_a_unit_that_knows_of_a_failure_hands_it_on_once_and_does_nothing_else(level: int, expected: Expected) -> None:
     feed = next((f for s in PLAN.levels[level] for f in s.feeds if f.exchange is not None), None)
-    address = Address.leaf(0, LeafInput.ENTRIES) if feed is None else Address.exchange(feed.producer, feed.exchange or 0)
+    address = (
+        Address.leaf(0, LeafInput.ENTRIES) if feed is None else Address.exchange(feed.producer, feed.exchange or 0)
+    )
     arriving = cells(2, address, [b"rows"]), cells(2, Address.answer(Mail.FAILURE), [FAILURE])
     assert run(level, 2, *arriving, expected=expected) == [(2, Address.answer(Mail.FAILURE))]
 

@@ -8,12 +8,19 @@ import pytest
 
 from tussock.jobs.texts.table import text_table
 
-INSTANTS = (datetime(2026, 3, 29, 1, 0, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), None)
+INSTANTS = (
+    datetime(2026, 3, 29, 1, 0, tzinfo=UTC),
+    datetime(2026, 10, 25, 1, 30, tzinfo=UTC),
+    datetime(1, 1, 1, tzinfo=UTC),
+    None,
+)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns"])
 def test_instants_are_shown_in_the_stores_zone(zone: str) -> None:
-    table = pa.table({"at": pa.array(INSTANTS, pa.timestamp("us", "UTC")), "local": pa.array([datetime(2026, 3, 29, 2, 30)] * 4)})
+    table = pa.table(
+        {"at": pa.array(INSTANTS, pa.timestamp("us", "UTC")), "local": pa.array([datetime(2026, 3, 29, 2, 30)] * 4)}
+    )
     cells = [line.split("  ") for line in text_table(table, zone).splitlines()[1:]]
     for (at, local), wanted in zip(((c[0], c[-1].strip()) for c in cells), INSTANTS, strict=True):
         assert local == "2026-03-29 02:30:00"

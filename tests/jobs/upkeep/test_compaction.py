@@ -18,7 +18,15 @@ from tests.support.spark_types import SparkSession
 from tests.support.waiting import eventually
 from tussock.jobs.cli import main
 from tussock.jobs.submitted.compaction import main as compaction_main
-from tussock.jobs.upkeep.compaction import Beat, Merged, TasksOpenError, compact, compact_round, compact_with_spark, run_here
+from tussock.jobs.upkeep.compaction import (
+    Beat,
+    Merged,
+    TasksOpenError,
+    compact,
+    compact_round,
+    compact_with_spark,
+    run_here,
+)
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.compaction import MergePiece
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
@@ -202,7 +210,9 @@ def test_a_store_that_is_away_when_leases_are_renewed_costs_nothing_but_another_
     away = [True, False]
 
     class Meta(MetaStore):
-        def renew_compactions(self, tasks: Sequence[CompactionTask], lease_ms: int = LEASE_MS) -> tuple[CompactionTask, ...]:
+        def renew_compactions(
+            self, tasks: Sequence[CompactionTask], lease_ms: int = LEASE_MS
+        ) -> tuple[CompactionTask, ...]:
             if away and away.pop(0):
                 raise ObjectStoreUnavailableError("memory:", "PUT", "test")
             return super().renew_compactions(tasks, lease_ms)
@@ -217,7 +227,9 @@ def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest
     assert main(["compact", "--store", uri, "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "due: 4 runs of L0 into level 7" in told
-    assert "a read looks at 4 sorted runs at most; stored unknown, all is on L0; written 1.00x what epochs flushed" in told
+    assert (
+        "a read looks at 4 sorted runs at most; stored unknown, all is on L0; written 1.00x what epochs flushed" in told
+    )
     assert main(["compact", "--store", uri]) == 0
     assert "merged" in capsys.readouterr().out
     assert compaction_main(["--store", uri, "--full"]) == 0
@@ -229,7 +241,15 @@ def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest
 @pytest.mark.kill
 def test_a_compactor_that_is_told_to_stop_stops_and_leaves_the_store_whole(tmp_path: Path) -> None:
     store = living_store(LocalObjectStore(tmp_path / "store"))
-    command = [sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", store.objects.uri, "--pause", "0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tussock.jobs.submitted.compaction",
+        "--store",
+        store.objects.uri,
+        "--pause",
+        "0.1",
+    ]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
     eventually("it has compacted", lambda: store.meta.latest().levels[1:], 120)
     process.send_signal(signal.SIGTERM)

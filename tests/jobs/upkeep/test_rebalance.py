@@ -102,7 +102,9 @@ def swapped(mapping: VnodeMapping, rng: random.Random) -> VnodeMapping:
     return VnodeMapping(mapping.id + 1, tuple(units))
 
 
-@pytest.mark.parametrize(("seed", "route"), [(0, (1, 3, 8, 2)), *(pytest.param(s, LONG, marks=pytest.mark.deep) for s in range(1, 5))])
+@pytest.mark.parametrize(
+    ("seed", "route"), [(0, (1, 3, 8, 2)), *(pytest.param(s, LONG, marks=pytest.mark.deep) for s in range(1, 5))]
+)
 @pytest.mark.deep
 def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_the_fewest_vnodes(
     seed: int, route: tuple[int, ...], meta: MetaStore
@@ -134,7 +136,9 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
 
 @pytest.mark.parametrize(("seed", "epochs"), [(1, 7), *(pytest.param(s, 15, marks=pytest.mark.deep) for s in range(4))])
 @pytest.mark.deep
-def test_a_train_goes_on_across_moves_that_another_process_makes(seed: int, epochs: int, meta: MetaStore, tmp_path: Path) -> None:
+def test_a_train_goes_on_across_moves_that_another_process_makes(
+    seed: int, epochs: int, meta: MetaStore, tmp_path: Path
+) -> None:
     rng, held, mappings = random.Random(seed), Rows(), []
     other = open_store(tmp_path / "store", "other")
     with Train(UnkindShuffle(seed), meta, depth=1 + seed, keep=seed % 2) as train:
@@ -142,7 +146,9 @@ def test_a_train_goes_on_across_moves_that_another_process_makes(seed: int, epoc
             change(meta, held, rng)
             if number % 3 == 2:
                 last = other.latest().mapping
-                planned = swapped(last, rng) if number % 2 else plan(measure(other), 1 + (last.unit_count + 2) % 5).planned
+                planned = (
+                    swapped(last, rng) if number % 2 else plan(measure(other), 1 + (last.unit_count + 2) % 5).planned
+                )
                 other.move_vnodes(planned)
             barrier = train.next_barrier()
             assert barrier is not None
@@ -195,7 +201,9 @@ def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_what_is_right_and_
     assert sum(operation == "put_if_absent" and name.startswith("meta/version") for operation, name in calls) >= 2
 
 
-def test_of_two_at_once_one_wins_and_the_other_says_so_while_a_repeat_changes_nothing(meta: MetaStore, tmp_path: Path) -> None:
+def test_of_two_at_once_one_wins_and_the_other_says_so_while_a_repeat_changes_nothing(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     held = Rows()
     change(meta, held, random.Random(1))
     epoch(meta, LocalRunner())
@@ -212,7 +220,9 @@ def test_of_two_at_once_one_wins_and_the_other_says_so_while_a_repeat_changes_no
     racing = MetaStore(objects, "racing", lambda: 1_700_000_100_000)
     planned = plan(measure(racing), 2)
     racing.latest()
-    objects.before(len([c for c in objects.calls if c[0] == "put_if_absent"]), lambda: move(other, plan(measure(other), 4)))
+    objects.before(
+        len([c for c in objects.calls if c[0] == "put_if_absent"]), lambda: move(other, plan(measure(other), 4))
+    )
     with pytest.raises(LostRaceError):
         move(racing, planned)
     assert meta.latest().mapping.unit_count == 4

@@ -28,7 +28,9 @@ def tussock(store: LivingStore, *words: str) -> int:
     return main([*words, "--store", store.objects.uri])
 
 
-def test_a_dry_run_lists_what_could_go_and_a_vacuum_removes_it(store: LivingStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_lists_what_could_go_and_a_vacuum_removes_it(
+    store: LivingStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = store.data()
     gone = before - named_by(store.meta.latest())
     assert tussock(store, "vacuum", "--dry-run") == 0
@@ -46,7 +48,9 @@ def test_a_dry_run_lists_what_could_go_and_a_vacuum_removes_it(store: LivingStor
     assert "removed 0 objects, 0 bytes" in capsys.readouterr().out
 
 
-def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(store: LivingStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(
+    store: LivingStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     epoch = store.meta.latest().epochs[-2]
     assert tussock(store, "pin", "add", "--epoch", str(epoch), "--for", "7d") == 0
     line = capsys.readouterr().out
@@ -80,7 +84,9 @@ def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(store: LivingSto
     assert capsys.readouterr().out == "no pins\n"
 
 
-def test_a_scrub_says_what_is_damaged_what_it_costs_and_exits_with_1(store: LivingStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scrub_says_what_is_damaged_what_it_costs_and_exits_with_1(
+    store: LivingStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert tussock(store, "scrub") == 0
     assert "no damage" in capsys.readouterr().out
     (sst,) = store.meta.latest().levels[0]
@@ -112,7 +118,13 @@ def test_what_a_pipeline_keeps_is_what_its_vacuum_keeps_unless_it_is_told_otherw
 
 
 def test_retention_that_is_not_understood_is_refused(store: LivingStore, capsys: pytest.CaptureFixture[str]) -> None:
-    assert [duration_ms(text) for text in ("90s", "15m", "36h", "7d", " 2 d ")] == [90_000, 900_000, 129_600_000, 604_800_000, 172_800_000]
+    assert [duration_ms(text) for text in ("90s", "15m", "36h", "7d", " 2 d ")] == [
+        90_000,
+        900_000,
+        129_600_000,
+        604_800_000,
+        172_800_000,
+    ]
     for text in ("", "7", "d", "7w", "-1d", "1.5h"):
         with pytest.raises(BadDurationError, match="number and a unit"):
             duration_ms(text)

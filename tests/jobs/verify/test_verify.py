@@ -33,7 +33,9 @@ VIEWS = {
 def session(spark: SparkSession, tmp_path: Path) -> Iterator[Session]:
     """A store in Berlin's time zone: two sources with rejects, a table, a plain view, a function, and views of each kind."""
     (tmp_path / "functions").mkdir()
-    (tmp_path / "functions" / "shop.py").write_text("import pyarrow.compute as pc\ndef twice(x):\n    return pc.add(x, x)\n")
+    (tmp_path / "functions" / "shop.py").write_text(
+        "import pyarrow.compute as pc\ndef twice(x):\n    return pc.add(x, x)\n"
+    )
     pq.write_table(pa.table({"id": [1, 2, 2**40], "name": ["a", "b", "c"]}), tmp_path / "f.parquet")
     (tmp_path / "t.csv").write_text("1,2013-03-31 02:30:00,0.5\n2,2013-01-01 00:00:00,1.5\n3,never,7\n")
     options = f"path '{tmp_path}/%s', on_error 'quarantine'"
@@ -53,7 +55,9 @@ def session(spark: SparkSession, tmp_path: Path) -> Iterator[Session]:
 
 def _rows(first: int, last: int) -> str:
     day = "TIMESTAMP '2013-03-30 12:00:00'"
-    return ", ".join(f"({n}, {n % 4}, {n} * 0.1D * pow(-1, {n % 2}), {day} + INTERVAL {n} HOURS)" for n in range(first, last))
+    return ", ".join(
+        f"({n}, {n % 4}, {n} * 0.1D * pow(-1, {n % 2}), {day} + INTERVAL {n} HOURS)" for n in range(first, last)
+    )
 
 
 def _flush(session: Session, day: int) -> None:
@@ -139,13 +143,17 @@ def test_views_of_each_kind_are_equal_until_rows_are_wrong(
     assert mended.proven
 
 
-def test_what_cannot_be_had_any_more_is_not_called_equal(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_had_any_more_is_not_called_equal(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "f.parquet"
     pq.write_table(pa.table({"id": [1, 2]}), file)
     store = str(tmp_path / "store")
     with Session(store, spark, runner="local") as session:
         session.execute(f"CREATE SOURCE files USING parquet OPTIONS (path '{file}', retain 'none')")
-        session.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM files; CREATE MATERIALIZED VIEW w AS SELECT max(id) AS m FROM v")
+        session.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT id FROM files; CREATE MATERIALIZED VIEW w AS SELECT max(id) AS m FROM v"
+        )
         session.flush()
         pq.write_table(pa.table({"id": [1, 3]}), file)
         code, found = run(store, capsys)

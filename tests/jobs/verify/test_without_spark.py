@@ -63,5 +63,9 @@ def test_the_package_reads_a_delta_table_as_spark_would(tmp_path: Path, monkeypa
             action["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, actions)))
     monkeypatch.setattr(collected, "frame_of", lambda _, table: table)
-    found = cast(Any, _by_the_package(cast(Any, None), DeltaPlace(*split_bucket(str(tmp_path)), {}), 0)).sort_by("n").to_pylist()
+    found = (
+        cast(Any, _by_the_package(cast(Any, None), DeltaPlace(*split_bucket(str(tmp_path)), {}), 0))
+        .sort_by("n")
+        .to_pylist()
+    )
     assert found == [{"p": "k  ", "c": "ab   ", "n": 1}, {"p": "kk ", "c": None, "n": 2}]

@@ -52,9 +52,18 @@ def test_a_reference_to_an_input_is_told_from_one_to_an_operator() -> None:
 
 
 def test_an_address_survives_its_cell() -> None:
-    for address in (Address.leaf(3, LeafInput.TICK), Address.in_flight(2, 40), Address.answer(Mail.SST), Address.exchange(0, 1)):
+    for address in (
+        Address.leaf(3, LeafInput.TICK),
+        Address.in_flight(2, 40),
+        Address.answer(Mail.SST),
+        Address.exchange(0, 1),
+    ):
         assert addresses_of(cells(1, address, [b"x"])) == [address]
-    assert [a.epoch_in_flight for a in (Address.in_flight(2, 40), Address.sealed(40), Address.exchange(0, 1))] == [2, None, None]
+    assert [a.epoch_in_flight for a in (Address.in_flight(2, 40), Address.sealed(40), Address.exchange(0, 1))] == [
+        2,
+        None,
+        None,
+    ]
 
 
 def test_a_cell_passes_every_level_between_its_producer_and_its_deepest_reader() -> None:
@@ -62,9 +71,16 @@ def test_a_cell_passes_every_level_between_its_producer_and_its_deepest_reader()
     for scheduled in DEEP.fragments():
         for exchange in scheduled.exchanges:
             address = Address.exchange(scheduled.id, exchange.index)
-            reading = {s.level for s in DEEP.fragments() for f in s.feeds if (f.producer, f.exchange) == (scheduled.id, exchange.index)}
+            reading = {
+                s.level
+                for s in DEEP.fragments()
+                for f in s.feeds
+                if (f.producer, f.exchange) == (scheduled.id, exchange.index)
+            }
             assert {level for level, route in enumerate(found) if route.reads(address)} == reading
-            assert {level for level, route in enumerate(found) if route.passes(address)} == set(range(scheduled.level + 1, max(reading)))
+            assert {level for level, route in enumerate(found) if route.passes(address)} == set(
+                range(scheduled.level + 1, max(reading))
+            )
 
 
 def test_answers_pass_every_level_and_leaf_inputs_none() -> None:
@@ -82,7 +98,9 @@ def test_a_failure_that_reached_one_unit_alone_does_not_pass_before_it_is_announ
 
 def test_sealed_memtables_pass_every_level_but_end_at_the_last_one_where_units_flush() -> None:
     assert all(route.passes(Address.sealed(1)) for route in routes())
-    assert [route.passes(Address.sealed(1)) for route in routes(flushes=True)] == [True] * (len(DEEP.levels) - 1) + [False]
+    assert [route.passes(Address.sealed(1)) for route in routes(flushes=True)] == [True] * (len(DEEP.levels) - 1) + [
+        False
+    ]
 
 
 def test_memtables_in_flight_are_read_by_the_levels_that_read_their_table_and_pass_none() -> None:
@@ -102,12 +120,17 @@ def unit_of(value: int) -> int:
 
 @pytest.mark.parametrize("weights", [[1, 1], [1, -1], [-1, -1]], ids=["come", "come and go", "go"])
 @pytest.mark.parametrize("part", [7, 1 << 15])
-def test_rows_reach_the_unit_of_their_vnode_in_their_order(part: int, weights: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_reach_the_unit_of_their_vnode_in_their_order(
+    part: int, weights: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cell, "_DISPATCHED", part)
     monkeypatch.setattr(chunks, "MAX_CELL_BYTES", 128)
     monkeypatch.setattr(chunks, "COMPRESSED_BYTES", 64 if part == 7 else 1 << 20)
     pieces = [[5, -1, 0, 9], [], list(range(100, 140)), [7]]
-    columns = {"c0": pa.chunked_array(pieces, pa.int64()), "w": pa.chunked_array([np.resize(weights, len(p)) for p in pieces], pa.int64())}
+    columns = {
+        "c0": pa.chunked_array(pieces, pa.int64()),
+        "w": pa.chunked_array([np.resize(weights, len(p)) for p in pieces], pa.int64()),
+    }
     rows = pa.table({"c0": columns["c0"], "c1": [str(v.as_py()) for v in columns["c0"]], "w": columns["w"]})
     streams: dict[int, list[pa.Buffer]] = defaultdict(list)
     for unit, stream in encode_parts(dispatch(rows, [0], UNITS), rows.nbytes):
@@ -139,7 +162,9 @@ def test_many_rows_for_one_unit_go_in_cells_of_a_bounded_size(monkeypatch: pytes
 def test_several_chunks_of_one_address_are_cells_of_their_own() -> None:
     held = [b"one", pa.py_buffer(b"two"), b""]
     assert cells(1, Address.sealed(4), held).column(3).to_pylist() == [b"one", b"two", b""]
-    assert cells(1, Address.sealed(4), held[1:2]).to_pylist() == [{"slot": 1, "fragment": int(Mail.SEALED), "input": 4, "chunk": b"two"}]
+    assert cells(1, Address.sealed(4), held[1:2]).to_pylist() == [
+        {"slot": 1, "fragment": int(Mail.SEALED), "input": 4, "chunk": b"two"}
+    ]
     assert cells(1, Address.sealed(4), []).num_rows == 0
 
 
@@ -152,8 +177,20 @@ HELD: dict[pa.DataType, list[Any]] = {
     pa.string(): ["a", None, "", None, "longer"],
     pa.binary(): [None, b"x", None, b"", None],
     pa.list_(pa.int32()): [[1, None], None, [], None, [None, 7]],
-    pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])): [[None, {"a": 1, "b": None}], None, [], [None], [{"a": 3, "b": "y"}]],
-    pa.struct([("a", pa.int64()), ("b", pa.string())]): [{"a": None, "b": "x"}, None, {"a": 2, "b": None}, None, {"a": 3, "b": "y"}],
+    pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])): [
+        [None, {"a": 1, "b": None}],
+        None,
+        [],
+        [None],
+        [{"a": 3, "b": "y"}],
+    ],
+    pa.struct([("a", pa.int64()), ("b", pa.string())]): [
+        {"a": None, "b": "x"},
+        None,
+        {"a": 2, "b": None},
+        None,
+        {"a": 3, "b": "y"},
+    ],
 }
 
 
@@ -162,16 +199,28 @@ def poisoned(array: pa.Array, chance: np.random.Generator) -> pa.Array:
     nulls, kind, n = array.is_null().to_numpy(zero_copy_only=False), array.type, len(array)
     there = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     if pa.types.is_struct(kind):
-        filled = pa.array([{"a": 99, "b": "under"} if null else value for null, value in zip(nulls, array.to_pylist(), strict=True)], kind)
-        return pa.Array.from_buffers(kind, n, [there], children=[poisoned(filled.field(i), chance) for i in range(kind.num_fields)])
+        filled = pa.array(
+            [{"a": 99, "b": "under"} if null else value for null, value in zip(nulls, array.to_pylist(), strict=True)],
+            kind,
+        )
+        return pa.Array.from_buffers(
+            kind, n, [there], children=[poisoned(filled.field(i), chance) for i in range(kind.num_fields)]
+        )
     if pa.types.is_list(kind):
-        filled = pa.array([[None, None] if null else value for null, value in zip(nulls, array.to_pylist(), strict=True)], kind)
+        filled = pa.array(
+            [[None, None] if null else value for null, value in zip(nulls, array.to_pylist(), strict=True)], kind
+        )
         return pa.Array.from_buffers(kind, n, [there, filled.buffers()[1]], children=[poisoned(filled.values, chance)])
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        held = [b"under" if value is None else value.encode() if isinstance(value, str) else value for value in array.to_pylist()]
+        held = [
+            b"under" if value is None else value.encode() if isinstance(value, str) else value
+            for value in array.to_pylist()
+        ]
         return pa.Array.from_buffers(kind, n, [there, *pa.array(held, pa.binary()).buffers()[1:]])
     if pa.types.is_boolean(kind):
-        return pa.Array.from_buffers(kind, n, [there, pa.array([value is not False for value in array.to_pylist()]).buffers()[1]])
+        return pa.Array.from_buffers(
+            kind, n, [there, pa.array([value is not False for value in array.to_pylist()]).buffers()[1]]
+        )
     held = np.frombuffer(array.buffers()[1], np.uint8, n * kind.bit_width // 8).reshape(n, -1).copy()
     held[nulls] = chance.integers(1, 255, held[nulls].shape)
     return pa.Array.from_buffers(kind, n, [there, pa.py_buffer(held)])
@@ -186,6 +235,8 @@ def test_the_bytes_of_a_cell_follow_from_its_rows_alone(kind: pa.DataType) -> No
         other = poisoned(values, np.random.default_rng(seed)) if seed else values
         assert other.equals(values) or pa.types.is_floating(kind)
         rows = pa.table({"c0": pa.chunked_array([other, other.slice(1, 3)]), "w": pa.array(range(8), pa.int64())})
-        parts = [bytes(cell) for _, cell in encode_parts([(0, rows), (1, rows.slice(2, 5)), (0, rows.slice(1))], rows.nbytes)]
+        parts = [
+            bytes(cell) for _, cell in encode_parts([(0, rows), (1, rows.slice(2, 5)), (0, rows.slice(1))], rows.nbytes)
+        ]
         found.add((*map(bytes, encode(rows)), *parts))
     assert len(found) == 1

@@ -11,7 +11,17 @@ from tussock.jobs.plan.fragments import Dispatch
 from tussock.jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled, Want
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
-from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, SparkStep, as_cells, frame_schema, steps_behind, typed_rows, widened
+from tussock.jobs.wire.typed_rows import (
+    RAISED,
+    ROW,
+    UNIT,
+    SparkStep,
+    as_cells,
+    frame_schema,
+    steps_behind,
+    typed_rows,
+    widened,
+)
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
 TYPES = ("bigint", "string")

@@ -14,7 +14,9 @@ def damage(parent: Path, rng: random.Random) -> None:
     """Damage the file below `parent`, of the least size, in one of many ways; nothing where there is none."""
     path = parent / f"tussock-cache-{os.geteuid()}" / "sst-pieces"
     with suppress(FileNotFoundError):
-        match rng.choice(["pieces", "pieces", "pieces", "swapped", "swapped", "entries", "header", "zeros", "length", "gone"]):
+        match rng.choice(
+            ["pieces", "pieces", "pieces", "swapped", "swapped", "entries", "header", "zeros", "length", "gone"]
+        ):
             case "gone":
                 path.unlink()
             case "length":
@@ -31,7 +33,9 @@ def damage(parent: Path, rng: random.Random) -> None:
                 for slot in rng.sample(range(WAYS), rng.choice([1, 8, WAYS])):
                     _flip(path, _SLOTS + slot * PIECE_BYTES + rng.randrange(2000), rng)
             case "zeros":  # as a page that never reached the disk
-                _write(path, *((_SLOTS + slot * PIECE_BYTES, bytes(4096)) for slot in rng.sample(range(WAYS), WAYS // 2)))
+                _write(
+                    path, *((_SLOTS + slot * PIECE_BYTES, bytes(4096)) for slot in rng.sample(range(WAYS), WAYS // 2))
+                )
 
 
 def _flip(path: Path, place: int, rng: random.Random) -> None:

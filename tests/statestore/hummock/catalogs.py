@@ -12,6 +12,9 @@ COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
 def catalog_of(tables: Iterable[int]) -> Catalog:
     """A relation of one state table for each; none is dropped."""
     relations = tuple(
-        Relation(i, f"t{i}", RelationKind.TABLE, COLUMNS, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", COLUMNS, (), ()),)) for i in tables
+        Relation(
+            i, f"t{i}", RelationKind.TABLE, COLUMNS, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", COLUMNS, (), ()),)
+        )
+        for i in tables
     )
     return Catalog(relations, 100, 100)

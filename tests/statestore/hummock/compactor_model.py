@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 
 from tests.statestore.meta.make import Clock
 from tussock.statestore.hummock.compaction import MergePlan, outputs_of, plan_merge, run_piece
-from tussock.statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, full_compaction, pick_compactions
+from tussock.statestore.hummock.compaction_picker import (
+    CompactionOptions,
+    dropped_tables,
+    full_compaction,
+    pick_compactions,
+)
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import CompactionTask, SstInfo
@@ -47,13 +52,17 @@ class Compactor:
                 self.task = None  # it was closed: its lease was over
                 return True
             pieces, rewrite = rng.randint(1, 4), rng.random() < 0.3
-            self.plan = plan_merge(self.meta.objects, version, self.task, readable, self.options.target_bytes, pieces, rewrite)
+            self.plan = plan_merge(
+                self.meta.objects, version, self.task, readable, self.options.target_bytes, pieces, rewrite
+            )
             self.count("piece", len(self.plan.pieces))
             self.count("kept as it is", len(self.plan.kept))
         elif len(self.made) < len(self.plan.pieces):
             self.made.append(run_piece(self.meta.objects, self.plan.pieces[len(self.made)]))
             if rng.random() < 0.5:
-                (self.task,) = self.meta.renew_compactions([self.task]) or (self.task,)  # if it was closed, its commit will say so
+                (self.task,) = self.meta.renew_compactions([self.task]) or (
+                    self.task,
+                )  # if it was closed, its commit will say so
         else:
             task, outputs = self.task, outputs_of(self.plan, self.made)
             self.task, self.plan, self.made = None, None, []

@@ -45,7 +45,9 @@ class LivingStore:
         version = self.meta.latest()
         return self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0))
 
-    def upload(self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None) -> SealedManifest:
+    def upload(
+        self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None
+    ) -> SealedManifest:
         """What the actors and the driver of a barrier do before it is sealed: number -> new value of its row; None deletes it."""
         changes = {_key(n): None if v is None else {"n": v, "s": "x" * 20} for n, v in change.items()}
         batch = sealed(TABLE, dict(sorted(changes.items())))
@@ -67,7 +69,9 @@ class LivingStore:
         return manifest.epoch
 
     def everything_to_level_1(self, version: HummockVersion) -> CompactionPlan:
-        inputs = tuple(LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in enumerate(version.levels[:2]) if ssts)
+        inputs = tuple(
+            LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in enumerate(version.levels[:2]) if ssts
+        )
         return CompactionPlan(inputs, 1)
 
     def merge(self, version: HummockVersion, task: CompactionTask, objects: ObjectStore | None = None) -> list[SstInfo]:
@@ -75,7 +79,10 @@ class LivingStore:
         taken = {name for inputs in task.inputs for name in inputs.ssts}
         alone = HummockStore(self.objects, _only(version, taken), BlockCache(1 << 20))
         rows = pa.concat_tables(list(alone.iter(TABLE, None, None, version.epoch)))
-        batch = sealed(TABLE, {k: {"n": n, "s": s} for k, n, s in zip(*(rows[c].to_pylist() for c in ("key", "n", "s")), strict=True)})
+        batch = sealed(
+            TABLE,
+            {k: {"n": n, "s": s} for k, n, s in zip(*(rows[c].to_pylist() for c in ("key", "n", "s")), strict=True)},
+        )
         return batch_ingest(objects or self.objects, [batch], version.epoch, task_prefix(task.id))
 
     def compact(self) -> HummockVersion:
@@ -87,7 +94,9 @@ class LivingStore:
 
     def check(self, version: HummockVersion, epoch: int) -> None:
         """That all rows of an epoch can be read on a version, and no others."""
-        store = HummockStore(self.objects, version, BlockCache(1 << 20), pinned=(epoch,))  # its own cache: what is gone must be missed
+        store = HummockStore(
+            self.objects, version, BlockCache(1 << 20), pinned=(epoch,)
+        )  # its own cache: what is gone must be missed
         found = pa.concat_tables(store.iter(TABLE, None, None, epoch))
         assert dict(zip(found["key"].to_pylist(), found["n"].to_pylist(), strict=True)) == self.rows[epoch]
 
@@ -100,7 +109,9 @@ def living_store(objects: ObjectStore, epochs: int = 4, rows: int = 400) -> Livi
     """A store whose catalog knows its table, so that compaction keeps it, after some epochs that each write it whole."""
     store = LivingStore(objects)
     version = store.meta.latest()
-    barrier = store.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog_of((TABLE,))))
+    barrier = store.meta.inject_barrier(
+        version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog_of((TABLE,)))
+    )
     manifest = store.upload(barrier, first := dict.fromkeys(range(rows), -1))
     store.meta.commit_epoch(store.meta.seal(manifest))
     store.committed(manifest, first)

@@ -108,8 +108,12 @@ def row_of(number: int) -> Row | None:
 
 def make_store(objects: ObjectStore, rows: int, target_bytes: int = 1 << 20) -> HummockVersion:
     """Rows 0 … rows - 1 in one epoch."""
-    changes: dict[bytes, Row | None] = {key_of(number): row for number in range(rows) if (row := row_of(number)) is not None}
-    return with_l0(empty_version(), 1, batch_ingest(objects, [sealed(TABLE, changes)], 1, f"data/{1:016x}", target_bytes))
+    changes: dict[bytes, Row | None] = {
+        key_of(number): row for number in range(rows) if (row := row_of(number)) is not None
+    }
+    return with_l0(
+        empty_version(), 1, batch_ingest(objects, [sealed(TABLE, changes)], 1, f"data/{1:016x}", target_bytes)
+    )
 
 
 def reader(objects: ObjectStore, version: HummockVersion, disk: DiskCache | None) -> HummockStore:

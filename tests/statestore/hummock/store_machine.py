@@ -76,7 +76,9 @@ class Shape:
 
 _TREE = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=20_000, level_ratio=2, small_bytes=500, target_bytes=8_000)
 _DEEP = replace(_TREE, base_bytes=5_000, target_bytes=3_000)
-_L0_ONLY = replace(_TREE, merge_ratio=0)  # runs are merged with one another, and sink only where nothing is in their way
+_L0_ONLY = replace(
+    _TREE, merge_ratio=0
+)  # runs are merged with one another, and sink only where nothing is in their way
 SHAPES = (
     Shape(_TREE, 16, 4_000, 64, 1 << 20, disk=False),
     Shape(_TREE, 8, 4_000, 1, 30_000, disk=True),
@@ -99,7 +101,9 @@ _without = st.sets(st.sampled_from(OPTIONAL), max_size=4)
 class StoreMachine(RuleBasedStateMachine):
     """A store of three tables, its processes, and the states it must agree with."""
 
-    counts: ClassVar[Counter[str]] = Counter()  # what happened in all runs: a model that never gets anywhere proves nothing
+    counts: ClassVar[Counter[str]] = (
+        Counter()
+    )  # what happened in all runs: a model that never gets anywhere proves nothing
     folder: ClassVar[Path]  # of the disk cache, outliving machines
     disk: ClassVar[DiskCache | None] = None  # what reads and uploads of this moment go through
 
@@ -139,7 +143,9 @@ class StoreMachine(RuleBasedStateMachine):
                 self._epoch(rng, fuse)
             case "train":
                 self._train_goes_on(rng, fuse)
-            case "compact":  # one compactor goes on with its task, or takes one; it stops somewhere, and goes on later if it lives
+            case (
+                "compact"
+            ):  # one compactor goes on with its task, or takes one; it stops somewhere, and goes on later if it lives
                 self._compact_a_while(rng.randrange(2), rng, fuse)
             case "compact all":
                 self._compact_until_nothing_is_due(rng)
@@ -188,7 +194,9 @@ class StoreMachine(RuleBasedStateMachine):
         catalog = self.driver.latest().catalog
 
         def gone(epoch: int) -> Catalog:
-            relations = tuple(msgspec.structs.replace(r, dropped=epoch) if r.id == table else r for r in catalog.relations)
+            relations = tuple(
+                msgspec.structs.replace(r, dropped=epoch) if r.id == table else r for r in catalog.relations
+            )
             return msgspec.structs.replace(catalog, relations=relations)
 
         self.dropped[table] = self._run_epoch({}, None, gone)
@@ -226,7 +234,9 @@ class StoreMachine(RuleBasedStateMachine):
         early: list[SealedBatch] = []
         held: list[SealedBatch] = []
         for table, of in changes.items():
-            for actor in range(2):  # that share no vnode; what one sealed is uploaded there and then if it is much, and else held
+            for actor in range(
+                2
+            ):  # that share no vnode; what one sealed is uploaded there and then if it is much, and else held
                 if mine := {key: row for key, row in of.items() if key[5] % 2 == actor}:
                     (early if rng.random() < 0.4 else held).append(sealed(table, mine))
         uploaded = self._ingest(early, barrier.epoch)
@@ -236,7 +246,11 @@ class StoreMachine(RuleBasedStateMachine):
     def _land(self, train: Train, rng: random.Random, fuse: int | None) -> None:
         """The oldest epoch in flight is flushed and committed, or it is told that it lost."""
         flight = train.in_flight[0]
-        barrier, meta, taken = flight.barrier, train.meta, flight.barrier.epoch in self.states  # by another, in the same millisecond
+        barrier, meta, taken = (
+            flight.barrier,
+            train.meta,
+            flight.barrier.epoch in self.states,
+        )  # by another, in the same millisecond
         try:
             self.objects.fuse = fuse
             ssts = [*flight.uploaded, *self._ingest(flight.held, barrier.epoch)]
@@ -264,7 +278,10 @@ class StoreMachine(RuleBasedStateMachine):
         except LostRaceError:
             self.objects.fuse = None
             self._count("train overtaken")
-            assert self.driver.latest().epoch != barrier.prev_epoch or self.driver.barrier_after(barrier.prev_epoch) != barrier
+            assert (
+                self.driver.latest().epoch != barrier.prev_epoch
+                or self.driver.barrier_after(barrier.prev_epoch) != barrier
+            )
             meta.unpin(train.pin)
             self.train = None
         finally:
@@ -419,23 +436,38 @@ class StoreMachine(RuleBasedStateMachine):
         return batch_ingest(self.objects, batches, epoch, data_prefix(epoch), self.shape.flush_bytes)
 
     def _run_epoch(
-        self, changes: Changes, fuse: int | None, catalog: Catalog | Callable[[int], Catalog] | None, amid: random.Random | None = None
+        self,
+        changes: Changes,
+        fuse: int | None,
+        catalog: Catalog | Callable[[int], Catalog] | None,
+        amid: random.Random | None = None,
     ) -> int:
         """One epoch of the driver. If it dies, the commit's fate is looked up: it is whole, or nothing of it is there."""
         self._at(1000 if amid is None else amid.choice((0, 1, 1000)))
         version, epoch = self.driver.latest(), 0
 
         def planned(epoch: int) -> BarrierPlan:
-            return BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog(epoch) if callable(catalog) else catalog)
+            return BarrierPlan(
+                mapping=version.mapping, log_end=0, catalog=catalog(epoch) if callable(catalog) else catalog
+            )
 
         try:
             barrier = self.driver.barrier_after(version.epoch)
             # One that a dead process left is not resumed but superseded: the changes of this step are not those of that one.
-            barrier = self.driver.supersede_barrier(barrier, planned) if barrier else self.driver.inject_barrier(version.epoch, planned)
+            barrier = (
+                self.driver.supersede_barrier(barrier, planned)
+                if barrier
+                else self.driver.inject_barrier(version.epoch, planned)
+            )
             epoch, self.objects.fuse = barrier.epoch, fuse
             ssts = self._ingest([sealed(table, dict(of)) for table, of in changes.items()], epoch)
-            if amid is not None and self._others_at_work(amid):  # it reads the version that it began on: its barrier keeps that
-                store, table = HummockStore(self.objects, version, BlockCache(0)), amid.choice(self._tables(version.epoch))
+            if amid is not None and self._others_at_work(
+                amid
+            ):  # it reads the version that it began on: its barrier keeps that
+                store, table = (
+                    HummockStore(self.objects, version, BlockCache(0)),
+                    amid.choice(self._tables(version.epoch)),
+                )
                 rows, kinds = self.states[version.epoch].get(table, {}), (amid.choice(KINDS),)
                 assert_agrees(store, version.epoch, table, rows, amid.randrange(1 << 16), kinds)
             self.driver.commit_epoch(self.driver.seal(manifest_of(barrier, self.driver.writer, tuple(ssts))))
@@ -458,7 +490,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _readable(self) -> list[int]:
         version = self.driver.latest()
-        return sorted({*(e for e in version.epochs if e >= version.min_readable_epoch), *(pin.epoch for pin in self.pins)})
+        return sorted(
+            {*(e for e in version.epochs if e >= version.min_readable_epoch), *(pin.epoch for pin in self.pins)}
+        )
 
     def _tables(self, epoch: int) -> list[int]:
         """Those that are there at an epoch."""

@@ -34,7 +34,9 @@ def sealed(table_id: int, changes: dict[bytes, Row | None], schema: pa.Schema = 
     rows = [changes[key] for key in keys]
     columns = [pa.array([None if row is None else row[f.name] for row in rows], f.type) for f in schema]
     ops = pa.array([0 if row is None else 1 for row in rows], pa.uint8())
-    return SealedBatch(table_id, pa.table([pa.array(keys, pa.binary()), ops, *columns], names=["key", "op", *schema.names]))
+    return SealedBatch(
+        table_id, pa.table([pa.array(keys, pa.binary()), ops, *columns], names=["key", "op", *schema.names])
+    )
 
 
 #: All rows of a store at one epoch: table -> key -> row, keys ascending.
@@ -54,7 +56,9 @@ def changed(state: State, changes: Changes) -> State:
     return after
 
 
-def assert_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], seed: int, kinds: Iterable[str] = KINDS) -> None:
+def assert_agrees(
+    store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], seed: int, kinds: Iterable[str] = KINDS
+) -> None:
     """Reads of a table at an epoch, of each of these kinds, must give the rows that a state holds; `seed` draws keys, bounds and limits."""
     rng = random.Random(seed)
     for kind in kinds:
@@ -70,21 +74,29 @@ def assert_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[byt
 def _iter_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
     first, last = sorted(_some_keys(table, rows, rng, 2)) if rng.random() < 0.3 else (None, None)
     found = [(row.pop("key"), row) for part in store.iter(table, first, last, epoch) for row in part.to_pylist()]
-    expected = [(key, row) for key, row in rows.items() if (first is None or key >= first) and (last is None or key < last)]
+    expected = [
+        (key, row) for key, row in rows.items() if (first is None or key >= first) and (last is None or key < last)
+    ]
     assert found == expected, f"iter of table {table} from {first!r} to {last!r} at {epoch}"
 
 
-def _multi_get_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
+def _multi_get_agrees(
+    store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random
+) -> None:
     wanted = _some_keys(table, rows, rng, rng.choice([1, 5, 20]))
     found, got = store.multi_get(table, pa.array(wanted, pa.binary()), epoch, schema=ROW_SCHEMA)
     answers = [row if held else None for held, row in zip(found.to_pylist(), got.to_pylist(), strict=True)]
     assert answers == [rows.get(key) for key in wanted], f"multi_get of {wanted} of table {table} at {epoch}"
 
 
-def _scan_prefix_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
+def _scan_prefix_agrees(
+    store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random
+) -> None:
     prefixes = [key[: rng.choice([4, 6, 6, 7])] for key in _some_keys(table, rows, rng, rng.choice([1, 2, 4]))]
     limit, reverse = rng.choice([None, 1, 3]), rng.random() < 0.5
-    index, keys, got = store.scan_prefix(table, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA)
+    index, keys, got = store.scan_prefix(
+        table, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA
+    )
     expected = []
     for place, prefix in enumerate(prefixes):
         under = [(place, key, row) for key, row in rows.items() if key.startswith(prefix)]
@@ -94,7 +106,13 @@ def _scan_prefix_agrees(store: HummockStore, epoch: int, table: int, rows: Mappi
 
 
 def assert_changes_agree(
-    store: HummockStore, since: int, until: int, table: int, before: Mapping[bytes, Row], after: Mapping[bytes, Row], rng: random.Random
+    store: HummockStore,
+    since: int,
+    until: int,
+    table: int,
+    before: Mapping[bytes, Row],
+    after: Mapping[bytes, Row],
+    rng: random.Random,
 ) -> int:
     """The net changes between two epochs must be the difference of two states. Returns how many there are."""
     first, last = sorted(_some_keys(table, before, rng, 2)) if rng.random() < 0.3 else (None, None)
@@ -105,10 +123,14 @@ def assert_changes_agree(
         found += [(row.pop("key"), row.pop("weight"), row) for row in part.to_pylist()]
     old = [(key, -1, row) for key, row in before.items() if after.get(key) != row]
     new = [(key, 1, row) for key, row in after.items() if before.get(key) != row]
-    expected = [change for change in old + new if (first is None or change[0] >= first) and (last is None or change[0] < last)]
+    expected = [
+        change for change in old + new if (first is None or change[0] >= first) and (last is None or change[0] < last)
+    ]
     asked = f"changes of table {table} from {first!r} to {last!r} after {since} up to {until}"
     assert sorted(found, key=repr) == sorted(expected, key=repr), asked
-    written = [(row.pop("key"), row) for part in store.written(table, first, last, since, until) for row in part.to_pylist()]
+    written = [
+        (row.pop("key"), row) for part in store.written(table, first, last, since, until) for row in part.to_pylist()
+    ]
     assert len({key for key, _ in written}) == len(written), f"a key twice in what was written: {asked}"
     assert all(after.get(key) == row for key, row in written), f"written: {asked}"
     assert {key for key, weight, _ in expected if weight > 0} <= {key for key, _ in written}, f"written: {asked}"
@@ -119,7 +141,9 @@ def _some_keys(table: int, rows: Mapping[bytes, Row], rng: random.Random, count:
     """Keys that are there, keys that may have been, and keys that never were; repeats among them."""
     there = list(rows)
     return [
-        rng.choice(there) if there and rng.random() < 0.5 else storage_key(table, rng.randrange(9), b"%d" % rng.randrange(14))
+        rng.choice(there)
+        if there and rng.random() < 0.5
+        else storage_key(table, rng.randrange(9), b"%d" % rng.randrange(14))
         for _ in range(count)
     ]
 
@@ -127,7 +151,14 @@ def _some_keys(table: int, rows: Mapping[bytes, Row], rng: random.Random, count:
 def empty_version() -> HummockVersion:
     """A version without rows that has committed nothing."""
     return HummockVersion(
-        id=0, epoch=0, published=0, min_readable_epoch=0, log_end=0, levels=((),), catalog=Catalog(), mapping=VnodeMapping(0, (0,))
+        id=0,
+        epoch=0,
+        published=0,
+        min_readable_epoch=0,
+        log_end=0,
+        levels=((),),
+        catalog=Catalog(),
+        mapping=VnodeMapping(0, (0,)),
     )
 
 
@@ -144,19 +175,28 @@ class StoreModel:
     objects: ObjectStore
     version: HummockVersion = field(default_factory=empty_version)
     rows: dict[bytes, dict[int, Row | None]] = field(default_factory=dict)
-    in_flight: dict[int, list[tuple[int, SealedBatch]]] = field(default_factory=dict)  # table -> (epoch, what is in no SST yet)
+    in_flight: dict[int, list[tuple[int, SealedBatch]]] = field(
+        default_factory=dict
+    )  # table -> (epoch, what is in no SST yet)
 
     def store(self, cache: BlockCache | None = None) -> HummockStore:
         """A store on the newest epoch, those in flight counted."""
-        runs = {table: [(epoch, lambda batch=batch: batch) for epoch, batch in held] for table, held in self.in_flight.items()}
+        runs = {
+            table: [(epoch, lambda batch=batch: batch) for epoch, batch in held]
+            for table, held in self.in_flight.items()
+        }
         return HummockStore(self.objects, self.version, cache or BlockCache(), buffer=SharedBuffer(runs))
 
-    def commit(self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20, in_flight: bool = False) -> list[SstInfo]:
+    def commit(
+        self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20, in_flight: bool = False
+    ) -> list[SstInfo]:
         """Ingest and commit an epoch, here and in the dict; in flight, only the first of its batches is in an SST."""
         batches = list(batches)
         for batch in batches[1:] if in_flight else ():
             self.in_flight.setdefault(batch.table_id, []).append((epoch, batch))
-        ssts = batch_ingest(self.objects, batches[:1] if in_flight else batches, epoch, f"data/{epoch:016x}", target_bytes)
+        ssts = batch_ingest(
+            self.objects, batches[:1] if in_flight else batches, epoch, f"data/{epoch:016x}", target_bytes
+        )
         self.version = with_l0(self.version, epoch, ssts)
         for batch in batches:
             keys, ops = batch.rows.column(0).to_pylist(), batch.rows.column(1).to_pylist()
@@ -167,11 +207,18 @@ class StoreModel:
 
     def rewrite(self, target_rows: int) -> None:
         """Put all rows, each key with all its versions, into level 1: made from the dict, not by the store's own merge."""
-        ssts, entries = [], [(key, epoch) for key in sorted(self.rows) for epoch in sorted(self.rows[key], reverse=True)]
+        ssts, entries = (
+            [],
+            [(key, epoch) for key in sorted(self.rows) for epoch in sorted(self.rows[key], reverse=True)],
+        )
         tables = sorted({key[:4] for key, _ in entries})
         for table in tables:
             mine = [entry for entry in entries if entry[0][:4] == table]
-            cuts = [0, *[i for i in range(target_rows, len(mine), target_rows) if mine[i][0] != mine[i - 1][0]], len(mine)]
+            cuts = [
+                0,
+                *[i for i in range(target_rows, len(mine), target_rows) if mine[i][0] != mine[i - 1][0]],
+                len(mine),
+            ]
             for start, end in pairwise(cuts):
                 ssts.append(self._sst(mine[start:end]))
         self.version = msgspec.structs.replace(self.version, levels=((), tuple(ssts)))

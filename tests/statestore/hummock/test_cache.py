@@ -42,7 +42,9 @@ def test_answers_do_not_depend_on_the_cache_nor_on_threads(objects: ObjectStore,
     model = StoreModel(objects)
     keys = [storage_key(1, i % 8, b"%d" % i) for i in range(9000)]
     for epoch in (1, 2):
-        model.commit(epoch, [sealed(1, {key: {"n": i * epoch, "s": None} for i, key in enumerate(keys) if i % 3 != epoch})])
+        model.commit(
+            epoch, [sealed(1, {key: {"n": i * epoch, "s": None} for i, key in enumerate(keys) if i % 3 != epoch})]
+        )
     store = HummockStore(objects, model.version, BlockCache(capacity))
     wrong: list[bytes] = []
 

@@ -83,7 +83,9 @@ def test_rows_that_were_written_are_found_without_a_look_at_the_rows_before(obje
     model.commit(2, [sealed(1, rows(range(100, 103), 2) | rows(range(300, 301), 1) | {key(200): None})])
     counted.calls.clear()
     found = [(row["key"], row["n"]) for part in model.store().written(1, None, None, 1, 2) for row in part.to_pylist()]
-    assert sorted(found) == sorted([*((key(i), 2) for i in (100, 101, 102)), (key(300), 1)]), "the one that is as it was, too"
+    assert sorted(found) == sorted([*((key(i), 2) for i in (100, 101, 102)), (key(300), 1)]), (
+        "the one that is as it was, too"
+    )
     assert all(name != old.name for _, name in counted.calls)
 
 

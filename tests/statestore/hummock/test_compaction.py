@@ -35,7 +35,11 @@ def version_of(tables: Iterable[int] = (1,), units: Sequence[int] = (0,) * VNODE
 
 
 def flushed(
-    objects: ObjectStore, version: HummockVersion, epoch: int, rows: dict[bytes, Row | None], target_bytes: int = 1 << 20
+    objects: ObjectStore,
+    version: HummockVersion,
+    epoch: int,
+    rows: dict[bytes, Row | None],
+    target_bytes: int = 1 << 20,
 ) -> HummockVersion:
     """The version after an epoch of these rows."""
     by_table: dict[int, dict[bytes, Row | None]] = {}
@@ -50,7 +54,9 @@ def task_of(version: HummockVersion, ssts: Sequence[SstInfo], target: int, numbe
     """A task on these SSTs, which meta would open."""
     names = {sst.name for sst in ssts}
     inputs = tuple(
-        LevelInput(level, taken) for level, held in enumerate(version.levels) if (taken := tuple(s.name for s in held if s.name in names))
+        LevelInput(level, taken)
+        for level, held in enumerate(version.levels)
+        if (taken := tuple(s.name for s in held if s.name in names))
     )
     assert merge_objection(version, inputs, target) is None
     return CompactionTask(number, "tester", version.id, 0, target, inputs)
@@ -129,12 +135,16 @@ def test_what_survives_is_what_some_readable_epoch_sees(seed: int) -> None:
     rng = random.Random(seed)
     keys = sorted(storage_key(1, 0, rng.randbytes(2)) for _ in range(30))
     history = {key: {e: rng.randrange(2) for e in rng.sample(range(1, 20), rng.randint(1, 6))} for key in keys}
-    rows = [(key, epoch, history[key][epoch]) for key in sorted(history) for epoch in sorted(history[key], reverse=True)]
+    rows = [
+        (key, epoch, history[key][epoch]) for key in sorted(history) for epoch in sorted(history[key], reverse=True)
+    ]
     types = (pa.binary(), pa.uint64(), pa.uint8())
     table = pa.table([pa.array([row[i] for row in rows], t) for i, t in enumerate(types)], names=["key", "epoch", "op"])
     readable = sorted(rng.sample(range(0, 22), rng.randint(1, 5)))
     for bottom in (False, True):
-        kept = [row for row, keep in zip(rows, surviving(table, np.array(readable, np.uint64), bottom), strict=True) if keep]
+        kept = [
+            row for row, keep in zip(rows, surviving(table, np.array(readable, np.uint64), bottom), strict=True) if keep
+        ]
         for key, epochs in history.items():
             left = {epoch: op for k, epoch, op in kept if k == key}
             assert bottom or max(epochs) in left, "readers to come see the newest row"
@@ -170,7 +180,9 @@ def test_every_readable_epoch_reads_the_same_after_a_merge_and_nothing_else_is_k
     rng, objects, version = random.Random(5), MemoryObjectStore(), version_of((1, 2))
     for epoch in range(10, 100, 10):
         keys = [storage_key(rng.choice((1, 2)), rng.randrange(VNODES), b"%d" % rng.randrange(4)) for _ in range(200)]
-        version = flushed(objects, version, epoch, {k: None if rng.random() < 0.3 else {"n": epoch, "s": "x"} for k in sorted(keys)})
+        version = flushed(
+            objects, version, epoch, {k: None if rng.random() < 0.3 else {"n": epoch, "s": "x"} for k in sorted(keys)}
+        )
     readable = [30, 70, 90]
     before = {(t, e): rows_at(objects, version, t, e) for t in (1, 2) for e in readable}
     after, outputs = merged(objects, version, version.levels[0], 7, readable)
@@ -201,8 +213,16 @@ def test_ssts_have_the_target_size_and_end_at_borders_of_units() -> None:
 def test_pieces_give_the_rows_of_one_merge_and_the_same_objects_when_run_again() -> None:
     rng, objects, version = random.Random(2), MemoryObjectStore(), version_of((1, 2, 3))
     for epoch in (10, 20, 30):
-        keys = sorted({storage_key(rng.choice((1, 2, 3)), rng.randrange(VNODES), b"%d" % rng.randrange(30)) for _ in range(1500)})
-        version = flushed(objects, version, epoch, {k: {"n": rng.randrange(1 << 60), "s": rng.randbytes(4).hex()} for k in keys}, 9_000)
+        keys = sorted(
+            {storage_key(rng.choice((1, 2, 3)), rng.randrange(VNODES), b"%d" % rng.randrange(30)) for _ in range(1500)}
+        )
+        version = flushed(
+            objects,
+            version,
+            epoch,
+            {k: {"n": rng.randrange(1 << 60), "s": rng.randbytes(4).hex()} for k in keys},
+            9_000,
+        )
     task = task_of(version, version.levels[0], 7)
     whole = outputs_here(plan_merge(objects, version, task, [10, 30], 5_000), objects)
     plan = plan_merge(objects, version, task, [10, 30], 5_000, pieces=5)
@@ -220,7 +240,9 @@ def test_pieces_give_the_rows_of_one_merge_and_the_same_objects_when_run_again()
 def test_an_sst_that_no_other_input_meets_stays_as_it_is() -> None:
     objects, version = MemoryObjectStore(), version_of()
     for epoch, vnodes in ((10, range(0, 20)), (20, range(20, 40)), (30, range(40, 60))):
-        version = flushed(objects, version, epoch, {storage_key(1, v, b"%d" % i): {"n": v, "s": ""} for v in vnodes for i in range(9)})
+        version = flushed(
+            objects, version, epoch, {storage_key(1, v, b"%d" % i): {"n": v, "s": ""} for v in vnodes for i in range(9)}
+        )
     low = msgspec.structs.replace(version, levels=((), (), version.levels[0][::-1]))
     for epoch, vnode in ((40, 3), (50, 50)):
         low = flushed(objects, low, epoch, {storage_key(1, vnode, b"1"): {"n": -1, "s": ""}})
@@ -232,7 +254,10 @@ def test_an_sst_that_no_other_input_meets_stays_as_it_is() -> None:
     assert version.levels[2][0] not in outputs
     assert len(outputs) >= 3
     found = rows_at(objects, after, 1, 50)
-    assert (len(found), {key for key, row in found.items() if row["n"] == -1}) == (540, {storage_key(1, 3, b"1"), storage_key(1, 50, b"1")})
+    assert (len(found), {key for key, row in found.items() if row["n"] == -1}) == (
+        540,
+        {storage_key(1, 3, b"1"), storage_key(1, 50, b"1")},
+    )
 
 
 def test_rows_of_tables_in_no_readable_catalog_go() -> None:
@@ -250,8 +275,12 @@ def test_rows_of_tables_in_no_readable_catalog_go() -> None:
 
 def test_keys_of_one_length_and_of_several_are_merged_into_one_section() -> None:
     objects, version = MemoryObjectStore(), version_of()
-    version = flushed(objects, version, 10, {storage_key(1, 0, b"aa"): {"n": 1, "s": ""}, storage_key(1, 0, b"bb"): {"n": 2, "s": ""}})
-    version = flushed(objects, version, 20, {storage_key(1, 0, b"a"): {"n": 3, "s": ""}, storage_key(1, 0, b"bbb"): {"n": 4, "s": ""}})
+    version = flushed(
+        objects, version, 10, {storage_key(1, 0, b"aa"): {"n": 1, "s": ""}, storage_key(1, 0, b"bb"): {"n": 2, "s": ""}}
+    )
+    version = flushed(
+        objects, version, 20, {storage_key(1, 0, b"a"): {"n": 3, "s": ""}, storage_key(1, 0, b"bbb"): {"n": 4, "s": ""}}
+    )
     after, outputs = merged(objects, version, version.levels[0], 7, [20])
     assert [row["n"] for row in rows_at(objects, after, 1, 20).values()] == [3, 1, 2, 4]
     assert [section.rows for sst in outputs for section in sst.sections] == [4]
@@ -269,7 +298,9 @@ def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest
         _, outputs = merged(objects, version, version.levels[0], 7, [30], target_bytes=100_000)
         assert sum(sst.rows for sst in outputs) == rows
         peaks.append(objects.peak - before)
-    assert peaks[1] < 2 * peaks[0], peaks  # what is held at a request is looked at, and of few the greatest may be missed
+    assert peaks[1] < 2 * peaks[0], (
+        peaks
+    )  # what is held at a request is looked at, and of few the greatest may be missed
 
 
 class MeasuringStore(MemoryObjectStore):

@@ -9,7 +9,14 @@ import pytest
 from tests.growth import Use, too_often
 from tests.statestore.hummock.store_model import empty_version
 from tussock.statestore.hummock import compaction_picker
-from tussock.statestore.hummock.compaction_picker import BOTTOM, CompactionOptions, full_compaction, l0_runs, level_goals, pick_compactions
+from tussock.statestore.hummock.compaction_picker import (
+    BOTTOM,
+    CompactionOptions,
+    full_compaction,
+    l0_runs,
+    level_goals,
+    pick_compactions,
+)
 from tussock.statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
 from tussock.statestore.meta.levels import hull_of, inputs_of, levels_after, touches
 from tussock.statestore.meta.names import data_prefix, task_prefix
@@ -19,7 +26,9 @@ OPTIONS = CompactionOptions(base_bytes=1_000, target_bytes=100, small_bytes=10)
 ONE_LEVEL = replace(OPTIONS, base_bytes=1 << 50)  # none opens above the last
 
 
-def sst(first: int, last: int, size: int = 100, epoch: int = 0, task: int = 0, table: int = 1, dead: int = 0) -> SstInfo:
+def sst(
+    first: int, last: int, size: int = 100, epoch: int = 0, task: int = 0, table: int = 1, dead: int = 0
+) -> SstInfo:
     """An SST of one table with keys of vnodes first … last and 5 rows, so many of them dead; of an epoch or of a task."""
     low, high = (table.to_bytes(4, "big") + vnode.to_bytes(2, "big") + b"k" for vnode in (first, last))
     name = f"{task_prefix(task) if task else data_prefix(epoch)}{first}-{last}-{table}-{size}.sst"
@@ -70,7 +79,9 @@ def test_small_epochs_keep_few_runs_and_each_row_is_written_a_few_times_on_l0() 
     version = version_with([], level_7=[sst(0, 9, 1 << 40, task=1)])
     written = most = 0
     for epoch in range(2, 400):
-        version = msgspec.structs.replace(version, levels=((sst(0, 9, 10, epoch=epoch), *version.levels[0]), *version.levels[1:]))
+        version = msgspec.structs.replace(
+            version, levels=((sst(0, 9, 10, epoch=epoch), *version.levels[0]), *version.levels[1:])
+        )
         while picks := pick_compactions(version, ONE_LEVEL):
             (pick,) = picks
             assert pick.plan.target == 0
@@ -79,7 +90,9 @@ def test_small_epochs_keep_few_runs_and_each_row_is_written_a_few_times_on_l0() 
             place = version.levels[0].index(taken[0])
             out = sst(0, 9, sum(s.size for s in taken), task=epoch)
             rest = [s for s in version.levels[0] if s.name not in names]
-            version = msgspec.structs.replace(version, levels=((*rest[:place], out, *rest[place:]), *version.levels[1:]))
+            version = msgspec.structs.replace(
+                version, levels=((*rest[:place], out, *rest[place:]), *version.levels[1:])
+            )
             written += out.size
         most = max(most, len(l0_runs(version)))
     assert most <= ONE_LEVEL.l0_limit
@@ -92,7 +105,9 @@ def test_a_level_opens_above_when_the_last_one_is_large_and_gives_way_down_when_
     below = [sst(v, v, 5_000, task=1) for v in range(0, 20, 2)]
     above = [sst(v, v + 1, 1_500, task=2) for v in range(0, 10, 2)] + [sst(31, 32, 1_500, task=2)]
     picks = pick_compactions(version_with([], level_6=above, level_7=below), OPTIONS)
-    assert (picks[0].move, picks[0].plan.inputs[0].ssts[0]) == (True, above[-1].name), "what drags nothing along goes first"
+    assert (picks[0].move, picks[0].plan.inputs[0].ssts[0]) == (True, above[-1].name), (
+        "what drags nothing along goes first"
+    )
     assert len(picks) == 3, "as many as bring the level to its goal, in parallel"
 
 
@@ -102,11 +117,15 @@ def test_ssts_full_of_dropped_tables_are_written_anew_in_their_place() -> None:
     assert (pick.move, pick.plan.target, [i.ssts for i in pick.plan.inputs]) == (False, 7, [(ssts[1].name,)])
 
 
-def test_ssts_of_the_last_level_that_are_to_a_good_part_dead_are_written_anew_when_no_reader_needs_the_old_rows() -> None:
+def test_ssts_of_the_last_level_that_are_to_a_good_part_dead_are_written_anew_when_no_reader_needs_the_old_rows() -> (
+    None
+):
     ssts = [sst(0, 1, dead=1), sst(2, 3, dead=2), sst(4, 5, dead=5), sst(6, 7), sst(8, 9, dead=3)]
     version = version_with([], level_7=ssts)
     assert pick_compactions(version, OPTIONS) == []
-    assert pick_compactions(version, OPTIONS, oldest=8) == [], "the newest rows are of epoch 9: some dead ones may be all that epoch 8 sees"
+    assert pick_compactions(version, OPTIONS, oldest=8) == [], (
+        "the newest rows are of epoch 9: some dead ones may be all that epoch 8 sees"
+    )
     picks = pick_compactions(version, OPTIONS, oldest=9)
     assert [(pick.move, pick.plan.target, pick.plan.inputs[0].ssts) for pick in picks] == [
         (False, 7, (ssts[1].name, ssts[2].name)),
@@ -144,7 +163,10 @@ def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
     def level(number: int) -> list[SstInfo]:
         places = sorted(rng.sample(range(200), 2 * rng.randrange(20)))
         sizes, dead = [10, 100, 1000], [0, 1, 2, 5]
-        return [sst(a, b, rng.choice(sizes), task=number, dead=rng.choice(dead)) for a, b in zip(places[::2], places[1::2], strict=True)]
+        return [
+            sst(a, b, rng.choice(sizes), task=number, dead=rng.choice(dead))
+            for a, b in zip(places[::2], places[1::2], strict=True)
+        ]
 
     l0 = []
     for epoch in range(rng.randrange(9), 0, -1):
@@ -155,7 +177,9 @@ def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
         if pick.move:
             change: CompactionOpened | SstsMoved = SstsMoved(pick.plan.inputs, pick.plan.target)
         else:
-            change = CompactionOpened(CompactionTask(version.next_task_id, "w", version.id + 1, 0, pick.plan.target, pick.plan.inputs))
+            change = CompactionOpened(
+                CompactionTask(version.next_task_id, "w", version.id + 1, 0, pick.plan.target, pick.plan.inputs)
+            )
         version = apply(version, VersionDelta(version.id + 1, "w", change))
 
 
@@ -165,14 +189,18 @@ def test_small_epochs_of_keys_that_are_apart_leave_few_ssts_and_write_each_row_a
     options = replace(ONE_LEVEL, small_bytes=1 << 20)
     keys = list(range(epochs)) if order == "ascending" else draw.sample(range(epochs), epochs)
     for epoch, key in enumerate(keys, start=2):
-        version = msgspec.structs.replace(version, levels=((sst(key, key, 100, epoch=epoch), *version.levels[0]), *version.levels[1:]))
+        version = msgspec.structs.replace(
+            version, levels=((sst(key, key, 100, epoch=epoch), *version.levels[0]), *version.levels[1:])
+        )
         while picks := pick_compactions(version, options):
             inputs = inputs_of(version, picks[0].plan.inputs)
             assert not picks[0].move, "it would stay as small as it is"
             assert not isinstance(inputs, str)
             hull, size = hull_of(inputs), sum(s.size for s in inputs)
             first, last = (int.from_bytes(k[4:6], "big") for k in (hull.first, hull.last))
-            levels = levels_after(version.levels, picks[0].plan.inputs, picks[0].plan.target, [sst(first, last, size, task=epoch)])
+            levels = levels_after(
+                version.levels, picks[0].plan.inputs, picks[0].plan.target, [sst(first, last, size, task=epoch)]
+            )
             version, written = msgspec.structs.replace(version, levels=levels), written + size
     assert sum(map(len, version.levels)) < 12
     assert written < 15 * 100 * epochs
@@ -190,7 +218,9 @@ def test_ssts_between_two_keys_are_those_that_a_look_at_each_finds() -> None:
 
 def test_what_a_pick_looks_at_grows_with_the_ssts() -> None:
     def of(n: int) -> Use:
-        above, below = ([sst(3 * i, 3 * i + 1, 2_000, task=task, dead=dead) for i in range(n)] for task, dead in ((1, 2), (2, 0)))
+        above, below = (
+            [sst(3 * i, 3 * i + 1, 2_000, task=task, dead=dead) for i in range(n)] for task, dead in ((1, 2), (2, 0))
+        )
         version = version_with([], level_6=above, level_7=below)
         return lambda: pick_compactions(version, OPTIONS, oldest=9)
 

@@ -67,7 +67,9 @@ def cache_path(parent: Path) -> Path:
 # --- what it is for ----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_one_process_read_costs_the_next_one_no_request(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
+def test_what_one_process_read_costs_the_next_one_no_request(
+    remote: RemoteStore, version: HummockVersion, tmp_path: Path
+) -> None:
     numbers = random.Random(1).sample(ALL, 500)
     assert wrong_rows(reader(remote, version, DiskCache(tmp_path, 64 << 20)), numbers) == []
     assert remote.taken() > 0
@@ -77,9 +79,13 @@ def test_what_one_process_read_costs_the_next_one_no_request(remote: RemoteStore
     assert (disk.counts.misses, disk.counts.writes) == (0, 0)
 
 
-def test_a_miss_brings_its_neighbours_and_a_scan_brings_nothing(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
+def test_a_miss_brings_its_neighbours_and_a_scan_brings_nothing(
+    remote: RemoteStore, version: HummockVersion, tmp_path: Path
+) -> None:
     disk = DiskCache(tmp_path, 64 << 20)
-    assert reader(remote, version, disk).get(TABLE, key_of(16), 1) is not None  # vnode 0: the first block of the first SST
+    assert (
+        reader(remote, version, disk).get(TABLE, key_of(16), 1) is not None
+    )  # vnode 0: the first block of the first SST
     held = disk.counts.writes
     assert 4 <= held <= 8, "256 KiB around the block, and around the footer"
     assert reader(remote, version, disk).get(TABLE, key_of(1600 + 16), 1) is not None
@@ -88,7 +94,9 @@ def test_a_miss_brings_its_neighbours_and_a_scan_brings_nothing(remote: RemoteSt
     rows = pa.concat_tables(reader(remote, version, disk).iter(TABLE, None, None, 1))
     assert rows.num_rows == sum(number % 10 != 0 for number in ALL)
     first = version.levels[0][0]
-    here = disk.read(CachedObject.of(remote.uri, first.name, first.size), np.arange(first.size // PIECE_BYTES), *spans(first.size))
+    here = disk.read(
+        CachedObject.of(remote.uri, first.name, first.size), np.arange(first.size // PIECE_BYTES), *spans(first.size)
+    )
     assert [data is not None for data in here].count(True) <= held, "but for footers, a scan leaves the cache as it was"
     assert remote.taken() > 0
 
@@ -142,10 +150,14 @@ def test_any_part_of_any_piece_is_read_back(tmp_path: Path) -> None:
     for _ in range(50):
         pieces = np.array(sorted(rng.sample(range(of.pieces), 3)))
         lows = np.array([rng.randrange(of.length(piece)) for piece in pieces.tolist()])
-        highs = np.array([rng.randint(low, of.length(piece)) for low, piece in zip(lows.tolist(), pieces.tolist(), strict=True)])
+        highs = np.array(
+            [rng.randint(low, of.length(piece)) for low, piece in zip(lows.tolist(), pieces.tolist(), strict=True)]
+        )
         found = disk.read(of, pieces, lows, highs)
         starts = (pieces * PIECE_BYTES).tolist()
-        assert found == [data[s + low : s + high] for s, low, high in zip(starts, lows.tolist(), highs.tolist(), strict=True)]
+        assert found == [
+            data[s + low : s + high] for s, low, high in zip(starts, lows.tolist(), highs.tolist(), strict=True)
+        ]
 
 
 def test_a_scan_is_no_use_of_what_it_finds(tmp_path: Path) -> None:
@@ -215,12 +227,17 @@ def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(s
             assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == [], (part, place)
             if part != "piece" or place % 50 == 0:
                 gets = remote.gets
-                assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == [], (part, place)
+                assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == [], (
+                    part,
+                    place,
+                )
                 assert remote.gets == gets, f"byte {place} of the {part} was not healed"
         assert remote.taken() == len(places) - 8 * (part == "entry"), "one request each; a stamp only orders"
 
 
-@pytest.mark.parametrize("harm", ["cut to nothing", "cut in the index", "cut in the slots", "longer", "removed", "folder removed", "zeros"])
+@pytest.mark.parametrize(
+    "harm", ["cut to nothing", "cut in the index", "cut in the slots", "longer", "removed", "folder removed", "zeros"]
+)
 @pytest.mark.parametrize("running", [True, False])
 def test_a_file_that_is_cut_or_gone_is_made_again(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path, harm: str, running: bool
@@ -238,7 +255,12 @@ def test_a_file_that_is_cut_or_gone_is_made_again(
         case "zeros":
             path.write_bytes(bytes(size))
         case _:
-            os.truncate(path, {"cut to nothing": 0, "cut in the index": 5000, "cut in the slots": size // 2, "longer": size + 1}[harm])
+            os.truncate(
+                path,
+                {"cut to nothing": 0, "cut in the index": 5000, "cut in the slots": size // 2, "longer": size + 1}[
+                    harm
+                ],
+            )
     for _ in range(2):
         remote.taken()
         disk = disk if running else DiskCache(tmp_path, 16 << 20)
@@ -247,7 +269,9 @@ def test_a_file_that_is_cut_or_gone_is_made_again(
     assert path.stat().st_size == size
 
 
-def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
+def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(
+    remote: RemoteStore, version: HummockVersion, tmp_path: Path
+) -> None:
     """Footers, filters and blocks in turn: whatever request it was whose answer was damaged."""
     requests = 0
     for number in range(100):
@@ -334,12 +358,16 @@ def on_disk(tmp_path: Path) -> tuple[RemoteStore, HummockVersion, Path]:
 
 def start(store: Path, cache: Path, seed: int, rounds: int, capacity: int, *rest: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", MODULE, str(store), str(cache), *map(str, (seed, rounds, capacity, *rest))]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
 
 
 @pytest.mark.kill
 @pytest.mark.deep
-def test_other_processes_find_it_warm_and_share_one_bound(on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path) -> None:
+def test_other_processes_find_it_warm_and_share_one_bound(
+    on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path
+) -> None:
     _, _, store = on_disk
     warm = start(store, tmp_path / "cache", 5, 3, 64 << 20)
     assert json.loads(warm.communicate()[0].splitlines()[-1])["gets"] > 0
@@ -357,7 +385,9 @@ def test_other_processes_find_it_warm_and_share_one_bound(on_disk: tuple[RemoteS
 
 
 @pytest.mark.kill
-def test_processes_killed_while_they_write_leave_right_rows(on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path) -> None:
+def test_processes_killed_while_they_write_leave_right_rows(
+    on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path
+) -> None:
     remote, version, store = on_disk
     rng = random.Random(11)
     for attempt in range(6):
@@ -371,7 +401,10 @@ def test_processes_killed_while_they_write_leave_right_rows(on_disk: tuple[Remot
             process.send_signal(signal.SIGKILL)
             process.communicate()
         for _ in range(5):
-            assert wrong_rows(reader(remote, version, DiskCache(tmp_path / "cache", MIN_BYTES)), rng.sample(ALL, 200)) == []
+            assert (
+                wrong_rows(reader(remote, version, DiskCache(tmp_path / "cache", MIN_BYTES)), rng.sample(ALL, 200))
+                == []
+            )
 
 
 # --- a disk that refuses -----------------------------------------------------------------------------------------------------------
@@ -396,16 +429,22 @@ def test_a_full_disk_ends_writing_with_one_warning_and_reads_go_on(
 
 
 @pytest.mark.kill
-def test_a_kernel_that_lets_the_file_grow_no_more_is_no_error(on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path) -> None:
+def test_a_kernel_that_lets_the_file_grow_no_more_is_no_error(
+    on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path
+) -> None:
     _, _, store = on_disk
-    DiskCache(tmp_path / "cache", 8 << 20).write(CachedObject.of("s3://b", "x", 10), 0, b"0123456789")  # made before the limit
+    DiskCache(tmp_path / "cache", 8 << 20).write(
+        CachedObject.of("s3://b", "x", 10), 0, b"0123456789"
+    )  # made before the limit
     process = start(store, tmp_path / "cache", 1, 5, 8 << 20, 1 << 20)
     out, err = process.communicate()
     assert json.loads(out.splitlines()[-1])["wrong"] == 0
     assert err.count("RuntimeWarning") == 1
 
 
-def test_what_the_file_system_must_keep_free_is_not_taken(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
+def test_what_the_file_system_must_keep_free_is_not_taken(
+    remote: RemoteStore, version: HummockVersion, tmp_path: Path
+) -> None:
     roomy = DiskCache(tmp_path, MIN_BYTES)
     for number in range(3):
         roomy.write(CachedObject.of("s3://b", str(number), 4), 0, b"good")
@@ -419,7 +458,9 @@ def test_what_the_file_system_must_keep_free_is_not_taken(remote: RemoteStore, v
     assert wrong_rows(reader(remote, version, disk), ALL[:50]) == []
 
 
-@pytest.mark.parametrize("trouble", ["a file in its way", "open to others", "a link", "too small a bound", "another user's"])
+@pytest.mark.parametrize(
+    "trouble", ["a file in its way", "open to others", "a link", "too small a bound", "another user's"]
+)
 def test_a_folder_that_cannot_be_used_means_no_cache_and_one_warning(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path, trouble: str
 ) -> None:
@@ -452,7 +493,9 @@ PLANTED = ["link", "dangling link", "hard link", "fifo", "foreign", "readable by
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_file_is_not_followed_nor_believed(remote: RemoteStore, version: HummockVersion, tmp_path: Path, planted: str) -> None:
+def test_a_planted_file_is_not_followed_nor_believed(
+    remote: RemoteStore, version: HummockVersion, tmp_path: Path, planted: str
+) -> None:
     path = cache_path(tmp_path)
     path.parent.mkdir(mode=0o700)
     DiskCache(tmp_path / "template", 16 << 20).write(CachedObject.of("s3://b", "x", 10), 0, b"0123456789")
@@ -519,15 +562,23 @@ def test_settings_say_where_how_much_and_for_which_stores() -> None:
 
 @pytest.mark.parametrize(
     ("stores", "cached"),
-    [("auto", ["s3://b/p", "latency+s3://b/p"]), ("on", ["s3://b/p", "latency+s3://b/p", "file:///s3/p", "memory:0"]), ("off", [])],
+    [
+        ("auto", ["s3://b/p", "latency+s3://b/p"]),
+        ("on", ["s3://b/p", "latency+s3://b/p", "file:///s3/p", "memory:0"]),
+        ("off", []),
+    ],
 )
-def test_by_default_only_stores_in_s3_are_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stores: str, cached: list[str]) -> None:
+def test_by_default_only_stores_in_s3_are_cached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stores: str, cached: list[str]
+) -> None:
     monkeypatch.setattr(disk_cache_module, "process_settings", lambda: DiskCacheSettings(stores, 16 << 20, tmp_path))
     disk_cache_module.process_disk_cache.cache_clear()
     try:
         uris = ["s3://b/p", "latency+s3://b/p", "file:///s3/p", "memory:0"]
         assert [uri for uri in uris if disk_cache_for(RemoteStore(MemoryObjectStore(), uri)) is not None] == cached
         if cached:
-            assert disk_cache_for(RemoteStore(MemoryObjectStore(), "s3://b/p")) is disk_cache_module.process_disk_cache()
+            assert (
+                disk_cache_for(RemoteStore(MemoryObjectStore(), "s3://b/p")) is disk_cache_module.process_disk_cache()
+            )
     finally:
         disk_cache_module.process_disk_cache.cache_clear()

@@ -83,7 +83,11 @@ def test_all_held_keys_pass_and_at_most_one_in_a_hundred_others(rows: int, shape
 
     def passing(keys: list[bytes]) -> int:
         count = len(keys)
-        return int(probe_filter(data, np.zeros(count, np.int64), np.full(count, 8 * len(data)), hash_keys(pa.array(keys))).sum())
+        return int(
+            probe_filter(
+                data, np.zeros(count, np.int64), np.full(count, 8 * len(data)), hash_keys(pa.array(keys))
+            ).sum()
+        )
 
     assert passing(held) == rows
     assert passing(absent) <= 0.01 * len(absent)
@@ -97,7 +101,9 @@ def test_absent_keys_are_answered_without_reading_blocks(objects: ObjectStore) -
     cache = BlockCache()
     store = HummockStore(objects, model.version, cache)
     stored = set(model.rows)
-    absent = [key for key in (storage_key(1, i % 256, i.to_bytes(8, "big")) for i in range(40_000)) if key not in stored]
+    absent = [
+        key for key in (storage_key(1, i % 256, i.to_bytes(8, "big")) for i in range(40_000)) if key not in stored
+    ]
     found, _ = store.multi_get(1, pa.array(absent, pa.binary()), 3)
     assert found.true_count == 0
     section = store.source.stored.open(list(model.version.levels[0]))[0].section(1)

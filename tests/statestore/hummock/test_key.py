@@ -43,12 +43,17 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "timestamp": st.datetimes(timezones=st.just(UTC)),
     "timestamp_ntz": st.datetimes(),
     "array<int>": st.lists(st.none() | signed(32), max_size=4),
-    "array<array<string>>": st.lists(st.none() | st.lists(st.none() | st.text("\x00\x01ab", max_size=3), max_size=3), max_size=3),
+    "array<array<string>>": st.lists(
+        st.none() | st.lists(st.none() | st.text("\x00\x01ab", max_size=3), max_size=3), max_size=3
+    ),
     "struct<a:int,b:string>": st.fixed_dictionaries(
         {"a": st.none() | st.integers(-3, 3), "b": st.none() | st.text("\x00\x01ab", max_size=2)}
     ),
     "array<struct<a:double,b:boolean>>": st.lists(
-        st.none() | st.fixed_dictionaries({"a": st.none() | st.floats() | st.sampled_from([0.0, -0.0]), "b": st.none() | st.booleans()}),
+        st.none()
+        | st.fixed_dictionaries(
+            {"a": st.none() | st.floats() | st.sampled_from([0.0, -0.0]), "b": st.none() | st.booleans()}
+        ),
         max_size=3,
     ),
 }
@@ -106,7 +111,9 @@ def test_bytes_compare_as_values_of_every_type_and_order(name: str) -> None:
 @settings(max_examples=120, deadline=None)
 def test_bytes_compare_as_composite_keys_and_prefixes_select_their_keys(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=2, max_size=4))
-    pools = [data.draw(st.lists(st.none() | VALUES[name], min_size=1, max_size=3)) for name in names]  # few values: many ties
+    pools = [
+        data.draw(st.lists(st.none() | VALUES[name], min_size=1, max_size=3)) for name in names
+    ]  # few values: many ties
     rows = data.draw(st.lists(st.tuples(*(st.sampled_from(pool) for pool in pools)), min_size=1, max_size=12))
     key = data.draw(st.lists(st.sampled_from(ORDERS), min_size=len(names), max_size=len(names)))
     assert_same_order(names, rows, key)
@@ -116,7 +123,9 @@ def test_bytes_compare_as_composite_keys_and_prefixes_select_their_keys(data: st
         columns = [pa.array([row[i] for row in rows], arrow_type(name)) for i, name in enumerate(names[:length])]
         prefixes = encode_prefixes(9, np.zeros(len(rows), np.uint16), columns, key)
         ends = successors(prefixes).to_pylist()
-        for (row, prefix, end), (other, code) in product(zip(rows, prefixes.to_pylist(), ends, strict=True), zip(rows, keys, strict=True)):
+        for (row, prefix, end), (other, code) in product(
+            zip(rows, prefixes.to_pylist(), ends, strict=True), zip(rows, keys, strict=True)
+        ):
             same = compare(row[:length], other[:length], key[:length]) == 0
             assert code.startswith(prefix) == same == (prefix <= code < end)
 
@@ -162,7 +171,9 @@ def test_slices_chunks_no_rows_and_no_columns_encode() -> None:
     key = [KeyColumn(0), KeyColumn(1)]
     texts, numbers = pa.array(["x", "a\x00", None, "b", ""]), pa.array([1, 2, 3, None, 5])
     whole = encode_keys(1, np.zeros(5, np.uint16), [texts, numbers], key).to_pylist()
-    assert encode_keys(1, np.zeros(3, np.uint16), [texts.slice(1, 3), numbers.slice(1, 3)], key).to_pylist() == whole[1:4]
+    assert (
+        encode_keys(1, np.zeros(3, np.uint16), [texts.slice(1, 3), numbers.slice(1, 3)], key).to_pylist() == whole[1:4]
+    )
     chunked = [pa.chunked_array([a.slice(0, 2), a.slice(2)]) for a in (texts, numbers)]
     assert encode_keys(1, np.zeros(5, np.uint16), chunked, key).to_pylist() == whole
     assert encode_keys(1, np.zeros(0, np.uint16), [texts.slice(0, 0), numbers.slice(0, 0)], key).to_pylist() == []
@@ -219,7 +230,9 @@ def test_keys_sort_as_sparks_order_by(spark: Any) -> None:
 def test_composite_keys_sort_as_sparks_order_by(spark: Any) -> None:
     names = ["string", "double", "int"]
     rows = list(product(*([None, *SPARK_VALUES[name][:5]] for name in names)))
-    table = pa.table([pa.array([row[i] for row in rows], arrow_type(name)) for i, name in enumerate(names)], ["a", "b", "c"])
+    table = pa.table(
+        [pa.array([row[i] for row in rows], arrow_type(name)) for i, name in enumerate(names)], ["a", "b", "c"]
+    )
     spark.createDataFrame(table).createOrReplaceTempView("t")
     ordered = spark.sql("SELECT * FROM t ORDER BY a DESC NULLS LAST, b ASC NULLS FIRST, c DESC NULLS FIRST").toArrow()
     key = [KeyColumn(0, descending=True, nulls_last=True), KeyColumn(1), KeyColumn(2, descending=True)]

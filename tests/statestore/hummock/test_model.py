@@ -44,7 +44,9 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
     monkeypatch.setattr(sst_writer, "_WHOLE", 0)
     monkeypatch.setattr(range_reader, "_threads_of", lambda process: _OneAfterTheOther())
-    monkeypatch.setattr(disk_cache, "process_settings", lambda: DiskCacheSettings("off" if StoreMachine.disk is None else "on"))
+    monkeypatch.setattr(
+        disk_cache, "process_settings", lambda: DiskCacheSettings("off" if StoreMachine.disk is None else "on")
+    )
     monkeypatch.setattr(disk_cache, "process_disk_cache", lambda: StoreMachine.disk)
     monkeypatch.setattr(StoreMachine, "folder", tmp_path, raising=False)
     with warnings.catch_warnings():

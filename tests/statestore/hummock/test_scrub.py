@@ -47,7 +47,9 @@ def test_a_whole_store_is_found_whole_and_read_entirely() -> None:
     report = scrub(objects, lines.append)
     assert report.whole
     assert report.version == store.meta.latest()
-    assert report.objects == len([n for n in objects.held if n != "meta/probe.json"]) - 1, "all but the probe and the settings"
+    assert report.objects == len([n for n in objects.held if n != "meta/probe.json"]) - 1, (
+        "all but the probe and the settings"
+    )
     assert any("MB of SSTs read" in line for line in lines)
 
 
@@ -128,7 +130,9 @@ def test_what_a_damaged_block_costs_is_its_keys_and_all_other_keys_can_be_read()
     ],
     ids=["cut", "grown", "empty", "tail", "index", "schema message"],
 )
-def test_an_sst_cut_or_changed_outside_its_blocks_is_told_with_all_its_tables(harm: Callable[[bytes], bytes], told: str) -> None:
+def test_an_sst_cut_or_changed_outside_its_blocks_is_told_with_all_its_tables(
+    harm: Callable[[bytes], bytes], told: str
+) -> None:
     objects, version = damaged_sst()
     (info,) = version.levels[0]
     objects.held[info.name] = harm(objects.held[info.name])
@@ -177,7 +181,9 @@ def test_a_snapshot_that_is_whole_but_wrong_is_found_out() -> None:
 def test_a_delta_written_past_the_protocol_is_named() -> None:
     store, objects = lived_in()
     newest = store.meta.latest()
-    objects.held[version_name(newest.id + 1)] = encode_document(VersionDelta(newest.id + 1, "w", Published(newest.epoch + 1)))
+    objects.held[version_name(newest.id + 1)] = encode_document(
+        VersionDelta(newest.id + 1, "w", Published(newest.epoch + 1))
+    )
     report = scrub(objects)
     assert {d.name for d in report.meta} == {version_name(newest.id + 1)}
     assert report.version == newest

@@ -60,14 +60,23 @@ def test_searching_and_sorting_agree_with_bisect(width: int, count: int) -> None
 def test_ascending_probes_are_found_as_others_are(width: int, count: int) -> None:
     rng = random.Random(count * width + 1)
     stored = sorted(_keys(rng, count, width))
-    probes = sorted(_keys(rng, 20, width) + _keys(rng, 500, 0) + _keys(rng, 500, width + 9) + rng.choices(stored, k=300))
+    probes = sorted(
+        _keys(rng, 20, width) + _keys(rng, 500, 0) + _keys(rng, 500, width + 9) + rng.choices(stored, k=300)
+    )
     keys, searched = SortedKeys(pa.array(stored, pa.binary())), Probes(pa.array(probes, pa.binary()), ascending=True)
     there = set(stored)
-    for part in (slice(None), slice(100, 1000), slice(7, 12), slice(5, 5)):  # more probes than keys, and fewer; many, few, none
+    for part in (
+        slice(None),
+        slice(100, 1000),
+        slice(7, 12),
+        slice(5, 5),
+    ):  # more probes than keys, and fewer; many, few, none
         assert keys.left(searched, part).tolist() == [bisect.bisect_left(stored, probe) for probe in probes[part]]
         positions, hit = keys.find(searched, part)
         assert hit.tolist() == [probe in there for probe in probes[part]]
-        assert [stored[p] for p in positions[hit].tolist()] == [probe for probe, h in zip(probes[part], hit.tolist(), strict=True) if h]
+        assert [stored[p] for p in positions[hit].tolist()] == [
+            probe for probe, h in zip(probes[part], hit.tolist(), strict=True) if h
+        ]
 
 
 @pytest.mark.parametrize("width", [1, 5, 8, 9, 15, 16, 24, 64, 70])
@@ -78,7 +87,11 @@ def test_neighbours_are_compared_as_bytes_are_wherever_they_differ(width: int) -
         key = bytearray(keys[-1])
         key[rng.randrange(width)] = rng.choice([0, 1, 127, 128, 255])
         keys.append(bytes(key))
-    for array in (pa.array(keys, pa.binary()), pa.array(keys, pa.binary(width)), pa.array([b"q" * width, *keys], pa.binary()).slice(1)):
+    for array in (
+        pa.array(keys, pa.binary()),
+        pa.array(keys, pa.binary(width)),
+        pa.array([b"q" * width, *keys], pa.binary()).slice(1),
+    ):
         assert above_previous(array).tolist() == [True, *(b > a for a, b in pairwise(keys))]
         assert differs_from_previous(array).tolist() == [True, *(b != a for a, b in pairwise(keys))]
 
@@ -86,7 +99,10 @@ def test_neighbours_are_compared_as_bytes_are_wherever_they_differ(width: int) -
 @pytest.mark.parametrize("spread", [1, 200, 2**20, 2**40, 2**63])
 def test_equal_keys_stay_in_order_however_far_keys_lie_apart(spread: int) -> None:
     rng = random.Random(spread)
-    keys = [storage_key(1, rng.randrange(3), rng.randrange(spread).to_bytes(8, "big")[rng.randrange(2) :]) for _ in range(9000)]
+    keys = [
+        storage_key(1, rng.randrange(3), rng.randrange(spread).to_bytes(8, "big")[rng.randrange(2) :])
+        for _ in range(9000)
+    ]
     numbers = [b"\0\0\0\1\0\0" + rng.randrange(spread).to_bytes(8, "big") for _ in range(9000)]
     for stored in (keys, numbers):
         array = pa.array(stored, pa.binary())
@@ -147,7 +163,15 @@ def test_keys_are_padded_or_cut_whatever_slice_they_come_from() -> None:
 
 
 def test_a_successor_is_the_least_string_above_all_that_start_with_the_prefix() -> None:
-    prefixes = [b"a", b"a\xff", b"\x00\x00\x01\xff\xff", b"\x00\xff\xfe", b"\x01" * 30, b"\x02" + b"\xff" * 40, b"y" * 9000]
+    prefixes = [
+        b"a",
+        b"a\xff",
+        b"\x00\x00\x01\xff\xff",
+        b"\x00\xff\xfe",
+        b"\x01" * 30,
+        b"\x02" + b"\xff" * 40,
+        b"y" * 9000,
+    ]
     for array in (pa.array(prefixes, pa.binary()), pa.array([b"q", *prefixes], pa.binary()).slice(1)):
         assert successors(array).to_pylist() == [successor(prefix) for prefix in prefixes]
     assert successor(b"a\xff") == b"b"

@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 import pytest
 import xxhash
 
-from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, empty_version, sealed, storage_key, with_l0
+from tests.statestore.hummock.store_model import (
+    ROW_SCHEMA,
+    Row,
+    StoreModel,
+    empty_version,
+    sealed,
+    storage_key,
+    with_l0,
+)
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock import ingest
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
@@ -33,8 +41,12 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def _golden_batches() -> list[SealedBatch]:
     """Two tables of every kind of thing: puts, deletes, nulls, keys of one length and of several."""
-    one_length: dict[bytes, Row | None] = {storage_key(2, i // 4, b"k%03d" % i): {"n": i, "s": f"row {i}"} for i in range(40)}
-    several: dict[bytes, Row | None] = {storage_key(7, 1, b"x" * i): None if i % 3 == 0 else {"n": None, "s": "ß" * i} for i in range(9)}
+    one_length: dict[bytes, Row | None] = {
+        storage_key(2, i // 4, b"k%03d" % i): {"n": i, "s": f"row {i}"} for i in range(40)
+    }
+    several: dict[bytes, Row | None] = {
+        storage_key(7, 1, b"x" * i): None if i % 3 == 0 else {"n": None, "s": "ß" * i} for i in range(9)
+    }
     return [sealed(7, several), sealed(2, one_length)]
 
 
@@ -49,7 +61,9 @@ def test_the_bytes_of_an_sst_are_those_on_file(objects: ObjectStore, request: py
     if request.config.getoption("--update-cases"):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-    assert data == path.read_bytes(), "the format moved: raise its version and keep reading the old one, or undo the change"
+    assert data == path.read_bytes(), (
+        "the format moved: raise its version and keep reading the old one, or undo the change"
+    )
     assert info.name == f"data/{3:016x}/{xxhash.xxh3_128_hexdigest(data)}.sst"
     assert (info.size, info.rows, info.min_epoch, info.max_epoch) == (len(data), 49, 3, 3)
 
@@ -78,9 +92,13 @@ class _Watched(LocalObjectStore):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_each_sst_is_uploaded_while_the_next_is_built(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sst_is_uploaded_while_the_next_is_built(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = _Watched(tmp_path, fails)
-    rows: dict[bytes, Row | None] = {storage_key(1, i // 500, b"%06d" % i): {"n": i, "s": "x" * (i % 7)} for i in range(8_000)}
+    rows: dict[bytes, Row | None] = {
+        storage_key(1, i // 500, b"%06d" % i): {"n": i, "s": "x" * (i % 7)} for i in range(8_000)
+    }
     size = sum(info.size for info in _write(LocalObjectStore(tmp_path / "other"), [sealed(1, rows)]))
     monkeypatch.setattr(ingest, "build_sst", store.build)
     if fails:
@@ -107,7 +125,9 @@ def test_an_sst_can_be_read_by_the_note_alone() -> None:
         start += length
     sections, blocks, filters = (table.to_pylist() for table in tables)
     assert [section["table_id"] for section in sections] == [2, 7]
-    rows = {s["table_id"]: pa.ipc.open_stream(data[s["offset"] : s["offset"] + s["length"]]).read_all() for s in sections}
+    rows = {
+        s["table_id"]: pa.ipc.open_stream(data[s["offset"] : s["offset"] + s["length"]]).read_all() for s in sections
+    }
     assert rows[2].column("s").to_pylist() == [f"row {i}" for i in range(40)]
     assert rows[2].schema.field("key").type == pa.binary(11)
     assert rows[7].column("op").to_pylist() == [0, 1, 1, 0, 1, 1, 0, 1, 1]
@@ -116,13 +136,17 @@ def test_an_sst_can_be_read_by_the_note_alone() -> None:
         assert crc32c(data[block["offset"] : block["offset"] + block["length"]]) == block["crc"]
     for part in filters:
         assert crc32c(data[part["offset"] : part["offset"] + part["length"]]) == part["crc"]
-    assert [block["last_key"] for block in blocks] == [rows[2].column("key")[-1].as_py(), rows[7].column("key")[-1].as_py()]
+    assert [block["last_key"] for block in blocks] == [
+        rows[2].column("key")[-1].as_py(),
+        rows[7].column("key")[-1].as_py(),
+    ]
 
 
 def test_equal_rows_make_equal_objects_however_actors_and_buffers_were_cut(objects: ObjectStore) -> None:
     rng = random.Random(5)
     changes: dict[bytes, Row | None] = {
-        storage_key(4, rng.randrange(64), b"%d" % i): {"n": rng.choice([None, i]), "s": rng.choice([None, str(i)])} for i in range(5000)
+        storage_key(4, rng.randrange(64), b"%d" % i): {"n": rng.choice([None, i]), "s": rng.choice([None, str(i)])}
+        for i in range(5000)
     }
     keys = sorted(changes)
     whole = _write(objects, [sealed(4, changes)], target=20_000)
@@ -197,7 +221,9 @@ def _read_everything(objects: ObjectStore, info: SstInfo) -> list[object]:
 @pytest.mark.parametrize("whole", [True, False], ids=["read whole", "read in ranges"])
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.deep), 7])
 @pytest.mark.sampled(2)
-def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(objects: ObjectStore, step: int, whole: bool) -> None:
+def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(
+    objects: ObjectStore, step: int, whole: bool
+) -> None:
     (info,) = _write(objects, _golden_batches())
     data = objects.get(info.name)
     if not whole:
@@ -229,7 +255,9 @@ def _block_lengths(objects: ObjectStore, info: SstInfo, data: bytes) -> list[int
 
 def test_damage_names_object_table_block_and_keys(objects: ObjectStore) -> None:
     model = StoreModel(objects)
-    changes: dict[bytes, Row | None] = {storage_key(2, 1, b"%06d" % i): {"n": i, "s": str(hash((i, i)))} for i in range(20_000)}
+    changes: dict[bytes, Row | None] = {
+        storage_key(2, 1, b"%06d" % i): {"n": i, "s": str(hash((i, i)))} for i in range(20_000)
+    }
     (info,) = model.commit(3, [sealed(2, changes)])
     data = bytearray(objects.get(info.name))
     source = BlockSource(objects, BlockCache())
@@ -264,9 +292,13 @@ def test_a_truncated_object_an_object_of_another_kind_and_a_missing_one_are_name
         _read_everything(objects, info)
 
 
-def test_a_read_of_many_waves_answers_as_one_wave_does_and_names_damage(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_of_many_waves_answers_as_one_wave_does_and_names_damage(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = StoreModel(objects)
-    changes: dict[bytes, Row | None] = {storage_key(2, i // 9000, b"%06d" % i): {"n": i, "s": str(i % 7)} for i in range(200_000)}
+    changes: dict[bytes, Row | None] = {
+        storage_key(2, i // 9000, b"%06d" % i): {"n": i, "s": str(i % 7)} for i in range(200_000)
+    }
     (info,) = model.commit(3, [sealed(2, changes)], 64 << 20)
     keys = pa.array(random.Random(2).sample(sorted(changes), 20_000), pa.binary())
     expected = [changes[key] for key in keys.to_pylist()]
@@ -289,7 +321,12 @@ def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
     keys = [storage_key(1, 0, b"%04d" % (i // 7)) for i in range(7 * 500)]
     epochs = [100 - i % 7 for i in range(7 * 500)]
     rows = pa.table(
-        [pa.array(keys, pa.binary()), pa.array(epochs, pa.uint64()), pa.array([1] * len(keys), pa.uint8()), pa.array(epochs)],
+        [
+            pa.array(keys, pa.binary()),
+            pa.array(epochs, pa.uint64()),
+            pa.array([1] * len(keys), pa.uint8()),
+            pa.array(epochs),
+        ],
         names=["key", "epoch", "op", "n"],
     )
     blocks = encode_blocks(1, rows, rows_per_block=100)
@@ -299,7 +336,9 @@ def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
     assert all(last < first for last, first in zip(lasts[:-1], firsts[1:], strict=True))
 
 
-@pytest.mark.parametrize("kind", ["int64", "int8", "float64", "fixed", "date32", "bool", "decimal128(25, 2)", "string", "list"])
+@pytest.mark.parametrize(
+    "kind", ["int64", "int8", "float64", "fixed", "date32", "bool", "decimal128(25, 2)", "string", "list"]
+)
 def test_equal_rows_make_equal_blocks_whatever_buffers_they_are_slices_of(kind: str) -> None:
     rng = np.random.default_rng(8)
     types = {"fixed": pa.binary(5), "list": pa.list_(pa.int16()), "decimal128(25, 2)": pa.decimal128(25, 2)}
@@ -328,7 +367,9 @@ def test_equal_rows_make_equal_blocks_whatever_buffers_they_are_slices_of(kind: 
 
 def test_a_sparse_read_fetches_single_blocks_and_a_dense_one_whole_partitions(objects: ObjectStore) -> None:
     model = StoreModel(objects)
-    (info,) = model.commit(3, [sealed(2, {storage_key(2, 1, b"%06d" % i): {"n": i, "s": None} for i in range(70_000)})], 64 << 20)
+    (info,) = model.commit(
+        3, [sealed(2, {storage_key(2, 1, b"%06d" % i): {"n": i, "s": None} for i in range(70_000)})], 64 << 20
+    )
     source = BlockSource(objects, BlockCache())
     (sst,) = source.open([info])
     section = OpenSection(sst, sst.section(2))

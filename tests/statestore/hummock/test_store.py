@@ -57,7 +57,11 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreMo
                 changes: dict[bytes, Row | None] = {}
                 for _ in range(rng.choice([0, 1, 40, 300])):
                     key = storage_key(table_id, rng.randrange(4) * 2 + actor, rng.choice(names))
-                    changes[key] = None if rng.random() < 0.3 else {"n": rng.randrange(1000), "s": rng.choice([None, "", "ß", "long " * 9])}
+                    changes[key] = (
+                        None
+                        if rng.random() < 0.3
+                        else {"n": rng.randrange(1000), "s": rng.choice([None, "", "ß", "long " * 9])}
+                    )
                 batches.append(sealed(table_id, changes))
         model.commit(epoch, batches, target, in_flight=epoch > 120 - 10 * in_flight)
         if rewritten and epoch == 80:
@@ -96,7 +100,9 @@ def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.
 
 
 @pytest.mark.sampled(5)
-def test_scan_prefix_agrees_with_a_dict(model: tuple[StoreModel, random.Random], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_prefix_agrees_with_a_dict(
+    model: tuple[StoreModel, random.Random], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store_model, rng = model
     keys = sorted(store_model.rows)
     for epoch in (10, 70, 120):
@@ -104,13 +110,17 @@ def test_scan_prefix_agrees_with_a_dict(model: tuple[StoreModel, random.Random],
         prefixes = [key[: rng.randint(6, len(key))] for key in rng.sample(keys, 30)]
         prefixes += [(5).to_bytes(4, "big"), (5).to_bytes(4, "big") + b"\x00\x03", (5).to_bytes(4, "big") + b"\x77\x77"]
         prefixes = [p for p in prefixes if p[:4] == (5).to_bytes(4, "big")]
-        under = [[(i, key, row) for key, row in rows_then if key.startswith(prefix)] for i, prefix in enumerate(prefixes)]
+        under = [
+            [(i, key, row) for key, row in rows_then if key.startswith(prefix)] for i, prefix in enumerate(prefixes)
+        ]
         for reverse, streamed in ((False, False), (True, False), (False, True)):
             # streamed: few ranges of many rows are read one after the other
             monkeypatch.setattr(hummock, "_MANY_BLOCKS", 1 if streamed else MANY_BLOCKS)
             store = store_model.store()
             for limit in (None, 1, 3, 500):
-                index, found, rows = store.scan_prefix(5, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA)
+                index, found, rows = store.scan_prefix(
+                    5, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA
+                )
                 expected = [row for rows in under for row in (rows[::-1] if reverse else rows)[:limit]]
                 assert list(zip(index.to_pylist(), found.to_pylist(), rows.to_pylist(), strict=True)) == expected
 

@@ -120,7 +120,9 @@ def test_an_object_under_an_unknown_name_is_told_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize("loses", [True, False])
-def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_it_lost_or_finds_its_objects(loses: bool) -> None:
+def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_it_lost_or_finds_its_objects(
+    loses: bool,
+) -> None:
     """Its upload is done, its seal under way. Meanwhile: retention and vacuums for hours; a rival's 1,000 commits, if it is to lose."""
     store = LivingStore()
     store.run({1: 1})
@@ -160,7 +162,9 @@ def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_i
 
 
 @pytest.mark.parametrize("stall_at", range(4))
-def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compaction_and_vacuum_go_by(stall_at: int) -> None:
+def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compaction_and_vacuum_go_by(
+    stall_at: int,
+) -> None:
     """The run of a barrier reads a version and uploads, for hours. Compactions replace all that it reads; vacuum must leave it."""
     store = LivingStore()
     for i in range(3):
@@ -193,7 +197,9 @@ def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compacti
 
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.sampled(2)
-def test_a_compaction_that_stalls_for_a_thousand_commits_is_told_that_it_lost_or_finds_its_objects(closed: bool) -> None:
+def test_a_compaction_that_stalls_for_a_thousand_commits_is_told_that_it_lost_or_finds_its_objects(
+    closed: bool,
+) -> None:
     store = LivingStore()
     for i in range(3):
         store.run({i: i})

@@ -15,11 +15,18 @@ from tussock.statestore.meta.version import SstInfo
 VNODES = 64
 
 
-def ingested(objects: MemoryObjectStore, table_id: int, vnodes: np.ndarray, epoch: int = 1, target: int = 1 << 16) -> list[SstInfo]:
+def ingested(
+    objects: MemoryObjectStore, table_id: int, vnodes: np.ndarray, epoch: int = 1, target: int = 1 << 16
+) -> list[SstInfo]:
     """SSTs of one row for each entry of `vnodes`."""
-    keys = sorted(table_id.to_bytes(4, "big") + int(v).to_bytes(2, "big") + n.to_bytes(8, "big") for n, v in enumerate(vnodes))
+    keys = sorted(
+        table_id.to_bytes(4, "big") + int(v).to_bytes(2, "big") + n.to_bytes(8, "big") for n, v in enumerate(vnodes)
+    )
     n = len(keys)
-    rows = pa.table([pa.array(keys, pa.binary(14)), pa.array(np.ones(n, np.uint8)), pa.array(np.arange(n))], names=["key", "op", "n"])
+    rows = pa.table(
+        [pa.array(keys, pa.binary(14)), pa.array(np.ones(n, np.uint8)), pa.array(np.arange(n))],
+        names=["key", "op", "n"],
+    )
     return list(batch_ingest(objects, [SealedBatch(table_id, rows)], epoch, f"data/{epoch:016x}", target))
 
 
@@ -37,7 +44,9 @@ def test_rows_of_a_vnode_are_about_those_that_are_there_and_all_together_exactly
     counted = np.bincount(vnodes, minlength=VNODES)
     assert found.rows.sum() == pytest.approx(len(vnodes))
     assert found.bytes.sum() == pytest.approx(sum(s.bytes for sst in ssts for s in sst.sections), rel=0.05)
-    assert np.abs(found.rows - counted).max() <= max(0.5 * per_vnode, 1100), "a block at each end of a vnode may be its neighbour's"
+    assert np.abs(found.rows - counted).max() <= max(0.5 * per_vnode, 1100), (
+        "a block at each end of a vnode may be its neighbour's"
+    )
     if per_vnode >= 300:
         assert np.median(np.abs(found.rows / counted - 1)) < 0.3
 

@@ -20,7 +20,10 @@ def test_what_a_barrier_pins_is_what_every_process_reads(any_store: ObjectStore)
     plan = BarrierPlan(
         mapping=version.mapping,
         log_end=4,
-        splits={7: msgspec.Raw('[{"path":"s3://b/ä 1.parquet","size":10}]'.encode()), 3: msgspec.Raw(b'{"from":0,"to":9}')},
+        splits={
+            7: msgspec.Raw('[{"path":"s3://b/ä 1.parquet","size":10}]'.encode()),
+            3: msgspec.Raw(b'{"from":0,"to":9}'),
+        },
         unread={7: msgspec.Raw(b'["s3://b/2.parquet"]')},
         catalog=Catalog(next_relation_id=8),
         mutation=Mutation("add", (7,)),
@@ -29,7 +32,13 @@ def test_what_a_barrier_pins_is_what_every_process_reads(any_store: ObjectStore)
     )
     barrier = meta.inject_barrier(0, plan)
     assert open_meta(any_store, "b").open_barrier() == barrier
-    assert (barrier.prev_epoch, barrier.attempt, barrier.writer, barrier.log_start, barrier.log_end) == (0, 0, "a", 0, 4)
+    assert (barrier.prev_epoch, barrier.attempt, barrier.writer, barrier.log_start, barrier.log_end) == (
+        0,
+        0,
+        "a",
+        0,
+        4,
+    )
     assert all(getattr(barrier, name) == getattr(plan, name) for name in BarrierPlan.__struct_fields__)
 
 
@@ -77,7 +86,9 @@ def test_the_highest_attempt_is_in_force_and_of_two_that_supersede_one_is_told_w
 
 
 @pytest.mark.parametrize("winner", [0, 1])
-def test_of_a_barrier_and_the_one_that_superseded_it_whichever_commits_first_wins(objects: ObjectStore, winner: int) -> None:
+def test_of_a_barrier_and_the_one_that_superseded_it_whichever_commits_first_wins(
+    objects: ObjectStore, winner: int
+) -> None:
     meta = new_meta(objects)
     first = meta.inject_barrier(0, plan_on(meta.latest()))
     second = meta.supersede_barrier(first, plan_on(meta.latest()))
@@ -127,7 +138,9 @@ def test_epochs_rise_strictly_whatever_the_clock_does(objects: ObjectStore) -> N
 def test_a_barrier_never_gets_the_epoch_of_one_that_was_superseded_in_the_same_millisecond() -> None:
     def chains() -> Iterator[int]:
         prev = 0
-        for _ in range(50):  # the clock stands still; every second barrier is superseded, and the first or the last one commits
+        for _ in range(
+            50
+        ):  # the clock stands still; every second barrier is superseded, and the first or the last one commits
             attempts = [allot_epoch(prev, START_MS)]
             for attempt in range(1, 4):
                 attempts.append(allot_epoch(attempts[-1], START_MS, attempt))

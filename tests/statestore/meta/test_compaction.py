@@ -22,13 +22,27 @@ from tussock.statestore.meta.delta import (
     VersionDelta,
     apply,
 )
-from tussock.statestore.meta.errors import BadDeltaError, EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
+from tussock.statestore.meta.errors import (
+    BadDeltaError,
+    EpochExpiredError,
+    EpochNotCommittedError,
+    LostRaceError,
+    SettingError,
+)
 from tussock.statestore.meta.levels import hull_of, order_objection, overlap, touches
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import data_prefix, task_prefix
 from tussock.statestore.meta.readable import check_readable, epoch_as_of
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import CompactionTask, HeldBack, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo
+from tussock.statestore.meta.version import (
+    CompactionTask,
+    HeldBack,
+    HummockVersion,
+    KeyRange,
+    LevelInput,
+    SectionInfo,
+    SstInfo,
+)
 from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
 
 
@@ -57,7 +71,9 @@ def commit(meta: MetaStore, *runs: Sequence[str]) -> HummockVersion:
 
 def plan(version: HummockVersion, target: int, *inputs: Sequence[SstInfo]) -> CompactionPlan:
     """Merge SSTs, listed per level from L0 on, down to `target`."""
-    return CompactionPlan(tuple(LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in enumerate(inputs) if ssts), target)
+    return CompactionPlan(
+        tuple(LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in enumerate(inputs) if ssts), target
+    )
 
 
 def merged(version: HummockVersion, task: CompactionTask, label: str = "a") -> SstInfo:
@@ -109,7 +125,9 @@ def test_a_closed_task_cannot_commit_and_a_committed_one_commits_again_without_e
     rival = open_meta(meta.objects, "rival")
     rival.close_compaction(task.id, "it was in the way")
     before = meta.latest()
-    with pytest.raises(LostRaceError, match=r"compaction task 1 lost: writer 'rival' closed it in version 3: it was in the way"):
+    with pytest.raises(
+        LostRaceError, match=r"compaction task 1 lost: writer 'rival' closed it in version 3: it was in the way"
+    ):
         meta.commit_compaction(task, [output])
     assert meta.close_compaction(task.id, "again") == meta.latest() == before
 
@@ -118,7 +136,10 @@ def test_a_closed_task_cannot_commit_and_a_committed_one_commits_again_without_e
     done, mine = meta.commit_compaction(again, [merged(version, again)])
     assert mine
     for writer in ("a", "rival"):
-        assert open_meta(meta.objects, writer).commit_compaction(again, [merged(version, again, "other")]) == (done, False)
+        assert open_meta(meta.objects, writer).commit_compaction(again, [merged(version, again, "other")]) == (
+            done,
+            False,
+        )
     assert meta.close_compaction(again.id, "too late") == done
     with pytest.raises(SettingError, match="one of 1 to 2"):
         meta.close_compaction(3, "never was")
@@ -188,7 +209,9 @@ def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() ->
         other.open_compaction(plan(version, 1, [newest, oldest]))
     with pytest.raises(LostRaceError, match="would stay above"):  # the newest alone: the run it covers is on L0 still
         other.open_compaction(plan(version, 1, [newest]))
-    assert meta.open_compaction(plan(version, 1, [oldest])) == task, "asked again after a lost answer, it is the same task"
+    assert meta.open_compaction(plan(version, 1, [oldest])) == task, (
+        "asked again after a lost answer, it is the same task"
+    )
     with pytest.raises(LostRaceError):
         other.open_compaction(plan(version, 1, [oldest]))
 
@@ -368,7 +391,9 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
         found: dict[str, int] = {}
         for level in version.levels:
             for info in level:
-                found = {**rows[info.name], **found} if level is not version.levels[0] else _first(found, rows[info.name])
+                found = (
+                    {**rows[info.name], **found} if level is not version.levels[0] else _first(found, rows[info.name])
+                )
         assert found == newest
     assert min(done[kind] for kind in ("epoch", "open", "refused", "commit")) > 0, done
     assert open_meta(objects, "judge").latest() == meta.latest()
@@ -390,12 +415,19 @@ def _pick(chance: random.Random, version: HummockVersion) -> CompactionPlan | No
     if chance.random() < 0.8:
         for _ in range(5):
             hull = hull_of(s for level in version.levels for s in level if s.name in chosen)
-            chosen |= {s.name for level in version.levels[max(start, 1) : target + 1] for s in level if touches(hull, hull_of((s,)))}
+            chosen |= {
+                s.name
+                for level in version.levels[max(start, 1) : target + 1]
+                for s in level
+                if touches(hull, hull_of((s,)))
+            }
     names = [tuple(s.name for s in level if s.name in chosen) for level in version.levels]
     return CompactionPlan(tuple(LevelInput(level, taken) for level, taken in enumerate(names) if taken), target)
 
 
-def _merge(version: HummockVersion, task: CompactionTask, rows: dict[str, dict[str, int]], chance: random.Random) -> list[dict[str, int]]:
+def _merge(
+    version: HummockVersion, task: CompactionTask, rows: dict[str, dict[str, int]], chance: random.Random
+) -> list[dict[str, int]]:
     """The newest row of each key of a task's inputs, cut in two at times."""
     names = [name for taken in task.inputs for name in taken.ssts]
     best: dict[str, int] = {}
@@ -421,7 +453,9 @@ def test_retention_keeps_epochs_by_number_and_by_age_whichever_reaches_further_b
         epochs.append(commit(meta, ["a1"]).epoch)
     meta.publish(epochs[5])
     assert meta.retain(keep_epochs=5).min_readable_epoch == epochs[1]
-    assert meta.retain(keep_epochs=1, keep_ms=150_000).epochs == tuple(epochs[3:]), "150 s ago, the epoch of 180 s ago was the newest"
+    assert meta.retain(keep_epochs=1, keep_ms=150_000).epochs == tuple(epochs[3:]), (
+        "150 s ago, the epoch of 180 s ago was the newest"
+    )
     assert meta.retain(keep_epochs=4).epochs == tuple(epochs[3:]), "the floor never falls"
     assert meta.retain().epochs == tuple(epochs[5:]), "the published epoch and what comes after it stay"
     for keep_epochs, keep_ms in ((0, 0), (1, -1)):
@@ -470,7 +504,9 @@ def test_a_version_stays_small_however_many_epochs_nobody_retires() -> None:
 
 def test_what_is_held_back_stays_readable_however_many_epochs_come_after_it() -> None:
     _, meta = new_store()
-    catalog = Catalog(tuple(Relation(i, name, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for i, name in enumerate("ab", 1)), 3, 1)
+    catalog = Catalog(
+        tuple(Relation(i, name, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for i, name in enumerate("ab", 1)), 3, 1
+    )
     barrier = meta.inject_barrier(0, msgspec.structs.replace(plan_on(meta.latest()), catalog=catalog))
     shown = meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, ())))[0].epoch
     meta.publish(shown)

@@ -5,7 +5,14 @@ import json
 import msgspec
 import pytest
 
-from tussock.statestore.meta.delta import EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten, VersionDelta
+from tussock.statestore.meta.delta import (
+    EpochCommitted,
+    FloorRaised,
+    MappingChanged,
+    Published,
+    RelationsForgotten,
+    VersionDelta,
+)
 from tussock.statestore.meta.document import checked_json, decode_document, encode_document
 from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
 from tussock.statestore.meta.settings import StoreSettings
@@ -22,9 +29,18 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         '18446744073709551615,"sections":[{"table_id":1,"first_key":"AP8=","last_key":"/w==","rows":3,"bytes":90}]}],"log_end":4}}'
         "\ncrc32c 325a37ef\n",
     ),
-    (VersionDelta(2, "w", Published(7)), '{"id":2,"writer":"w","change":{"type":"publish","epoch":7}}\ncrc32c 3629c45e\n'),
-    (VersionDelta(3, "w", FloorRaised(7)), '{"id":3,"writer":"w","change":{"type":"floor","epoch":7}}\ncrc32c 4aaac275\n'),
-    (VersionDelta(4, "w", RelationsForgotten((3,))), '{"id":4,"writer":"w","change":{"type":"forget","relations":[3]}}\ncrc32c 384e4b56\n'),
+    (
+        VersionDelta(2, "w", Published(7)),
+        '{"id":2,"writer":"w","change":{"type":"publish","epoch":7}}\ncrc32c 3629c45e\n',
+    ),
+    (
+        VersionDelta(3, "w", FloorRaised(7)),
+        '{"id":3,"writer":"w","change":{"type":"floor","epoch":7}}\ncrc32c 4aaac275\n',
+    ),
+    (
+        VersionDelta(4, "w", RelationsForgotten((3,))),
+        '{"id":4,"writer":"w","change":{"type":"forget","relations":[3]}}\ncrc32c 384e4b56\n',
+    ),
     (
         VersionDelta(5, "w", MappingChanged(VnodeMapping(1, (0, 1)))),
         '{"id":5,"writer":"w","change":{"type":"mapping","mapping":{"id":1,"units":[0,1]}}}\ncrc32c c657df50\n',
@@ -42,7 +58,9 @@ def _crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-@pytest.mark.parametrize(("value", "text"), GOLDEN, ids=lambda part: type(part).__name__ if isinstance(part, msgspec.Struct) else "")
+@pytest.mark.parametrize(
+    ("value", "text"), GOLDEN, ids=lambda part: type(part).__name__ if isinstance(part, msgspec.Struct) else ""
+)
 def test_a_document_is_the_golden_text_and_reads_back(value: msgspec.Struct, text: str) -> None:
     assert encode_document(value).decode() == text
     assert decode_document("x", text.encode(), type(value)) == value

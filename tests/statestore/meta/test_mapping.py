@@ -19,7 +19,10 @@ vnode_counts = st.integers(0, 9).map(lambda bits: 1 << bits)
 def _is_even(mapping: VnodeMapping, units: int) -> bool:
     sizes = Counter(mapping.units)
     share, more = divmod(len(mapping.units), units)
-    return set(sizes) <= set(range(units)) and sorted(sizes[u] for u in range(units)) == [share] * (units - more) + [share + 1] * more
+    return (
+        set(sizes) <= set(range(units))
+        and sorted(sizes[u] for u in range(units)) == [share] * (units - more) + [share + 1] * more
+    )
 
 
 def _fewest_moves(mapping: VnodeMapping, units: int) -> int:
@@ -74,14 +77,18 @@ def _fewest_relieving_moves(mapping: VnodeMapping, weights: npt.NDArray[np.float
     """By trying every mapping: how many vnodes have to move so that no unit carries more; None: no mapping does."""
     every = np.array(list(product(range(mapping.unit_count), repeat=len(weights))))
     loads = np.stack([(every == unit) @ weights for unit in range(mapping.unit_count)], axis=1)
-    fine = (loads.max(axis=1) <= most) & np.all([(every == unit).any(axis=1) for unit in range(mapping.unit_count)], axis=0)
+    fine = (loads.max(axis=1) <= most) & np.all(
+        [(every == unit).any(axis=1) for unit in range(mapping.unit_count)], axis=0
+    )
     moves = (every != np.asarray(mapping.units)).sum(axis=1)
     return int(moves[fine].min()) if fine.any() else None
 
 
 @example([1, 1, 7, 7, 0, 0, 1, 3], 2, 1.0)  # two would do, of all that could be tried; four go
 @given(st.lists(st.integers(0, 9), min_size=8, max_size=8), st.integers(2, 3), st.sampled_from([1.0, 1.1, 1.3, 2.0]))
-def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_should_carry(given: list[int], units: int, by: float) -> None:
+def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_should_carry(
+    given: list[int], units: int, by: float
+) -> None:
     weights, before = np.array(given, np.float64), even_mapping(8, units)
     most = by * weights.sum() / units
     after = relieve(before, weights, most)
@@ -92,7 +99,9 @@ def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_shou
     fewest = _fewest_relieving_moves(before, weights, most)
     if load.max() <= most:
         assert fewest is not None
-        enough = fewest + 1 if by >= 1.3 else 2 * fewest  # who gives one at a time gives more than who tries all, where room is short
+        enough = (
+            fewest + 1 if by >= 1.3 else 2 * fewest
+        )  # who gives one at a time gives more than who tries all, where room is short
         assert _moved(before, after) <= enough
     assert relieve(before, weights, most) == after
 

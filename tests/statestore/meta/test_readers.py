@@ -76,7 +76,9 @@ def test_a_read_that_outlasts_its_lease_keeps_its_pin(objects: ObjectStore) -> N
         for _ in range(3):
             expires = max(pin.expires_ms for pin in keeper.pins())
             clock.now_ms += 80
-            eventually("the pin is renewed", lambda expires=expires: max(pin.expires_ms for pin in keeper.pins()) > expires, 20)
+            eventually(
+                "the pin is renewed", lambda expires=expires: max(pin.expires_ms for pin in keeper.pins()) > expires, 20
+            )
         keeper.raise_floor(keeper.latest().min_readable_epoch)
         assert keeper.pinned_epochs() == (epoch,)
     assert keeper.pins() == ()

@@ -64,7 +64,9 @@ def assert_settings(settings: StoreSettings) -> None:
         ({"time_zone": ""}, "time zone"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_and_nothing_is_written(objects: ObjectStore, settings: dict[str, object], named: str) -> None:
+def test_a_setting_that_cannot_be_is_refused_and_nothing_is_written(
+    objects: ObjectStore, settings: dict[str, object], named: str
+) -> None:
     with pytest.raises(SettingError, match=named):
         MetaStore.init(objects, **settings)  # type: ignore[arg-type]
     assert list(objects.list("")) == []
@@ -154,7 +156,9 @@ def test_a_pin_is_listed_until_it_is_let_go(any_store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("nth", range(4))
-def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_one_who_raised_it(objects: ObjectStore, nth: int) -> None:
+def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_one_who_raised_it(
+    objects: ObjectStore, nth: int
+) -> None:
     meta = new_meta(objects)
     epochs = [run_epoch(meta).epoch for _ in range(2)]
     meta.publish(epochs[1])
@@ -178,7 +182,9 @@ def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_one_who_rai
 
 def test_a_dropped_relation_stays_in_the_catalog_until_no_reader_can_see_it(objects: ObjectStore) -> None:
     meta = new_meta(objects)
-    relation = Relation(1, "v", RelationKind.VIEW, (ColumnSpec("a", "bigint"),), msgspec.Raw(b'{"plan": [1, 2]}'), created=0)
+    relation = Relation(
+        1, "v", RelationKind.VIEW, (ColumnSpec("a", "bigint"),), msgspec.Raw(b'{"plan": [1, 2]}'), created=0
+    )
 
     def commit(relations: tuple[Relation, ...]) -> int:
         version = meta.latest()

@@ -14,7 +14,13 @@ from tests.statestore.meta.make import manifest_for, new_meta, open_meta, plan_o
 from tests.support.faulty_store import FaultyObjectStore
 from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionDelta, apply
 from tussock.statestore.meta.document import encode_document
-from tussock.statestore.meta.errors import BadDeltaError, DamagedDocumentError, EpochNotCommittedError, LostRaceError, NoSuchVersionError
+from tussock.statestore.meta.errors import (
+    BadDeltaError,
+    DamagedDocumentError,
+    EpochNotCommittedError,
+    LostRaceError,
+    NoSuchVersionError,
+)
 from tussock.statestore.meta.names import HEAD, snapshot_name, version_name
 from tussock.statestore.meta.settings import StoreSettings, initial_version
 from tussock.statestore.meta.store import MetaStore
@@ -29,7 +35,9 @@ def test_epochs_rise_and_every_version_is_the_one_before_plus_its_delta(any_stor
     versions = [meta.latest(), *(run_epoch(meta) for _ in range(3))]
     assert [v.id for v in versions] == [0, 1, 2, 3]
     assert versions[3].epochs == (0, *sorted(v.epoch for v in versions[1:]))
-    assert [sst.min_epoch for sst in versions[3].levels[0]] == [v.epoch for v in reversed(versions[1:])], "L0 has the newest run first"
+    assert [sst.min_epoch for sst in versions[3].levels[0]] == [v.epoch for v in reversed(versions[1:])], (
+        "L0 has the newest run first"
+    )
     assert [open_meta(any_store, "b").version(i) for i in range(4)] == versions
     with pytest.raises(NoSuchVersionError, match="0 to 3"):
         meta.version(4)
@@ -84,14 +92,18 @@ def test_a_reader_that_slept_over_many_commits_jumps_to_the_newest(objects: Obje
     assert len(counted.calls) < 4 * SNAPSHOT_EVERY
 
 
-def test_of_two_writers_racing_with_epochs_of_their_own_one_commits_and_the_other_is_told_who_won(objects: ObjectStore) -> None:
+def test_of_two_writers_racing_with_epochs_of_their_own_one_commits_and_the_other_is_told_who_won(
+    objects: ObjectStore,
+) -> None:
     ours, theirs = new_meta(objects, "ours"), open_meta(objects, "theirs")
     first = ours.inject_barrier(0, plan_on(ours.latest()))
     second = theirs.supersede_barrier(first, plan_on(theirs.latest()))
     assert second.epoch != first.epoch
     mine, other = ours.seal(manifest_for(first, "ours")), theirs.seal(manifest_for(second, "theirs"))
     version, _ = theirs.commit_epoch(other)
-    with pytest.raises(LostRaceError, match=rf"epoch {first.epoch} .* lost: epoch {second.epoch} \(sealed by 'theirs'") as lost:
+    with pytest.raises(
+        LostRaceError, match=rf"epoch {first.epoch} .* lost: epoch {second.epoch} \(sealed by 'theirs'"
+    ) as lost:
         ours.commit_epoch(mine)
     assert "Nothing of this run is visible" in str(lost.value)
     assert open_meta(objects).latest() == version
@@ -262,7 +274,9 @@ class _Altered(LocalObjectStore):
 
 
 @pytest.mark.parametrize("attempt", range(6))
-def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_one_goes_on(tmp_path: Path, attempt: int) -> None:
+def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_one_goes_on(
+    tmp_path: Path, attempt: int
+) -> None:
     root = tmp_path / "store"
     MetaStore.init(LocalObjectStore(root), vnode_count=8)
     program = (
@@ -276,10 +290,16 @@ def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_o
         "    print(run_epoch(meta).epoch, flush=True)\n"
     )
     victim = subprocess.Popen(
-        [sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3], bufsize=1
+        [sys.executable, "-c", program, str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        bufsize=1,
     )
     assert victim.stdout is not None
-    told = [victim.stdout.readline() for _ in range(3 + attempt)]  # the kill then falls into some request of the next epoch
+    told = [
+        victim.stdout.readline() for _ in range(3 + attempt)
+    ]  # the kill then falls into some request of the next epoch
     os.kill(victim.pid, signal.SIGKILL)
     told += victim.stdout.readlines()
     victim.wait()

@@ -112,7 +112,9 @@ def test_a_process_killed_while_it_writes_leaves_whole_objects(tmp_path: Path) -
         "    assert store.put_if_absent(f'created/{n:07}', b'%07d' % n * 50_000)\n"
         "    print(n, flush=True)\n"
     )
-    victim = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    victim = subprocess.Popen(
+        [sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
     assert victim.stdout is not None
     for _ in range(7):
         victim.stdout.readline()

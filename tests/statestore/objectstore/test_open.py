@@ -89,7 +89,9 @@ def test_a_store_opens_again_from_its_uri_whatever_its_name(name: str) -> None:
     assert found.address == bucket.address
 
 
-@pytest.mark.parametrize("uri", ["s3://bucket/a#b", "s3://bucket/a\tb", "file:///a#b", "file:///a?b", "file:///a\nb", "s3://bucket/a?b"])
+@pytest.mark.parametrize(
+    "uri", ["s3://bucket/a#b", "s3://bucket/a\tb", "file:///a#b", "file:///a?b", "file:///a\nb", "s3://bucket/a?b"]
+)
 def test_a_uri_that_a_parser_would_cut_is_refused_with_what_to_write(uri: str) -> None:
     """Each of them opened the store of another name."""
     with pytest.raises(BadStoreError, match=r"%23|%09|%3F|%0A"):

@@ -14,7 +14,9 @@ DATA = bytes(i * i % 251 for i in range(SIZE))
 
 def _answer(read: ranges.Read, data: bytes) -> bytes:
     """What a server returns."""
-    return data[read.offset : read.offset + read.length] if read.offset >= 0 else data[max(0, len(data) + read.offset) :]
+    return (
+        data[read.offset : read.offset + read.length] if read.offset >= 0 else data[max(0, len(data) + read.offset) :]
+    )
 
 
 from_start = st.tuples(st.integers(0, SIZE - 1), st.integers(0, 3000))
@@ -36,7 +38,10 @@ def test_every_range_gets_its_bytes_from_the_request_that_serves_it(asked: list[
 
 def test_neighbours_share_a_request_and_far_ones_do_not() -> None:
     far = 2 * COALESCE_GAP_BYTES
-    assert [(r.offset, r.length) for r in plan_reads([(far, 10), (0, 10), (20, 5), (far + 5, 10)])] == [(0, 25), (far, 15)]
+    assert [(r.offset, r.length) for r in plan_reads([(far, 10), (0, 10), (20, 5), (far + 5, 10)])] == [
+        (0, 25),
+        (far, 15),
+    ]
 
 
 def test_a_long_run_of_neighbours_is_cut_so_that_it_loads_in_parallel() -> None:

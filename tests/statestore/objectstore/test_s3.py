@@ -11,7 +11,12 @@ import pytest
 from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, SECRET
 from tussock.statestore.objectstore import s3
-from tussock.statestore.objectstore.base import AccessDeniedError, BadStoreError, ObjectStore, ObjectStoreUnavailableError
+from tussock.statestore.objectstore.base import (
+    AccessDeniedError,
+    BadStoreError,
+    ObjectStore,
+    ObjectStoreUnavailableError,
+)
 from tussock.statestore.objectstore.open import open_object_store
 
 _prefixes = count()
@@ -33,7 +38,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 2, s3.ATTEMPTS, s3.ATTEMPTS + 1])
-def test_a_conditional_put_whose_answers_are_lost_knows_its_own_object(moto_endpoint: str, prefix: str, lost: int) -> None:
+def test_a_conditional_put_whose_answers_are_lost_knows_its_own_object(
+    moto_endpoint: str, prefix: str, lost: int
+) -> None:
     left = [lost]
 
     def lose(method: str, path: str) -> bool:
@@ -47,7 +54,9 @@ def test_a_conditional_put_whose_answers_are_lost_knows_its_own_object(moto_endp
 
 
 @pytest.mark.parametrize("lost", [1, s3.ATTEMPTS])
-def test_a_conditional_put_whose_answers_are_lost_knows_that_another_was_first(moto_endpoint: str, prefix: str, lost: int) -> None:
+def test_a_conditional_put_whose_answers_are_lost_knows_that_another_was_first(
+    moto_endpoint: str, prefix: str, lost: int
+) -> None:
     assert _store(moto_endpoint, prefix).put_if_absent("x", b"theirs")
     left = [lost]
 
@@ -120,14 +129,26 @@ def test_an_endpoint_that_refuses_is_named_with_what_to_do(moto_endpoint: str) -
         free.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
     store = _store(endpoint, "x")
-    for call in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: list(store.list(""))):
-        with pytest.raises(ObjectStoreUnavailableError, match=f"{endpoint}.*the endpoint refuses connections.*Check the endpoint"):
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.put("a", b""),
+        lambda: store.put_if_absent("a", b""),
+        lambda: list(store.list("")),
+    ):
+        with pytest.raises(
+            ObjectStoreUnavailableError, match=f"{endpoint}.*the endpoint refuses connections.*Check the endpoint"
+        ):
             call()
 
 
 def test_a_bucket_that_does_not_exist_is_named(moto_endpoint: str) -> None:
     store = open_object_store(f"s3://no-such-bucket/p?endpoint={moto_endpoint}")
-    for call in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: list(store.list(""))):
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.put("a", b""),
+        lambda: store.put_if_absent("a", b""),
+        lambda: list(store.list("")),
+    ):
         with pytest.raises(BadStoreError, match=r"no-such-bucket.*NoSuchBucket.*create it"):
             call()
 
@@ -137,7 +158,9 @@ def test_a_name_that_no_bucket_can_have_is_named(moto_endpoint: str) -> None:
         open_object_store(f"s3://no!bucket/p?endpoint={moto_endpoint}").put_if_absent("a", b"")
 
 
-def test_absent_credentials_are_named_with_where_they_come_from(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_credentials_are_named_with_where_they_come_from(
+    moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -152,7 +175,9 @@ def test_absent_credentials_are_named_with_where_they_come_from(moto_endpoint: s
 
 
 @pytest.mark.deep
-def test_wrong_credentials_are_an_error_that_shows_none(versitygw_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_an_error_that_shows_none(
+    versitygw_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-" + SECRET)
     s3._client_of.cache_clear()
     try:

@@ -25,7 +25,11 @@ def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -
         "    sys.stdin.read()\n"
     )
     writer = subprocess.Popen(
-        [sys.executable, "-c", program, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        [sys.executable, "-c", program, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
     )
     assert writer.stdout is not None
     writer.stdout.readline()
@@ -44,7 +48,9 @@ def test_a_store_that_was_never_written_has_nothing_to_sweep(tmp_path: Path) -> 
     assert LocalObjectStore(tmp_path / "none").sweep_temporary() == ()
 
 
-def test_writers_and_sweepers_at_once_do_not_get_in_each_other_s_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_and_sweepers_at_once_do_not_get_in_each_other_s_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # durability is not what is tested, and a shared disk is slow
     store = LocalObjectStore(tmp_path / "store")
     stop = threading.Event()

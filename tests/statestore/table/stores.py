@@ -68,7 +68,9 @@ class DictStore:
         named = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return pa.Table.from_pylist([row or {} for row in rows], named)
 
-    def multi_get(self, table_id: int, keys: pa.Array, epoch: int, columns: list[str] | None = None) -> tuple[pa.Array, pa.Table]:
+    def multi_get(
+        self, table_id: int, keys: pa.Array, epoch: int, columns: list[str] | None = None
+    ) -> tuple[pa.Array, pa.Table]:
         rows = [self._at(key, epoch) for key in keys.to_pylist()]
         return pa.array([row is not None for row in rows], pa.bool_()), self._table(rows, columns)
 
@@ -103,8 +105,14 @@ class DictStore:
                 rows.append(row)
         return pa.array(index, pa.int64()), pa.array(keys, pa.binary()), self._table(rows, columns)
 
-    def iter(self, table_id: int, first: bytes, last: bytes, epoch: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        live = [(key, row) for key in sorted(self.entries) if first <= key < last and (row := self._at(key, epoch)) is not None]
+    def iter(
+        self, table_id: int, first: bytes, last: bytes, epoch: int, columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
+        live = [
+            (key, row)
+            for key in sorted(self.entries)
+            if first <= key < last and (row := self._at(key, epoch)) is not None
+        ]
         for start in range(0, len(live), 3):  # small blocks: borders everywhere
             part = live[start : start + 3]
             rows = self._table([row for _, row in part], columns)

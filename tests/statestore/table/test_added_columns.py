@@ -64,7 +64,12 @@ class Growing:
         self.version = msgspec.structs.replace(self.version, catalog=Catalog((relation,), 9, 9))
 
     def random_row(self, key: int, schema: TableSchema) -> dict[str, Any]:
-        some = {"c0": self.rng.randrange(9), "c1": key, "c2": self.rng.random(), "c3": self.rng.choice([["x", None], [], None])}
+        some = {
+            "c0": self.rng.randrange(9),
+            "c1": key,
+            "c2": self.rng.random(),
+            "c3": self.rng.choice([["x", None], [], None]),
+        }
         return {name: some[name] for name in names(schema)}
 
     def run(self, schema: TableSchema, commit: bool = True) -> Any:
@@ -85,7 +90,9 @@ class Growing:
         assert merged_in_memory == in_shape(after, schema)
         sealed = state.seal()
         if commit and sealed is not None:
-            self.version = version_after(self.version, tuple(batch_ingest(self.objects, [sealed], epoch, f"data/{epoch:016x}")), epoch)
+            self.version = version_after(
+                self.version, tuple(batch_ingest(self.objects, [sealed], epoch, f"data/{epoch:016x}")), epoch
+            )
         return sealed
 
 
@@ -133,7 +140,9 @@ def test_older_rows_hold_what_was_said_when_a_column_was_added_however_they_are_
     (section,) = [s for s in life.version.levels[1][0].sections if s.table_id == 5]
     assert section.rows >= len(life.rows[epoch])
     (reader,) = life.store().source.stored.open(life.version.levels[1][:1])
-    assert reader.section(5).row_schema.names == names(SHAPES[-1]), "compaction writes the columns that the table has now"
+    assert reader.section(5).row_schema.names == names(SHAPES[-1]), (
+        "compaction writes the columns that the table has now"
+    )
 
 
 def test_net_changes_span_the_epoch_that_added_a_column() -> None:

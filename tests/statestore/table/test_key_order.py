@@ -28,7 +28,13 @@ VALUES: dict[str, Sequence[Any]] = {
     "int": (None, -(2**31), -1, 0, 7, 2**31 - 1),
     "double": (None, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan),
     "string": (None, "", "a", "a\0", "a\0b", "a\1", "ab", "é", "\U0001f600", "\uffff"),
-    "decimal(20,2)": (None, Decimal("-99999999999999999.99"), Decimal("-0.01"), Decimal("0.00"), Decimal("123456789012345678.90")),
+    "decimal(20,2)": (
+        None,
+        Decimal("-99999999999999999.99"),
+        Decimal("-0.01"),
+        Decimal("0.00"),
+        Decimal("123456789012345678.90"),
+    ),
     "date": (None, date(1, 1, 1), date(1969, 12, 31), date(1970, 1, 1), date(9999, 12, 31)),
     "boolean": (None, False, True),
     "array<int>": (None, [], [None], [1], [1, None], [1, 2], [2]),
@@ -67,7 +73,10 @@ class Table:
     def __init__(self, seed: int, objects: Path) -> None:
         rng = self.rng = random.Random(seed)
         self.kinds = [rng.choice(list(VALUES)), rng.choice(list(VALUES)), "bigint", "string"]
-        key = (*(KeyColumn(c, rng.random() < 0.5, rng.random() < 0.5) for c in rng.sample((0, 1), rng.choice((1, 2)))), KeyColumn(2))
+        key = (
+            *(KeyColumn(c, rng.random() < 0.5, rng.random() < 0.5) for c in rng.sample((0, 1), rng.choice((1, 2)))),
+            KeyColumn(2),
+        )
         columns = tuple(ColumnSpec(f"c{i}", kind) for i, kind in enumerate(self.kinds))
         self.schema = TableSchema(9, "ordered", columns, key, rng.choice(((2,), ())))
         self.live: dict[int, tuple[Any, ...]] = {}
@@ -143,19 +152,24 @@ def test_bounds_of_the_first_columns_of_the_key_give_the_rows_that_pass(seed: in
             value = row[following.column]  # noqa: B023
             if value is None:
                 return not (low or high or known)  # noqa: B023
-            above = low is None or comparable(value) > comparable(low[0]) or (low[1] and comparable(value) == comparable(low[0]))  # noqa: B023
-            below = high is None or comparable(value) < comparable(high[0]) or (high[1] and comparable(value) == comparable(high[0]))  # noqa: B023
-            return above and below
+            if low is not None and not (comparable(value), low[1]) > (comparable(low[0]), False):  # noqa: B023
+                return False
+            return high is None or (comparable(high[0]), high[1]) > (comparable(value), False)  # noqa: B023
 
         edges = [None if edge is None else Edge(made.array(following.column, edge[0]), edge[1]) for edge in (low, high)]
         bounds = key_bounds(made.table.layout, [made.array(k.column, v) for k, v in fixed], *edges, known=known)
         reverse = rng.random() < 0.5
-        assert same(rows_of(list(made.table.scan_in_order(bounds, reverse=reverse))), [r for r in made.in_order(reverse) if passes(r)])
+        assert same(
+            rows_of(list(made.table.scan_in_order(bounds, reverse=reverse))),
+            [r for r in made.in_order(reverse) if passes(r)],
+        )
 
 
 def test_a_limit_and_a_range_read_the_blocks_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """200,000 rows in 16 vnodes."""
-    schema = TableSchema(9, "wide", tuple(ColumnSpec(f"c{i}", "bigint") for i in range(2)), (KeyColumn(1, True), KeyColumn(0)), (0,))
+    schema = TableSchema(
+        9, "wide", tuple(ColumnSpec(f"c{i}", "bigint") for i in range(2)), (KeyColumn(1, True), KeyColumn(0)), (0,)
+    )
     store = BucketStore(LocalObjectStore(tmp_path))
     table = StateTable(schema, store.reader, 0, V)
     numbers = pa.array(range(200_000), pa.int64())

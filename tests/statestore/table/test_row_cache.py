@@ -20,8 +20,16 @@ from tussock.statestore.vnode import vnodes_of
 
 V = 16
 ONE_ENTRY = 150  # bytes: room for one row of PAIRS
-PAIRS = TableSchema(3, "pairs", tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(("bigint", "string", "double"))), (KeyColumn(0),), (0,))
-WIDE = TableSchema(4, "wide", tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(("string", "bigint"))), (KeyColumn(0),), (0,))
+PAIRS = TableSchema(
+    3,
+    "pairs",
+    tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(("bigint", "string", "double"))),
+    (KeyColumn(0),),
+    (0,),
+)
+WIDE = TableSchema(
+    4, "wide", tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(("string", "bigint"))), (KeyColumn(0),), (0,)
+)
 Row = tuple[Any, ...]
 
 
@@ -30,7 +38,9 @@ class CountingStore(DictStore):
 
     asked = 0
 
-    def multi_get(self, table_id: int, keys: pa.Array, epoch: int, *rest: Any, **named: Any) -> tuple[pa.Array, pa.Table]:
+    def multi_get(
+        self, table_id: int, keys: pa.Array, epoch: int, *rest: Any, **named: Any
+    ) -> tuple[pa.Array, pa.Table]:
         self.asked += len(keys)
         return super().multi_get(table_id, keys, epoch, *rest, **named)
 
@@ -41,7 +51,10 @@ class Failed(Exception):
 
 def rows_table(schema: TableSchema, rows: list[Row]) -> pa.Table:
     types = {"bigint": pa.int64(), "string": pa.string(), "double": pa.float64()}
-    return pa.table([pa.array([r[i] for r in rows], types[c.type]) for i, c in enumerate(schema.columns)], [c.name for c in schema.columns])
+    return pa.table(
+        [pa.array([r[i] for r in rows], types[c.type]) for i, c in enumerate(schema.columns)],
+        [c.name for c in schema.columns],
+    )
 
 
 def keys_table(schema: TableSchema, keys: list[Any]) -> pa.Table:
@@ -52,7 +65,9 @@ def rows_read(table: StateTable, schema: TableSchema, keys: list[Any]) -> list[R
     got = table.get_rows(keys_table(schema, keys))
     rows = list(zip(*(c.to_pylist() for c in got.rows.columns), strict=True))
     there = got.found.to_pylist()
-    assert all(found or set(row) == {None} for row, found in zip(rows, there, strict=True)), "a row that is not there must be NULLs"
+    assert all(found or set(row) == {None} for row, found in zip(rows, there, strict=True)), (
+        "a row that is not there must be NULLs"
+    )
     return [row if found else None for row, found in zip(rows, there, strict=True)]
 
 
@@ -67,7 +82,9 @@ def put_row(rng: random.Random, key: int) -> Row:
     return (key, rng.choice(("a", "", None, "longer")), rng.choice((0.5, None, -0.0)))
 
 
-def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None, together: bool = False) -> tuple[int, int]:
+def run_model(
+    seed: int, capacity: int, spare: Callable[[], int] | None = None, together: bool = False
+) -> tuple[int, int]:
     """40 epochs of three units; units move between workers, barriers are superseded, attempts fail, are repeated, and units stay idle.
 
     Args:
@@ -84,7 +101,9 @@ def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None, 
     for number in range(1, 41):
         if rng.random() < 0.1:
             rng.shuffle(units)
-        barriers = [number * 10 + i for i in range(rng.choice((1, 1, 1, 2)))]  # all but the last are superseded, after some work
+        barriers = [
+            number * 10 + i for i in range(rng.choice((1, 1, 1, 2)))
+        ]  # all but the last are superseded, after some work
         sticky = rng.random() < 0.7
         plans = {}
         for epoch in barriers:
@@ -107,7 +126,11 @@ def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None, 
                     with suppress(Failed), task:
                         asked = keys + rng.sample(keys, len(keys) // 2) if n == 0 else keys
                         assert rows_read(table, PAIRS, asked) == [content.get(k) for k in asked]
-                        table.delete_rows(rows_table(PAIRS, [content.get(k, (k, None, None)) for k, row in changes.items() if row is None]))
+                        table.delete_rows(
+                            rows_table(
+                                PAIRS, [content.get(k, (k, None, None)) for k, row in changes.items() if row is None]
+                            )
+                        )
                         table.insert_rows(rows_table(PAIRS, [row for row in changes.values() if row is not None]))
                         now = content | changes
                         assert rows_read(table, PAIRS, keys + others) == [now.get(k) for k in keys + others]

@@ -36,12 +36,19 @@ def run_of(numbers: range) -> KnownRun:
     """Keys b"00000", b"00001" …, each with a row of its number and some text; every third key has none."""
     live = np.arange(len(numbers)) % 3 != 1
     rows = pa.table({"n": pa.array(numbers, pa.int64()), "s": [None if n % 5 == 0 else "x" * (n % 4) for n in numbers]})
-    return KnownRun(SortedKeys(pa.array([b"%05d" % n for n in numbers], pa.binary())), live, rows, np.full(len(numbers), 3, np.uint64))
+    return KnownRun(
+        SortedKeys(pa.array([b"%05d" % n for n in numbers], pa.binary())),
+        live,
+        rows,
+        np.full(len(numbers), 3, np.uint64),
+    )
 
 
 @pytest.fixture
 def sibling() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", SIBLING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SIBLING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "shown\n"
         yield process
@@ -64,7 +71,9 @@ def assert_shown(runs: tuple[KnownRun, ...]) -> None:
         assert found.used.tolist() == expected.used.tolist()
 
 
-def test_another_process_finds_what_is_shown_and_keeps_it_when_its_maker_is_gone(sibling: subprocess.Popen[str]) -> None:
+def test_another_process_finds_what_is_shown_and_keeps_it_when_its_maker_is_gone(
+    sibling: subprocess.Popen[str],
+) -> None:
     runs = SharedRuns(lambda: [sibling.pid]).look("rows", 7)
     assert_shown(runs)
     sibling.kill()
@@ -87,7 +96,9 @@ def test_what_was_used_is_seen_by_both(sibling: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("word", ["forget", "replace"])
-def test_what_its_maker_has_forgotten_is_not_found_though_its_name_was_seen(sibling: subprocess.Popen[str], word: str) -> None:
+def test_what_its_maker_has_forgotten_is_not_found_though_its_name_was_seen(
+    sibling: subprocess.Popen[str], word: str
+) -> None:
     looking = SharedRuns(lambda: [sibling.pid])
     assert looking.look("other rows", 7) == ()  # from here on it knows the names
     tell(sibling, word)
@@ -144,7 +155,10 @@ input()
 
 
 def test_the_children_of_one_parent_see_each_other() -> None:
-    processes = [subprocess.Popen([sys.executable, "-c", SEEING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SEEING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in "ab"
+    ]
     try:
         for process, other in (processes, processes[::-1]):
             assert process.stdin is not None

@@ -141,7 +141,9 @@ def test_a_float_key_is_found_whatever_its_zero_or_nan_and_keeps_its_bits(store:
     table.insert_rows(pa.table([pa.array([-0.0]), pa.array([1], pa.int32())], ["k", "v"]))
     table.insert_rows(pa.table([pa.array(odd_nan), pa.array([2], pa.int32())], ["k", "v"]))
     store.ingest(table.seal(), 1)
-    got = open_table(schema, store, 1).get_rows(pa.table({"k": [0.0, float("nan"), None]}, schema=pa.schema([("k", pa.float64())])))
+    got = open_table(schema, store, 1).get_rows(
+        pa.table({"k": [0.0, float("nan"), None]}, schema=pa.schema([("k", pa.float64())]))
+    )
     assert got.found.to_pylist() == [True, True, False]
     assert got.rows["v"].to_pylist() == [1, 2, None]
     assert np.signbit(got.rows["k"][0].as_py())
@@ -216,7 +218,9 @@ def test_a_storage_table_reads_some_columns_at_an_epoch_and_merges_vnodes(store:
 
 def test_wrong_columns_and_contradicting_schemas_are_refused(store: Store) -> None:
     table = open_table(ORDERS, store, 0)
-    with pytest.raises(WrongColumnsError, match=r"'orders': keys have the columns \(k int64\), expected \(key string, id int64\)"):
+    with pytest.raises(
+        WrongColumnsError, match=r"'orders': keys have the columns \(k int64\), expected \(key string, id int64\)"
+    ):
         table.get_rows(pa.table({"k": [1]}))
     with pytest.raises(WrongColumnsError, match="prefixes have the columns"):
         table.scan_prefix(pa.table({"x": [0]}).select([]))  # lacks the distribution column
@@ -251,7 +255,9 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
 
     def check(table: StateTable, expected: Model) -> None:
         keys = [(rng.choice(SHOPS), rng.randrange(14)) for _ in range(10)]
-        got = table.get_rows(pa.table([pa.array([k[0] for k in keys], pa.string()), pa.array([k[1] for k in keys])], ["s", "i"]))
+        got = table.get_rows(
+            pa.table([pa.array([k[0] for k in keys], pa.string()), pa.array([k[1] for k in keys])], ["s", "i"])
+        )
         assert got.found.to_pylist() == [key in expected for key in keys]
         assert tuples(got.rows) == [expected.get(key, (None,) * 4) for key in keys]
 
@@ -273,9 +279,13 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
         assert found.keys.to_pylist() == table.layout.keys_of_rows(found.rows).to_pylist()
 
         ordered = [row for batch in table.scan(batch_rows=rng.choice([2, 7, 1000])) for row in tuples(batch)]
-        assert sorted(ordered, key=lambda row: model_order(row[:2])) == [expected[key] for key in sorted(expected, key=model_order)]
+        assert sorted(ordered, key=lambda row: model_order(row[:2])) == [
+            expected[key] for key in sorted(expected, key=model_order)
+        ]
         for shop in SHOPS:  # within a vnode in primary key order
-            assert [row for row in ordered if row[0] == shop] == [expected[k] for k in sorted(expected, key=model_order) if k[0] == shop]
+            assert [row for row in ordered if row[0] == shop] == [
+                expected[k] for k in sorted(expected, key=model_order) if k[0] == shop
+            ]
 
     for epoch in range(1, 9):
         table = open_table(ORDERS, store, epoch - 1)
@@ -301,15 +311,21 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
         check(open_table(ORDERS, store, epoch), then)
         stored = StorageTable(ORDERS, store.reader, epoch, V)
         found = [row for batch in stored.scan() for row in tuples(batch)]
-        assert sorted(found, key=lambda row: model_order(row[:2])) == [then[key] for key in sorted(then, key=model_order)]
+        assert sorted(found, key=lambda row: model_order(row[:2])) == [
+            then[key] for key in sorted(then, key=model_order)
+        ]
         for since, before in enumerate(history[: epoch + 1]) if isinstance(store, BucketStore) else ():
             net = {w: [] for w in (-1, 1)}
             for part in stored.changes(since):
                 assert part.weights.to_pylist() == sorted(part.weights.to_pylist())
                 for weight, row in zip(part.weights.to_pylist(), tuples(part.rows), strict=True):
                     net[weight].append(row)
-            assert sorted(net[-1], key=repr) == sorted((row for key, row in before.items() if repr(then.get(key)) != repr(row)), key=repr)
-            assert sorted(net[1], key=repr) == sorted((row for key, row in then.items() if repr(before.get(key)) != repr(row)), key=repr)
+            assert sorted(net[-1], key=repr) == sorted(
+                (row for key, row in before.items() if repr(then.get(key)) != repr(row)), key=repr
+            )
+            assert sorted(net[1], key=repr) == sorted(
+                (row for key, row in then.items() if repr(before.get(key)) != repr(row)), key=repr
+            )
             written = [repr(row) for part in stored.written(since) for row in tuples(part)]
             assert {repr(row) for row in net[1]} <= set(written) <= {repr(row) for row in then.values()}
             assert len(set(written)) == len(written)
@@ -357,9 +373,9 @@ def test_located_keys_are_read_and_replaced_in_the_order_of_the_store(store: Sto
         assert sorted(ordered) == sorted(keys)
         assert located.keys.to_pylist() == sorted(located.keys.to_pylist())
         found = table.get_located(located)
-        assert [row[0] if there else None for row, there in zip(tuples(found.rows), found.found.to_pylist(), strict=True)] == [
-            key if key in content else None for key in ordered
-        ]
+        assert [
+            row[0] if there else None for row, there in zip(tuples(found.rows), found.found.to_pylist(), strict=True)
+        ] == [key if key in content else None for key in ordered]
         after = np.array([rng.random() < 0.6 for _ in ordered], np.bool_)
         rows = [(key, epoch, rng.randrange(9)) for key in ordered]
         table.replace_located(located, rows_of(NUMBERS, rows), np.asarray(found.found, np.bool_), after)
@@ -397,4 +413,6 @@ def test_turns_of_writing_and_reading_agree_with_a_dict_and_sort_no_row_often(mo
         key = rng.randrange(turns)
         assert get_row(table, (key,)) == model.get(key)
     assert sorted(tuples(pa.concat_tables(table.scan()))) == sorted(model.values())
-    assert sorted_rows < 12 * turns, "log2 of the turns and a little; one run of all changes would be sorted in each turn"
+    assert sorted_rows < 12 * turns, (
+        "log2 of the turns and a little; one run of all changes would be sorted in each turn"
+    )
