@@ -1,6 +1,6 @@
-"""docs/errors.md: every error class of the code, what its message looks like, and the way out, which docs/errors.yaml says.
+"""Make docs/errors.md: every error class of the code with its messages, and its remedy from docs/errors.yaml.
 
-Read from the source text alone: a class that descends from TussockError is found wherever it stands.
+The classes are read from the source text, without importing it. A class is an error if it descends from TussockError.
 """
 
 import ast
@@ -12,21 +12,26 @@ from pathlib import Path
 
 import yaml
 
+from scripts.page_lines import wrapped
+
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("jobs", "statestore", "plugins")
 BRANCHES = {
-    "InputError": "What was given cannot be taken. Correct it; a retry meets it again. Nothing half done is visible.",
-    "RetryableError": "The same call may succeed later. Airflow's tasks are retried by themselves.",
-    "MustStopError": "Another writer was first. Nothing of this run is visible, and nothing is lost: look at what the other one did.",
-    "DamagedError": "Stored bytes are not what was written, or the engine contradicts itself. `tussock scrub` reads the whole store and "
-    "names what is damaged or missing; bring those objects back from the bucket's versions or a copy.",
-    "TussockError": "The engine, or the machine it runs on, is at fault.",
+    "InputError": "The input, a statement or a setting is wrong. Correct it, because a retry fails in the same way. "
+    "Readers see no partial result.",
+    "RetryableError": "The same call may succeed later. Airflow retries its tasks automatically.",
+    "MustStopError": "Another writer was first. This run changed nothing that readers see, and nothing is lost. "
+    "Check what the other writer did.",
+    "DamagedError": "Stored bytes differ from the bytes that were written, or the engine contradicts itself. "
+    "`tussock scrub` reads the whole store and lists damaged and missing objects. Restore them from the bucket's "
+    "versions or from a copy.",
+    "TussockError": "The cause is the engine, or the machine that it runs on.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorClass:
-    """One error: its branch, its docstring, and its messages with `…` for what differs."""
+    """One error class: its bases, its docstring, and its messages with `…` for the variable parts."""
 
     name: str
     bases: tuple[str, ...]
@@ -35,40 +40,44 @@ class ErrorClass:
 
 
 def errors_page() -> str:
-    """The page."""
+    """Return the text of docs/errors.md."""
     ways = ways_out()
     lines = [
-        "# Errors",
+        "# Find the remedy for an error",
         "",
-        "Every error that Tussock raises on purpose, with its way out. `tussock` prints the message; Airflow's logs show its name, too.",
-        "Search this page for a few words of it: `…` stands for what differs from case to case. Made by `make docs` from the code and",
-        "`errors.yaml`.",
+        *wrapped(
+            "Search this page for the name of the error, or for a few words of its message. `tussock` prints the "
+            "message, and Airflow's logs contain the name as well. `…` stands for the variable parts of a message."
+        ),
+        "",
+        "`make docs` makes this page from the code and from `errors.yaml`.",
     ]
     for branch, advice in BRANCHES.items():
-        lines += ["", f"## {branch}", "", advice]
+        lines += ["", f"## {branch}", "", *wrapped(advice)]
         for error in sorted(user_errors(), key=lambda e: e.name):
             if branch_of(error) == branch:
-                lines += ["", f"### {error.name}", "", error.meaning]
-                lines += ["", *(f"> {message}  " for message in error.messages)] if error.messages else []
-                lines += ["", f"**Way out:** {ways.get(error.name, '')}"]
+                lines += ["", f"### {error.name}", "", *wrapped(error.meaning)]
+                for message in error.messages:
+                    lines += ["", *wrapped(message, "> ", "> ")]
+                lines += ["", *wrapped(f"**Remedy:** {ways.get(error.name, '')}")]
     return "\n".join([*lines, ""])
 
 
 def ways_out() -> dict[str, str]:
-    """The way out of each error, by class."""
+    """Read docs/errors.yaml: the remedy of each error, by class."""
     ways: dict[str, str] = yaml.safe_load((ROOT / "docs/errors.yaml").read_text())
     return ways
 
 
 def user_errors() -> tuple[ErrorClass, ...]:
-    """The error classes of the code, in name order, but for the branches themselves."""
+    """The error classes of the code in name order, without the branches."""
     return tuple(
         error for name, error in sorted(_classes().items()) if name not in BRANCHES and branch_of(error) is not None
     )
 
 
 def branch_of(error: ErrorClass) -> str | None:
-    """The branch of errors that a class belongs to; None: it is no error of ours."""
+    """The branch that an error class belongs to, or None if the class is not an error of Tussock."""
     for base in error.bases:
         if base in BRANCHES:
             return base
@@ -95,12 +104,12 @@ def _messages(node: ast.ClassDef) -> Iterator[str]:
             for inner in ast.walk(method):
                 if isinstance(inner, ast.Return) and inner.value is not None:
                     text = re.sub("…+", "…", _shape(inner.value))
-                    if sum(character.isalpha() for character in text) > 8:  # not `…: …`
+                    if sum(character.isalpha() for character in text) > 8:  # skips messages such as `…: …`
                         yield text
 
 
 def _shape(value: ast.expr) -> str:
-    """A message with `…` for what is filled in."""
+    """A message with `…` in place of each inserted value."""
     match value:
         case ast.Constant(value=str(text)):
             return " ".join(text.replace("\n", " ").split(" "))

@@ -1,6 +1,7 @@
-"""The pages of docs/ that are made from the code, or have blocks that are, so that they say what it does. `make docs` runs this.
+"""Make the pages of docs/ that come from the code, and the blocks of docs/sql.md that do. `make docs` runs this.
 
-A block begins with a line `<!-- made: NAME -->` and ends with `<!-- end -->`. docs/functions.md is made by tests/functions/registry.py.
+A block begins with a line `<!-- made: NAME -->` and ends with `<!-- end -->`. tests/functions/registry.py makes
+docs/functions.md.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scripts import errors_page, sql_page
+from scripts.page_lines import wrapped
 from tussock.jobs import cli
 from tussock.jobs.settings import pipeline
 from tussock.jobs.shell.command import Command, build_parser
@@ -20,7 +22,7 @@ _KEY = re.compile(r"^(?P<key>\"[\w.]+\"|\w+) = (?P<example>.+?)\s+# (?P<meaning>
 
 
 def pages() -> dict[Path, str]:
-    """Each page and its text."""
+    """The text of each page, by path."""
     return {
         DOCS / "commands.md": commands_page(),
         DOCS / "pipeline-toml.md": pipeline_page(),
@@ -30,37 +32,39 @@ def pages() -> dict[Path, str]:
 
 
 def _filled(page: Path, blocks: Mapping[str, str]) -> str:
-    """A page's text with its blocks made anew. Raises KeyError for a block that nothing makes."""
+    """A page's text with new blocks. Raises KeyError for a block that has no text."""
     return _BLOCK.sub(lambda block: f"{block[1]}\n{blocks[block[2]]}\n<!-- end -->", page.read_text())
 
 
 def commands_page() -> str:
-    """What `tussock --help` and the help of each command say."""
+    """Return the text of docs/commands.md: the help of each command."""
     parser = build_parser("", "", cli.COMMANDS)
     lines = [
-        "# Commands",
+        "# Look up a command",
         "",
-        "What `tussock` does, command by command; made by `make docs` from the commands themselves.",
+        "`tussock --help` and `tussock COMMAND --help` show the same texts. `make docs` makes this page from",
+        "them.",
         "",
     ]
-    lines += ["| command | |", "|---|---|"]
-    lines += [f"| [`{c.name}`](#tussock-{c.name.replace(' ', '-')}) | {c.first} |" for c in cli.COMMANDS]
+    for command in cli.COMMANDS:
+        link = f"[`{command.name}`](#tussock-{command.name.replace(' ', '-')})"
+        lines += wrapped(f"{link}: {command.first}", "- ", "  ")
     for command in cli.COMMANDS:
         lines += [
             "",
             f"## tussock {command.name}",
             "",
-            *textwrap.wrap(f"{command.first[0].upper()}{command.first[1:]}. {command.more}", 130),
+            *wrapped(f"{command.first[0].upper()}{command.first[1:]}. {command.more}"),
             "",
         ]
         lines += ["```bash", *command.examples, "```"]
         if command.run is not None:
-            lines += ["", "| argument | |", "|---|---|", *_arguments(_parser_of(parser, command))]
+            lines += ["", *_arguments(_parser_of(parser, command))]
     return "\n".join([*lines, ""])
 
 
 def _parser_of(parser: argparse.ArgumentParser, command: Command) -> argparse.ArgumentParser:
-    """The parser of one command, with its arguments."""
+    """The parser of one command, complete with its arguments."""
     for word in command.name.split():
         choices = next(action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         parser = choices[word]
@@ -75,33 +79,40 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         names = [action.metavar] if isinstance(action.metavar, str) else list(action.metavar or ())
         values = " ".join(names) if names else "" if action.nargs == 0 else "|".join(action.choices or [action.dest])
         shown = " ".join([*action.option_strings, values]).strip()
-        yield f"| `{shown.replace('|', chr(92) + '|')}` | {action.help} |"
+        yield from wrapped(f"`{shown}`: {action.help}", "- ", "  ")
 
 
 def pipeline_page() -> str:
-    """Every key of pipeline.toml: what it means, what is expected, an example."""
-    lines = ["# pipeline.toml", "", *_introduction(), ""]
+    """Return the text of docs/pipeline-toml.md: each key with its meaning, its values and an example."""
+    lines = ["# Configure a pipeline: pipeline.toml", "", *_introduction(), "", "## Top level", ""]
     expected, table = pipeline.known_keys(), ""
-    lines += ["| key | | expected | example |", "|---|---|---|---|"]
     for line in textwrap.dedent(pipeline.__doc__ or "").splitlines():
         line = line.strip()
         if line.startswith("[") and "]" in line:
             table = line[1 : line.index("]")] + "."
+            about = line.partition("#")[2].strip()
+            lines += ["", f"## [{table[:-1]}]", "", *wrapped(f"{about[0].upper()}{about[1:]}." if about else ""), ""]
         elif (found := _KEY.match(line)) is not None:
             key = f"{table}{found['key']}"
-            wanted = expected.get(key, "a text")
-            lines.append(f"| `{key}` | {found['meaning']} | {wanted} | `{found['example']}` |")
+            wanted = expected.get(key, "a string")
+            line = f"`{key}`: {found['meaning']}. Expected: {wanted}. Example: `{found['example']}`"
+            lines += wrapped(line, "- ", "  ")
     return "\n".join([*lines, ""])
 
 
 def _introduction() -> list[str]:
-    said = (
-        "A pipeline is a folder below `pipelines/`: SQL files, a `pipeline.toml`, and in `quality/` one Great Expectations suite a view. "
-        "`tussock new NAME` makes one. A text may use `${NAME}` or `${NAME:-default}` from the environment; relative paths start at the "
-        "folder that holds `pipelines/`. A key that is not listed here is an error, which names the nearest that is. Made by `make docs` "
-        "from the code that reads the file."
-    )
-    return textwrap.wrap(said, 130)
+    return [
+        *wrapped(
+            "`tussock new NAME` creates a pipeline with a `pipeline.toml`. A pipeline is a folder below `pipelines/`. "
+            "It contains SQL files, `pipeline.toml`, and in `quality/` one Great Expectations suite per view."
+        ),
+        "",
+        *wrapped(
+            "A string may contain environment variables, as `${NAME}` or `${NAME:-default}`. Relative paths start at "
+            "the folder that contains `pipelines/`. An unknown key is an error, and the message names the most similar "
+            "known key. `make docs` makes this page from the code that reads the file."
+        ),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The blocks of docs/sql.md that are made: from the readers of sources, the grammar, and the cases of refusals that the tests run."""
+"""Make the generated blocks of docs/sql.md: grammar, types, formats, options and refusals.
+
+They come from the grammar's docstring, from the readers of sources, and from the case files of the tests.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -6,17 +9,23 @@ from pathlib import Path
 
 import yaml
 
+from scripts.page_lines import wrapped
 from tussock.jobs.sources import delta, files, kafka, legacy_calendar, parquet, spark_files, text_files
 from tussock.jobs.sources.registry import READERS
 from tussock.jobs.sql import grammar
 from tussock.statestore import types
 
 _CASES = Path(__file__).resolve().parents[1] / "tests/jobs/sql/cases"
-_PLAIN_MISTAKES = ("expected ", "[PARSE_", "[UNRESOLVED_", "the statement is empty")  # which nobody looks up
+_PLAIN_MISTAKES = (
+    "expected ",
+    "[PARSE_",
+    "[UNRESOLVED_",
+    "the statement is empty",
+)  # left out: no reader looks them up
 
 
 def blocks() -> dict[str, str]:
-    """Each block's name and text."""
+    """The text of each block, by name."""
     return {
         "grammar": "\n".join(["```", *(grammar.__doc__ or "").split("\n\n", 1)[1].rstrip().splitlines(), "```"]),
         "types": _types(),
@@ -36,18 +45,17 @@ def _types() -> str:
         .partition(". Cast")[0]
         .partition(", and ")
     )
-    return f"{_codes(simple.split(', '))}; and {nested}."
+    return "\n".join(wrapped(f"{_codes(simple.split(', '))}; and {nested}."))
 
 
 def _formats() -> Iterator[str]:
-    yield from ("| format | read by | columns | options beside the path |", "|---|---|---|---|")
     for name, reader in READERS.items():
         if isinstance(reader, delta.DeltaTables):
             options = _codes(o for o in delta.OPTIONS if o != "path")
-            yield f"| `{name}` | the engine, split at row groups | declared, or the table's | {options} |"
+            yield from _format(name, "the engine, split at row groups", "declared, or those of the table", options)
             continue
         if isinstance(reader, kafka.KafkaTopics):
-            yield f"| `{name}` | Spark | those of Spark's reader | {_codes(kafka.OPTIONS)}, `kafka.…` |"
+            yield from _format(name, "Spark", "those of Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"
@@ -60,31 +68,39 @@ def _formats() -> Iterator[str]:
             if own
             else f"[those of Spark's reader]({spark_options})"
         )
-        yield f"| `{name}` | {by} | {columns} | {options} |"
+        yield from _format(name, by, columns, options)
+
+
+def _format(name: str, by: str, columns: str, options: str) -> list[str]:
+    return wrapped(f"`{name}`: read by {by}. Columns: {columns}. Options: {options}", "- ", "  ")
 
 
 def _options() -> Iterator[str]:
     own = _codes(o for o in files.OWN_OPTIONS if o != "path")
-    yield f"Every format of files also takes {own}. Never taken, with any format that Spark reads:"
+    yield from wrapped(f"Every format of files also accepts {own}.")
+    yield ""
+    yield "No format that Spark reads accepts these options:"
     yield ""
     by_reason: dict[str, list[str]] = {}
     for option, reason in spark_files._REFUSED.items():
         by_reason.setdefault(reason, []).append(option)
-    yield from (f"* {_codes(names)}: {reason}" for reason, names in by_reason.items())
+    for reason, names in by_reason.items():
+        yield from wrapped(f"{_codes(names)}: {reason}", "- ", "  ")
 
 
 def _cases(file: str, shown: Callable[[str, str], bool]) -> Iterator[str]:
-    """A table of the cases to be shown, each with its reason, without its place."""
-    yield from ("| | example | refused, for |", "|---|---|---|")
+    """The cases that `shown` selects: a list of names and examples, each with its reason, without the place."""
     for case in yaml.safe_load((_CASES / file).read_text()):
         kind, _, reason = re.sub(r" \(line \d+, column \d+\)$", "", case["error"].splitlines()[0]).partition(": ")
         if shown(kind, reason):
             why = re.sub(r"^.* is not supported in [^:]+: ", "", reason)
-            yield f"| {case['name']} | `{_cell(' '.join(case['sql'].split()))}` | {_cell(why)} |"
+            example = " ".join(case["sql"].split())
+            yield from wrapped(f"{case['name']}: {_code(example)}. Reason: {why}", "- ", "  ")
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("`", "'")
+def _code(text: str) -> str:
+    """A code span; it has two backticks on each side if the text contains one."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def _codes(names: Iterable[str]) -> str:

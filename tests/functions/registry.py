@@ -1,4 +1,7 @@
-"""docs/functions.md from docs/functions.yaml: every function that Spark lists, and who computes it in a view. `make docs` runs this."""
+"""Make docs/functions.md from docs/functions.yaml: every function of Spark, and how a view computes it.
+
+`make docs` runs this.
+"""
 
 import json
 from collections import Counter
@@ -7,27 +10,32 @@ from pathlib import Path
 
 import yaml
 
+from scripts.page_lines import wrapped
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 REGISTRY, PAGE = DOCS / "functions.yaml", DOCS / "functions.md"
 
 _HEAD = """\
-# Every function that SHOW FUNCTIONS of Spark lists, by group: an example over the columns of tests/functions/edges.py, who computes it.
-# `how` and `why` are checked, and with --update-cases written, by tests/functions/test_functions.py. `make docs` makes functions.md of it.
+# Every function that Spark's SHOW FUNCTIONS lists, by group: an example over the columns of tests/functions/edges.py,
+# how a view computes it, and why a view refuses it. tests/functions/test_functions.py checks `how` and `why`, and
+# writes them with --update-cases. `make docs` makes functions.md from this file.
 """
 KERNEL, SPARK, KEPT, REFUSED = "kernel", "Spark", "kept", "refused"
-#: Groups of functions that no row has a value of by itself.
+#: Groups of functions that need more than one row, or that make rows.
 OF_ROWS = ("aggregate", "window", "generator", "table")
 _MEANS = {
-    KERNEL: "computed where the rows are, by a kernel that is compared with Spark over edge values",
-    SPARK: "computed by Spark itself between two levels of an epoch, in one pass (design/operators.md); EXPLAIN names it",
-    KEPT: "no function of one row: an aggregate, one over a window, one that makes rows; EXPLAIN says what an epoch of it reads",
-    REFUSED: "not in a view, for the reason given",
+    KERNEL: "a compiled kernel computes it next to the rows. Tests compare the kernel with Spark over edge values.",
+    SPARK: "Spark computes it between two levels of an epoch, in one pass ([operators.md](design/operators.md)). "
+    "EXPLAIN shows this.",
+    KEPT: "an aggregate, a window function or a generator of rows. The view keeps state for it, and EXPLAIN shows "
+    "the rows that an epoch reads.",
+    REFUSED: "a view does not accept it, for the reason in the list.",
 }
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function: its group, an example, who computes it, and why not."""
+    """One function: its group, an example, how a view computes it, and the reason if a view refuses it."""
 
     group: str
     name: str
@@ -51,14 +59,14 @@ class Function:
 
 
 def load() -> list[Function]:
-    """The registry."""
+    """Read docs/functions.yaml."""
     groups = yaml.safe_load(REGISTRY.read_text())
     rows = ((group, name, row) for group, listed in groups.items() for name, row in listed.items())
     return [Function(group, name, row["call"], row["how"], row.get("why")) for group, name, row in rows]
 
 
 def save(functions: list[Function]) -> None:
-    """Write the registry."""
+    """Write docs/functions.yaml."""
     lines, group = [_HEAD], None
     for one in functions:
         if one.group != group:
@@ -73,31 +81,37 @@ def save(functions: list[Function]) -> None:
 
 
 def page(functions: list[Function]) -> str:
-    """The reference page."""
+    """Return the text of docs/functions.md."""
     counts = Counter(one.how for one in functions)
     lines = [
-        "# Functions",
+        "# Check whether a view supports a function",
         "",
-        "Every function of Spark 4.2, and who computes it in a materialized view; made by `make docs` from functions.yaml. Who computes it",
-        "is said of the example: with arguments of other types it may be the other one. EXPLAIN says who, of any query. Those of a time of",
-        "day need Spark's setting for that type ([sql.md](sql.md#types)).",
+        *wrapped(
+            "Search this page for the function. It lists every function of Spark 4.2, with an example and the way in "
+            "which a materialized view computes the example:"
+        ),
         "",
-        "| | means | functions |",
-        "|---|---|---|",
-        *(f"| {how} | {means} | {counts[how]} |" for how, means in _MEANS.items()),
+    ]
+    for how, means in _MEANS.items():
+        lines += wrapped(f"**{how}** ({counts[how]} functions): {means}", "- ", "  ")
+    lines += [
+        "",
+        *wrapped(
+            "With arguments of other types, a function of the first two kinds may belong to the other one. "
+            "`EXPLAIN` shows the kind for any query. Functions of a time of day need Spark's setting for that "
+            "type ([sql.md](sql.md#types))."
+        ),
+        "",
+        "`make docs` makes this page from `functions.yaml`.",
     ]
     group = None
     for one in functions:
         if one.group != group:
             group = one.group
-            lines += ["", f"## {group}", "", "| function | computed by | example |", "|---|---|---|"]
-        how = one.how if one.why is None else f"{one.how}: {one.why}"
-        lines.append(f"| {_cell(one.name)} | {how} | {_cell(one.call)} |")
+            lines += ["", f"## {group}", ""]
+        reason = "" if one.why is None else f". Reason: {one.why}"
+        lines += wrapped(f"`{one.name}` ({one.how}): `{one.call}`{reason}", "- ", "  ")
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`"
 
 
 if __name__ == "__main__":
