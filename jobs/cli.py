@@ -1,4 +1,4 @@
-"""`tussock` on the command line: make a store, apply a pipeline's SQL, run epochs, query, explain, look inside."""
+"""The `tussock` command line. Each command is defined in `jobs/shell`."""
 
 import os
 import sys
@@ -31,45 +31,47 @@ COMMANDS = (
 _OVERVIEW = """\
 Incremental materialized views on Spark and object storage.
 
-A store holds one pipeline's tables, sources and views. Statements wait in its
-log; an epoch takes in what waits (statements, and new files of the sources),
-brings every view up to date and commits it all at once. Between epochs nothing
-runs.
+A store holds the tables, sources and views of one pipeline. Statements are
+queued in its log. An epoch processes the queued statements and the new source
+files, updates every view, and commits all of it atomically. Nothing runs
+between epochs.
 
-From nothing to an answer:
+Quick start:
 
   tussock init --store ./demo
   tussock query --store ./demo "CREATE TABLE t (k int, v int, PRIMARY KEY (k))"
-  tussock query --store ./demo "CREATE MATERIALIZED VIEW total AS SELECT sum(v) AS v FROM t; INSERT INTO t VALUES (1, 10)"
+  tussock query --store ./demo "CREATE MATERIALIZED VIEW total AS SELECT sum(v) AS v FROM t"
+  tussock query --store ./demo "INSERT INTO t VALUES (1, 10)"
   tussock epoch --store ./demo
   tussock query --store ./demo "SELECT * FROM total"
 """
 
 _EPILOG = """\
-which store: --store (a directory, or s3://bucket/prefix?endpoint=…), or
---pipeline (a folder below pipelines/), or TUSSOCK_STORE.
+Choose the store with --store (a directory, or s3://bucket/prefix?endpoint=…),
+with --pipeline (a folder in pipelines/), or with TUSSOCK_STORE.
 
 environment:
-  TUSSOCK_STORE      the store, where neither --store nor --pipeline names one
-  TUSSOCK_PIPELINES  the folder of the pipelines (default: the nearest pipelines/,
-                     from here upwards)
-  TUSSOCK_LOG=INFO   log what driver and workers do, on standard error
-  TUSSOCK_DEBUG=1    tracebacks of errors, and Spark's own log
+  TUSSOCK_STORE      store to use without --store and --pipeline
+  TUSSOCK_PIPELINES  folder of the pipelines (default: the nearest pipelines/ in
+                     the working directory or its parents)
+  TUSSOCK_LOG=INFO   log the driver and the workers to standard error
+  TUSSOCK_DEBUG=1    print tracebacks of errors, and Spark's own log
 
-exit code:
-  0    done
-  1    an error, in one message; nothing half done is visible
-  2    no such command or option; of `tussock plan`: there is something to do
-  3    another run was first, nothing of this one is visible
-  4    of `tussock status`: something is wrong with the pipeline
-       of `tussock verify`: a view differs from Spark's answer
-  5    of `tussock verify`: no view differs, but some could not be compared
-  130  interrupted; the same command goes on from here
+exit codes:
+  0    success
+  1    error; the message describes it, and no partial result is visible
+  2    unknown command or option
+       `tussock plan`: the store differs from the SQL files
+  3    another run committed first; nothing of this run is visible
+  4    `tussock status`: the pipeline has a problem
+       `tussock verify`: a view differs from Spark's result
+  5    `tussock verify`: no view differs, but some could not be compared
+  130  interrupted; run the same command again to continue
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. The exit codes are those of `_EPILOG`."""
+    """Run one command and return its exit code, as listed in `_EPILOG`."""
     chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
     run: Run = chosen.run
     try:
@@ -83,14 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _trace_if_asked()
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of a pipe left; nothing to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe closed it: no error
     except KeyboardInterrupt:
-        print("interrupted; nothing half done is visible, and the same command goes on from here", file=sys.stderr)
+        print("interrupted; no partial result is visible. Run the same command again to continue.", file=sys.stderr)
         return 130
-    except Exception as err:  # a process edge: a defect, or a fault of the machine, in one line too
+    except Exception as err:  # process edge: print defects and machine faults on one line
         first = next(iter(str(err).strip().splitlines()), "no message")
         print(
-            f"error: {type(err).__name__}: {first} (unexpected here; set TUSSOCK_DEBUG=1 to see its traceback)",
+            f"error: {type(err).__name__}: {first} (unexpected; set TUSSOCK_DEBUG=1 to print the traceback)",
             file=sys.stderr,
         )
         _trace_if_asked()

@@ -1,1 +1,1 @@
-"""The faces: command line and embedded session; text in, tables out."""
+"""The `tussock` command line: one module per group of commands."""

@@ -1,7 +1,7 @@
-"""`tussock airflow-files`: two files for an Airflow's DAG folder, which import the DAGs that the installed package carries.
+"""`tussock airflow-files`: write two files into Airflow's DAG folder that import the DAGs of the installed package.
 
-Copies of `dags/` would go stale with the next release; what these import does not. There are two, for what is wrong with a pipeline is said
-by an import error, and a file with an import error makes no DAG.
+The files import the DAGs instead of copying them, so they stay valid after an upgrade. Broken pipelines need a second
+file: it reports them as its import error, and Airflow creates no DAG from a file with an import error.
 """
 
 from importlib.util import find_spec
@@ -14,19 +14,19 @@ _FILES = {
     "tussock_pipelines.py": f'''\
 """The DAGs epoch_, upkeep_, deploy_, rebalance_ and verify_<pipeline> of each pipeline in the folder TUSSOCK_PIPELINES.
 
-{_MARK}. The DAGs come with the package, so that a new release of it needs no new file here.
+{_MARK}. The package contains the DAGs, so this file stays valid after an upgrade.
 """
 
-from tussock_dags.deploy import *  # Airflow looks for DAGs among the names of this file
+from tussock_dags.deploy import *  # Airflow collects DAGs from the names of this file
 from tussock_dags.epoch import *
 from tussock_dags.rebalance import *
 from tussock_dags.upkeep import *
 from tussock_dags.verify import *
 ''',
     "tussock_broken_pipelines.py": f'''\
-"""What is wrong with pipelines that have no DAGs, as the import error of this file, which makes none.
+"""Reports pipelines that cannot have DAGs, as the import error of this file. It defines no DAG.
 
-{_MARK}. Airflow asks for the words airflow and dag in a file that it is to read.
+{_MARK}. Airflow reads a file only if it contains the words airflow and dag.
 """
 
 import tussock_dags.broken_pipelines
@@ -35,7 +35,7 @@ import tussock_dags.broken_pipelines
 
 
 class NotInstalledError(InputError):
-    """The package is not installed but run from a checkout, so an Airflow cannot import its DAGs."""
+    """Tussock runs from a checkout and is not installed, so Airflow cannot import its DAGs."""
 
     def __init__(self, checkout: str) -> None:
         super().__init__(checkout)
@@ -43,38 +43,44 @@ class NotInstalledError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"this is the checkout {self.checkout}, whose DAGs Airflow reads where they are: `make up` starts one, and scripts/airflow.sh "
-            "runs its commands. For another Airflow, install the package into its Python (`pip install .` makes and installs the wheel). "
-            "Nothing was written."
+            f"Tussock runs from the checkout {self.checkout}. Run `make up` to start an Airflow that reads the "
+            "checkout's DAGs; scripts/airflow.sh runs its commands. To use another Airflow, install the package into "
+            "its Python environment (`pip install .`) and run this command again. Nothing was written."
         )
 
 
 class ForeignFileError(InputError):
-    """There is a file of this name that somebody else wrote."""
+    """A file with this name exists and was not written by this command."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
 
     def __str__(self) -> str:
-        return f"{self.path} was not written by this command, and stays as it is; move it away and try again. Nothing was written."
+        return (
+            f"{self.path} was not written by this command and was not changed. Move it away and try again. Nothing was "
+            "written."
+        )
 
 
 class NoDagFolderError(InputError):
-    """The folder for the files is not there."""
+    """The folder for the files does not exist."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         self.folder = folder
 
     def __str__(self) -> str:
-        return f"there is no folder {self.folder}; `airflow config get-value core dags_folder` says where Airflow looks. Nothing was written."
+        return (
+            f"The folder {self.folder} does not exist. `airflow config get-value core dags_folder` prints Airflow's "
+            "folder. Nothing was written."
+        )
 
 
 def write_airflow_files(folder: Path) -> tuple[Path, ...]:
-    """Write the files into `folder`, over those that this function wrote before.
+    """Write both files into `folder`, and replace files that an earlier call wrote.
 
-    Raises: NotInstalledError, NoDagFolderError, ForeignFileError; OSError where the folder can't be written.
+    Raises: NotInstalledError, NoDagFolderError, ForeignFileError; OSError if the folder cannot be written.
     """
     if find_spec("tussock_dags") is None:
         raise NotInstalledError(str(Path(__file__).resolve().parents[2]))

@@ -1,4 +1,4 @@
-"""`tussock compact`, `vacuum`, `scrub` and `pin`: a store is kept small and whole, and pinned epochs readable."""
+"""Commands that maintain a store: `tussock store`, `rebalance`, `compact`, `vacuum`, `scrub` and `pin`."""
 
 import argparse
 import sys
@@ -21,22 +21,25 @@ if TYPE_CHECKING:
     from tussock.statestore.hummock.scrub import LostRange, ScrubReport
     from tussock.statestore.meta.pin import Pin
 
-_SHOWN = 20  # ranges of an SST that are listed one by one
+_SHOWN = 20  # maximum number of ranges printed per SST
 
 
 class StoreDamagedError(DamagedError):
-    """A scrub found damage."""
+    """A scrub found damage. The report was printed before."""
 
     def __init__(self, objects: int) -> None:
         super().__init__(objects)
         self.objects = objects
 
     def __str__(self) -> str:
-        return f"{self.objects} objects are damaged or missing, as listed; restore them from a copy of the bucket, then scrub again"
+        return (
+            f"{self.objects} objects are damaged or missing; the report lists them. Restore them from a copy of the "
+            "bucket, then run `tussock scrub` again."
+        )
 
 
 def _scrub(chosen: argparse.Namespace) -> None:
-    """Raises StoreDamagedError after the report, so that the exit code says it."""
+    """Raises StoreDamagedError after the report, which sets the exit code."""
     from tussock.statestore.hummock.scrub import scrub
 
     report = scrub(chosen_meta(chosen).objects, lambda line: print(line, file=sys.stderr, flush=True), chosen.threads)
@@ -46,7 +49,7 @@ def _scrub(chosen: argparse.Namespace) -> None:
 
 
 def show_scrub(report: "ScrubReport") -> str:
-    """What a scrub found: each damaged object, whose rows that costs, and what can still be read."""
+    """Format a scrub report: the damaged objects, the lost rows, and the tables that can still be read."""
     lines = [
         f"{'missing' if found.missing else 'damaged'}: {found.name}: {found.detail}\n  {found.cost}"
         for found in report.meta
@@ -60,14 +63,17 @@ def show_scrub(report: "ScrubReport") -> str:
         hurt = report.hurt_tables()
         for table_id, ranges in hurt.items():
             lines.append(
-                f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys of it can be read"
+                f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys can "
+                "be read"
             )
         held = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
         lines.append(
-            f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} tables are whole"
+            f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} "
+            "tables are whole"
         )
     lines.append(
-        f"read {report.objects:,} objects, {report.bytes:,} bytes: {'no damage' if report.whole else 'damage as listed'}"
+        f"read {report.objects:,} objects, {report.bytes:,} bytes: "
+        f"{'no damage' if report.whole else 'damage as listed'}"
     )
     return "\n".join(lines)
 
@@ -90,7 +96,7 @@ def _pin_remove(chosen: argparse.Namespace) -> None:
 
 
 def show_pin(pin: "Pin") -> str:
-    """One line."""
+    """Format a pin as one line."""
     from tussock.statestore.meta.epoch import epoch_ms
 
     began, ends = _moment(epoch_ms(pin.epoch)), _moment(pin.expires_ms)
@@ -104,12 +110,13 @@ def _store_show(chosen: argparse.Namespace) -> None:
     home, place = recorded_home(objects), place_of(objects)
     print(f"store     {objects.uri}\nfound at  {place.address}")
     if home is None:
-        print("identity  none yet; the first publish draws one")
+        print("identity  none yet; the first publish creates it")
         return
     print(f"belongs   {home.address}\nidentity  {home.id}" + "".join(f"\nbefore    {id}" for id in home.before))
     if not home.is_at(place):
         print(
-            "It was copied or moved. Run `tussock store moved` if it takes the other one's place, `tussock store clone` if both are used."
+            "This store was copied or moved. Run `tussock store moved` if it replaces the other store, or `tussock "
+            "store clone` if both stay in use."
         )
 
 
@@ -117,16 +124,14 @@ def _store_moved(chosen: argparse.Namespace) -> None:
     from tussock.jobs.settings.home import moved_here
 
     home = moved_here(chosen_meta(chosen).objects)
-    print(
-        f"this store belongs at {home.address}, identity {home.id}; it takes over the tables that it published before"
-    )
+    print(f"this store belongs at {home.address}, identity {home.id}; it takes over its earlier published tables")
 
 
 def _store_clone(chosen: argparse.Namespace) -> None:
     from tussock.jobs.settings.home import cloned_here
 
     home = cloned_here(chosen_meta(chosen).objects)
-    print(f"this store belongs at {home.address}, identity {home.id}; it publishes to a folder of its own")
+    print(f"this store belongs at {home.address}, identity {home.id}; it publishes to its own folder")
 
 
 def _lost(ranges: "tuple[LostRange, ...]") -> str:
@@ -160,7 +165,7 @@ def _pin_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("holder", metavar="HOLDER", help="as `tussock pin list` shows it")
+    parser.add_argument("holder", metavar="HOLDER", help="a holder that `tussock pin list` prints")
 
 
 def _rebalance(chosen: argparse.Namespace) -> None:
@@ -178,27 +183,33 @@ def _rebalance(chosen: argparse.Namespace) -> None:
         print("nothing was changed")
         return
     version = rebalance.move(at, planned.rebalance)
-    print(f"version {version.id} has mapping {version.mapping.id}: barriers from now on run on it")
+    print(f"version {version.id} has mapping {version.mapping.id}; new barriers use it")
 
 
 def _rebalance_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--units", type=int, metavar="N", help="spread the vnodes evenly over N parallel units")
-    target = "without --units: how many times the mean a unit may carry before vnodes move away (default: [rebalance] target, 1.25)"
+    target = (
+        "without --units: maximum load of a unit, as a multiple of the mean, before vnodes move away (default: "
+        "[rebalance] target, 1.25)"
+    )
     parser.add_argument("--target", type=float, metavar="X", help=target)
     parser.add_argument(
-        "--plan", action="store_true", help="only say which vnodes would move, and what each unit has before and after"
+        "--plan",
+        action="store_true",
+        help="only print the vnodes that would move, and each unit's share before and after",
     )
     parser.add_argument(
-        "--approved", metavar="DIGEST", help="make the moves with this digest, as --plan prints it, and no others"
+        "--approved", metavar="DIGEST", help="make only the moves with this digest, which --plan prints"
     )
 
 
 COMMANDS = (
     Command(
         "store",
-        "the identity of a store: show it, or say that the store was moved or copied",
-        "A store records the place that it belongs to. If it is opened at another place, it was moved or copied, and Tussock writes "
-        "nothing outside of it (published tables, events of Airflow's assets) until you say which.",
+        "show a store's identity, or declare that the store was moved or copied",
+        "A store records the place that it belongs to. A store that is opened at another place was moved or copied. "
+        "Tussock then writes nothing outside of it (published tables, events of Airflow's assets) until you run "
+        "`tussock store moved` or `tussock store clone`.",
         (
             "tussock store show --pipeline shop",
             "tussock store moved --pipeline shop",
@@ -207,36 +218,37 @@ COMMANDS = (
     ),
     Command(
         "store show",
-        "where a store belongs, and where it was found",
+        "show the recorded and the current place of a store",
         "Writes nothing.",
         ("tussock store show --pipeline shop",),
         _store_show,
     ),
     Command(
         "store moved",
-        "this store takes the place of the one that it was copied or moved from",
-        "It keeps its published tables, under another identity. A store that is left at the earlier place can no longer publish to them "
-        "once this one has. Tables that hold epochs which this store does not have are replaced by the next publish. Without effect for "
-        "a store that stands where it belongs.",
+        "declare that this store replaces the one that it was moved or copied from",
+        "The store keeps its published tables and gets a new identity. After its next publish, a store at the earlier "
+        "place can no longer publish to these tables. The next publish replaces tables that contain epochs which this "
+        "store does not have. The command has no effect on a store at its recorded place.",
         ("tussock store moved --pipeline shop", "tussock store moved --store s3://new-lake/store"),
         _store_moved,
     ),
     Command(
         "store clone",
-        "this store is a copy, and the original stays in use",
-        "It gets an identity of its own and leaves the original's published tables alone. Give the pipeline that uses it another name and "
-        "another `[publish] to`.",
+        "declare that this store is a copy, and that the original stays in use",
+        "The store gets its own identity and never changes the original's published tables. Give its pipeline another "
+        "name and another `[publish] to`.",
         ("tussock store clone --store ./copy",),
         _store_clone,
     ),
     Command(
         "rebalance",
-        "move vnodes between parallel units, as few as can be",
-        "With --units each of N units gets its share of the vnodes. Without it, units that carry more than the target times the mean give "
-        "vnodes to others, by what the last epochs wrote; where one hot key is the cause, which no move mends, the command says so and "
-        "does nothing. The next barrier runs on what was moved, an open one on what it pinned. No row moves in storage: a vnode's new "
-        "unit reads it where it is. Safe at any time, alongside epochs, compactions and readers; of two at once one wins, and the other "
-        "says so.",
+        "move as few vnodes as possible between parallel units",
+        "With --units, each of N units gets an equal share of the vnodes. Without it, units whose load exceeds the "
+        "target times the mean give vnodes to others; the load is measured by the writes of the last epochs. If a "
+        "single hot key causes the load, moving vnodes cannot help, and the command reports the key and changes "
+        "nothing. The next barrier uses the new mapping; an open barrier keeps its own. No row moves in storage: the "
+        "new unit reads the rows of a vnode from the same objects. Safe at any time, alongside epochs, compactions and "
+        "readers. If two run at once, one succeeds and the other fails with an error.",
         (
             "tussock rebalance --store ./demo --units 8 --plan",
             "tussock rebalance --store ./demo --units 8",
@@ -247,29 +259,29 @@ COMMANDS = (
     ),
     Command(
         "compact",
-        "merge what epochs wrote, so that reads touch few objects",
-        "Runs the compaction tasks that are due, one after another, then prints the levels and what they cost. Old versions of "
-        "rows that no reader can name go, and rows of dropped tables. Safe at any time, alongside epochs, readers, vacuums and "
-        "other compactors.",
+        "merge SSTs, so that reads touch few objects",
+        "Runs the compaction tasks that are due, one after another, then prints the levels and their cost. Removes row "
+        "versions that no reader can request, and the rows of dropped tables. Safe at any time, alongside epochs, "
+        "readers, vacuums and other compactors.",
         ("tussock compact --store ./demo --dry-run", "tussock compact --store ./demo"),
         _compact,
         compact_arguments,
     ),
     Command(
         "vacuum",
-        "let go of old epochs and remove objects that are of no use",
-        "Epochs that neither option keeps can no longer be read; for a pipeline, pipeline.toml has the defaults. Objects that no "
-        "reader can need any more, and that nobody can commit, are removed. Safe at any time, alongside epochs, compactions, "
-        "readers and other vacuums.",
+        "end the retention of old epochs and remove unreferenced objects",
+        "Epochs that neither option keeps become unreadable. With --pipeline, pipeline.toml contains the defaults. "
+        "Removes objects that no reader can need and no writer can commit. Safe at any time, alongside epochs, "
+        "compactions, readers and other vacuums.",
         ("tussock vacuum --store ./demo --dry-run", "tussock vacuum --store ./demo --keep 7d --keep-epochs 10"),
         _vacuum,
         vacuum_arguments,
     ),
     Command(
         "scrub",
-        "read the whole store and name what is damaged or missing",
-        "Checks every byte: the log, its snapshots, and all SSTs in use. Lists the tables and keys that damage costs, and what "
-        "can still be read. Changes nothing. Exit code 1 where there is damage.",
+        "read the whole store and list damaged or missing objects",
+        "Checks every byte of the log, its snapshots, and all SSTs in use. Lists the lost tables and key ranges, and "
+        "the tables that can still be read. Changes nothing. Exits with code 1 if there is damage.",
         ("tussock scrub --store ./demo",),
         _scrub,
         _scrub_arguments,
@@ -277,28 +289,28 @@ COMMANDS = (
     Command(
         "pin",
         "keep an old epoch readable",
-        "A pin holds an epoch's rows against vacuum until the pin is removed, or its time is over and a vacuum runs.",
+        "Vacuum keeps the rows of a pinned epoch until the pin is removed, or until it has expired and a vacuum runs.",
         ("tussock pin list --store ./demo",),
     ),
     Command(
         "pin add",
-        "hold the published epoch, or another one that can be read",
-        "The line it prints ends in the pin's holder, which `tussock pin remove` takes.",
+        "pin the published epoch, or another readable one",
+        "Prints the pin. The last word of the line is its holder, the argument of `tussock pin remove`.",
         ("tussock pin add --store ./demo --for 30d",),
         _pin_add,
         _pin_add_arguments,
     ),
     Command(
         "pin list",
-        "the pins there are, those of running readers included",
-        "With the epoch each holds, and until when.",
+        "list all pins, including those of running readers",
+        "Prints the epoch, the expiry time and the holder of each pin.",
         ("tussock pin list --store ./demo",),
         _pin_list,
     ),
     Command(
         "pin remove",
-        "let go of a pin",
-        "The epoch can still be read until a vacuum runs.",
+        "remove a pin",
+        "The epoch stays readable until the next vacuum.",
         ("tussock pin remove --store ./demo host-4711-0a1b2c3d4e5f/0",),
         _pin_remove,
         _pin_remove_arguments,

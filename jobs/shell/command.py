@@ -1,6 +1,7 @@
-"""Commands of `tussock`: each is one object with its name, help, arguments and function; the parser is made from the list of them.
+"""The pieces that all commands of `tussock` share, and the parser built from the list of commands.
 
-The list is read whenever somebody asks for help, so modules that hold commands import what a command works with where it runs.
+Every `--help` imports the modules that define commands. These modules therefore import the engine inside the functions
+that run a command.
 """
 
 import argparse
@@ -23,45 +24,45 @@ if TYPE_CHECKING:
     from tussock.jobs.settings.retention import Retention
     from tussock.statestore.meta.store import MetaStore
 
-Run = Callable[[argparse.Namespace], int | None]  # answers with the exit code; None: 0
+Run = Callable[[argparse.Namespace], int | None]  # returns the exit code; None means 0
 
-_WIDTH = 100  # of help texts, where the terminal is as wide
+_WIDTH = 100  # maximum width of help texts, in characters
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command, or a group of commands whose names begin with its own."""
+    """A command, or a group of commands that share the first word of their names."""
 
     name: str  # `epoch`, `inspect rows`
     first: str  # a phrase for the list of commands
-    more: str  # sentences for its own help
+    more: str  # sentences for the command's own help
     examples: tuple[str, ...]
-    run: Run | None = None  # None: a group
+    run: Run | None = None  # None for a group
     arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
-    names_store: bool = True  # it takes --store and --pipeline
+    names_store: bool = True  # accepts --store and --pipeline
 
 
 class WhichStoreError(InputError):
-    """No store was named."""
+    """The command line names no store."""
 
     def __str__(self) -> str:
-        return "which store? Say --store URI or --pipeline NAME, or set TUSSOCK_STORE."
+        return "No store is given. Pass --store URI or --pipeline NAME, or set TUSSOCK_STORE."
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests what a mistyped command may have meant, and gets its arguments when it is first asked to parse."""
+    """A parser that suggests a command for a mistyped one and adds its arguments on first use."""
 
     arguments: Callable[[argparse.ArgumentParser], None] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As argparse's."""
+        """Add the arguments of this command, then parse like argparse."""
         add, self.arguments = self.arguments, None
         if add is not None:
             add(self)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the message, and exit with code 2."""
+        """Print the usage and the message, with a suggestion for a mistyped command, and exit with code 2."""
         if (found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)) is not None:
             near = did_you_mean(found[1], [choice.strip("' ") for choice in found[2].split(",")])
             message += f".{near}" if near else ""
@@ -69,9 +70,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> argparse.ArgumentParser:
-    """The parser of the command line. What it parses carries `run`, the function of the chosen command.
+    """Return the parser of the command line. A parsed namespace holds the command's function as `run`.
 
-    Requires: a group stands before its commands.
+    Requires: in `commands`, a group precedes its commands.
     """
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser("tussock", description=overview, epilog=epilog, formatter_class=raw)
@@ -98,26 +99,27 @@ def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
     command.arguments(parser)
     if command.names_store:
         where = parser.add_mutually_exclusive_group()
-        where.add_argument("--store", metavar="URI", help="the store's address (default: $TUSSOCK_STORE)")
-        where.add_argument("--pipeline", metavar="NAME", help="the pipeline whose store it is")
+        where.add_argument("--store", metavar="URI", help="address of the store (default: $TUSSOCK_STORE)")
+        where.add_argument("--pipeline", metavar="NAME", help="use the store of this pipeline")
 
 
 def named_pipeline(chosen: argparse.Namespace) -> "Pipeline":
-    """The pipeline that the command line names. Raises UnknownPipelineError, PipelineError."""
+    """Return the pipeline that the command line names. Raises UnknownPipelineError, PipelineError."""
     from tussock.jobs.settings.pipeline import find_pipeline
 
     return find_pipeline(chosen.pipeline, pipelines_folder())
 
 
 def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
-    """The same; None: the command line names none."""
+    """Return the pipeline that the command line names, or None."""
     return named_pipeline(chosen) if chosen.pipeline else None
 
 
 def pipelines_folder() -> Path:
-    """Where pipelines are looked for: TUSSOCK_PIPELINES, else the nearest `pipelines/` with a pipeline in it, from here upwards.
+    """Return the folder of the pipelines.
 
-    Where there is none, `./pipelines`.
+    It is TUSSOCK_PIPELINES if that is set, else the nearest `pipelines/` in the working directory or its parents, else
+    `./pipelines`. A `pipelines/` in a parent counts only if it contains a pipeline.
     """
     from tussock.jobs.operations.folder import named_folder
 
@@ -133,7 +135,7 @@ def pipelines_folder() -> Path:
 
 
 def chosen_store(chosen: argparse.Namespace) -> str:
-    """The address of the store that the command line or the environment names. Raises WhichStoreError, PipelineError."""
+    """Return the address of the chosen store. Raises WhichStoreError, PipelineError."""
     from tussock.jobs.settings.process import store_address
 
     pipeline = chosen_pipeline(chosen)
@@ -144,7 +146,7 @@ def chosen_store(chosen: argparse.Namespace) -> str:
 
 
 def opened(chosen: argparse.Namespace) -> "PipelineStore":
-    """The store that the command line names, opened, with its pipeline if it names one. Raises NotInitialisedError, as `chosen_store`."""
+    """Open the chosen store, with its pipeline if one is named. Raises NotInitialisedError, and as `chosen_store`."""
     from tussock.jobs.operations.store import open_pipeline, open_store
 
     pipeline = chosen_pipeline(chosen)
@@ -152,26 +154,28 @@ def opened(chosen: argparse.Namespace) -> "PipelineStore":
 
 
 def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
-    """The meta store of `opened`, for commands that only read."""
+    """Return the meta store of the chosen store, for commands that only read."""
     return opened(chosen).meta
 
 
 def say(line: str) -> None:
-    """Print a step of long work at once."""
+    """Print a progress line and flush it."""
     print(line, flush=True)
 
 
 def publish_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that `tussock publish` and the job share."""
+    """Add the options that `tussock publish` and its Spark job share."""
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--epoch", type=int, metavar="N", help="a published epoch (default: the one that readers see)")
+    what.add_argument("--epoch", type=int, metavar="N", help="copy this published epoch (default: the newest)")
     what.add_argument(
-        "--tidy", action="store_true", help="instead merge small files and remove what is older than [publish] keep"
+        "--tidy",
+        action="store_true",
+        help="merge small files and remove files older than [publish] keep, and copy nothing",
     )
 
 
 def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
-    """`tussock publish`, and the job. Returns whether a table was brought to another epoch."""
+    """Run `tussock publish` or its Spark job. Return whether a table moved to another epoch."""
     from tussock.jobs.operations.tables import publish_tables, tidy_tables
 
     if chosen.tidy:
@@ -181,23 +185,30 @@ def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
 
 
 def compact_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that `tussock compact` and the job share."""
-    parser.add_argument("--full", action="store_true", help="merge everything into the last level, whatever is due")
-    parser.add_argument("--dry-run", action="store_true", help="only show the levels, what they cost and what is due")
+    """Add the options that `tussock compact` and its Spark job share."""
+    parser.add_argument("--full", action="store_true", help="merge everything into the last level, due or not")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the levels, their cost and the tasks that are due"
+    )
 
 
 def vacuum_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that `tussock vacuum` and the job share."""
-    keep = "every moment of so long ago stays readable, such as 36h or 7d (default: the pipeline's, or 1d)"
+    """Add the options that `tussock vacuum` and its Spark job share."""
+    keep = "keep the epochs of this time span readable, such as 36h or 7d (default: the pipeline's, or 1d)"
     parser.add_argument("--keep", metavar="SPAN", help=keep)
     parser.add_argument(
-        "--keep-epochs", type=int, metavar="N", help="and the last N published epochs (default: the pipeline's, or 1)"
+        "--keep-epochs",
+        type=int,
+        metavar="N",
+        help="also keep the last N published epochs (default: the pipeline's, or 1)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only list what could go, with reasons and sizes")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list removable objects with reason and size, and remove none"
+    )
 
 
 def compact(at: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool = False) -> None:
-    """`tussock compact`, and the job: merge what is due, or only show it."""
+    """Run `tussock compact` or its Spark job: run the tasks that are due, or only print them."""
     from tussock.jobs.operations import compaction, upkeep
     from tussock.jobs.texts.upkeep import amplification_text, compacted_text, due_text
 
@@ -209,7 +220,7 @@ def compact(at: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool =
 
 
 def vacuum(at: "PipelineStore", chosen: argparse.Namespace) -> None:
-    """`tussock vacuum`, and the job."""
+    """Run `tussock vacuum` or its Spark job."""
     from tussock.jobs.operations.upkeep import clean
     from tussock.jobs.texts.upkeep import cleaning_text
 
@@ -223,7 +234,7 @@ def vacuum(at: "PipelineStore", chosen: argparse.Namespace) -> None:
 
 
 def _retention(at: "PipelineStore", chosen: argparse.Namespace) -> "Retention":
-    """The pipeline's retention; an option that is given comes first."""
+    """Return the pipeline's retention, overridden by the options that are given."""
     from tussock.jobs.settings.retention import Retention, duration_ms
 
     usual = at.pipeline.upkeep.retention

@@ -1,4 +1,4 @@
-"""`tussock inspect` and `tussock barrier`: facts about a store as text, and ways past an input that can't be taken."""
+"""`tussock inspect` prints the contents of a store; `tussock barrier` skips an input that blocks an epoch."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _COUNTS = (
     "bytes",
     "taken bytes",
     "waiting bytes",
-)  # printed with separators of thousands
+)  # printed with thousands separators
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -140,7 +140,7 @@ def _sources(chosen: argparse.Namespace) -> None:
     rows = [(s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in found]
     print(_table(names, rows) if rows else "no sources")
     for trouble in dict.fromkeys(s.trouble for s in found if s.trouble):
-        print(f"what waits is not known: {trouble}")
+        print(f"the waiting files are unknown: {trouble}")
     for source in found:
         for hold in source.held:
             print(f"{source.source} is held since epoch {hold.since}: {hold.reason}")
@@ -158,13 +158,13 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
         print(f"no open barrier; the store is at epoch {meta.latest().epoch}")
         return
     print(
-        f"barrier {barrier.epoch} of {_moment(barrier.at)} UTC after epoch {barrier.prev_epoch}, attempt {barrier.attempt}, "
-        f"injected by {barrier.writer}"
+        f"barrier {barrier.epoch} of {_moment(barrier.at)} UTC after epoch {barrier.prev_epoch}, attempt "
+        f"{barrier.attempt}, injected by {barrier.writer}"
     )
     if barrier.sealed:
-        print("  sealed: its epoch ran to the end, and the next run commits it")
+        print("  sealed: the epoch ran completely, and the next run commits it")
     if barrier.mutation.kind is MutationKind.UPDATE:
-        print(f"  update: from here on {barrier.units} parallel units")
+        print(f"  update: {barrier.units} parallel units from this epoch on")
     elif barrier.changed:
         print(f"  {barrier.mutation.kind}: {', '.join(barrier.changed)}")
     for position, text in barrier.entries:
@@ -186,24 +186,31 @@ def _barrier_abandon(chosen: argparse.Namespace) -> None:
     change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
     barrier = go_around(opened(chosen), change)
     print(
-        f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again."
+        f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch "
+        "again."
     )
 
 
 def _abandon_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--skip-file", action="append", default=[], metavar="PATH", help="count this file as taken without reading it")
-    add("--repin-file", action="append", default=[], metavar="PATH", help="take this file as it is now")
+    add(
+        "--skip-file",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="mark this file as processed without reading it",
+    )
+    add("--repin-file", action="append", default=[], metavar="PATH", help="read the current content of this file")
     add("--skip-entry", action="append", default=[], type=int, metavar="N", help="do not replay this entry of the log")
     add("--drop", action="append", default=[], metavar="VIEW", help="drop this view and the views that read it")
     pause = (
-        "keep this view, and those that read it, at the rows they have; `tussock apply --resume VIEW` has them go on"
+        "freeze this view and the views that read it at their current rows; resume with `tussock apply --resume VIEW`"
     )
     add("--pause", action="append", default=[], metavar="VIEW", help=pause)
     add(
         "--take-log",
         action="store_true",
-        help="also take the statements since, so that an UPDATE or DELETE corrects a row",
+        help="also process newer statements, so that an UPDATE or DELETE can correct a row",
     )
 
 
@@ -215,77 +222,79 @@ COMMANDS = (
     Command(
         "inspect",
         "look inside a store",
-        "Its epochs, versions, SSTs, levels and sources, and the rows of its state tables.",
+        "Prints its epochs, versions, SSTs, levels and sources, and the rows of its state tables.",
         ("tussock inspect epochs --store ./demo",),
     ),
     Command(
         "inspect epochs",
-        "the newest epochs: rows, seconds, SSTs",
-        "Rows in are changes of sources and tables, rows out changes of views. Seconds are those of the driver that sealed the "
-        "epoch: planning, running the levels, and the flush where the driver did it. Epochs that retention let go of are not "
-        "listed.",
+        "list the newest epochs with rows, seconds and SSTs",
+        "`rows in` counts changes of sources and tables, `rows out` changes of views. The seconds are those of the "
+        "driver that sealed the epoch: planning, running the levels, and flushing if the driver did it. Epochs outside "
+        "of the retention are not listed.",
         ("tussock inspect epochs --store ./demo --last 5", "tussock inspect epochs --pipeline flights --rows"),
         _epochs,
         _epochs_arguments,
     ),
     Command(
         "inspect versions",
-        "the newest versions, and what each holds",
-        "A version is what one commit made: its epoch, the published one, its SSTs and how far it has read the log.",
+        "list the newest versions",
+        "Each commit creates a version. Prints its epoch, its published epoch, its SSTs and the end of the processed "
+        "log.",
         ("tussock inspect versions --store ./demo --last 5",),
         _versions,
         _last_argument,
     ),
     Command(
         "inspect ssts",
-        "the SSTs of the newest version, level by level",
-        "With their sizes, their rows, and the state tables that have rows in them.",
+        "list the SSTs of the newest version by level",
+        "Prints their sizes, their row counts, and the state tables whose rows they contain.",
         ("tussock inspect ssts --store ./demo",),
         _ssts,
     ),
     Command(
         "inspect levels",
-        "the levels of the newest version, and what its shape costs",
-        "SSTs, rows and bytes of each level; how many sorted runs a read looks at, and how much is stored and written for each "
-        "byte that was needed.",
+        "show the levels of the newest version and their cost",
+        "Prints the SSTs, rows and bytes of each level, the number of sorted runs that a read touches, and the bytes "
+        "stored and written per byte of live data.",
         ("tussock inspect levels --store ./demo",),
         _levels,
     ),
     Command(
         "inspect rows",
-        "the state tables, and the rows of one",
-        "Without a table: the list of state tables, by number, with the rows that their SSTs hold, old versions included. A "
-        "relation's name stands for the table of its own rows.",
+        "list the state tables, or print the rows of one",
+        "Without TABLE: lists the state tables by number, with the row counts of their SSTs, including old row "
+        "versions. A relation's name selects the table that stores its rows.",
         ("tussock inspect rows --store ./demo", "tussock inspect rows --store ./demo 4 --limit 100"),
         _rows,
         _rows_arguments,
     ),
     Command(
         "inspect sources",
-        "what each source has taken, and what waits",
+        "list the processed and the waiting files of each source",
         "Lists the files of every source, as the next epoch would.",
         ("tussock inspect sources --store ./demo",),
         _sources,
     ),
     Command(
         "barrier",
-        "the epoch that is begun and not committed; ways past an input it can't take",
-        "A barrier pins what its epoch takes in. While it is open, every run takes exactly that. When a part of it can't be "
-        "taken, abandon the barrier.",
+        "show the running epoch; skip or retry an input that blocks it",
+        "A barrier pins the input of its epoch. While it is open, every run processes exactly this input. If a part of "
+        "it cannot be processed, run `tussock barrier abandon`.",
         ("tussock barrier show --store ./demo",),
     ),
     Command(
         "barrier show",
-        "what the open barrier pins",
-        "The entries of the log and the files that the epoch takes in, the relations that it adds, stops or pauses, and what is left out.",
+        "show the input that the open barrier pins",
+        "Prints the log entries and files of the epoch, the relations that it adds, stops or pauses, and the input "
+        "that it skips.",
         ("tussock barrier show --store ./demo",),
         _barrier_show,
     ),
     Command(
         "barrier abandon",
-        "go around an input that can't be taken",
-        "Replaces the open barrier by one that differs in what the options say. Nothing committed is touched, and all other "
-        "inputs are taken as before.",
+        "skip or retry an input that blocks the epoch",
+        "Replaces the open barrier with one that differs only in the given options. Committed data and all other input "
+        "stay unchanged.",
         (
             "tussock barrier abandon --store ./demo --skip-file /data/2013-01-07.csv",
             "tussock barrier abandon --store ./demo --drop ratio",

@@ -1,4 +1,4 @@
-"""`tussock new`: a folder with a small pipeline to begin with, made from the template beside this file."""
+"""`tussock new`: create a small example pipeline from the folder `template`."""
 
 import re
 import shutil
@@ -10,11 +10,11 @@ from tussock.jobs.settings.pipeline import NAME
 from tussock.statestore.errors import InputError
 
 _TEMPLATE = files("tussock.jobs.shell") / "template"
-_TEXTS = {".toml", ".sql", ".json"}  # in which @name@ and @NAME@ stand for the pipeline's name
+_TEXTS = {".toml", ".sql", ".json"}  # files in which @name@ and @NAME@ are replaced by the pipeline's name
 
 
 class BadPipelineNameError(InputError):
-    """A name that no pipeline can have."""
+    """The name is not a valid pipeline name."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -23,26 +23,29 @@ class BadPipelineNameError(InputError):
     def __str__(self) -> str:
         words = re.sub(r"[^a-z0-9_]+", "_", self.found.lower()).strip("_")
         hint = f", such as {words}" if NAME.fullmatch(words) else ""
-        return f"pipeline name {self.found!r}: expected a lower-case letter, then lower-case letters, digits and _{hint}. Nothing was made."
+        return (
+            f"pipeline name {self.found!r}: expected a lower-case letter, then lower-case letters, digits and _{hint}. "
+            "Nothing was created."
+        )
 
 
 class PipelineThereError(InputError):
-    """There is a folder of this name already."""
+    """A folder with this name exists."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         self.folder = folder
 
     def __str__(self) -> str:
-        return f"{self.folder} is there already, and stays as it is; take another name, or remove it"
+        return f"{self.folder} already exists and was not changed. Choose another name, or remove the folder."
 
 
 def make_pipeline(name: str, pipelines: Path) -> tuple[Path, ...]:
-    """Make `pipelines/name` from the template, whole or not at all.
+    """Create `pipelines/name` from the template atomically.
 
-    Returns: its files, below it, in name order.
+    Returns: the paths of its files, relative to the new folder, in name order.
 
-    Raises: BadPipelineNameError, PipelineThereError; OSError where the folder can't be written.
+    Raises: BadPipelineNameError, PipelineThereError; OSError if the folder cannot be written.
     """
     if NAME.fullmatch(name) is None:
         raise BadPipelineNameError(name)

@@ -1,4 +1,4 @@
-"""`tussock new`, `init`, `apply` and `epoch`: a pipeline is begun, a store is made, statements enter its log, and its views advance."""
+"""Commands that create pipelines and stores, and that advance them: `new` to `publish`."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tussock.jobs.operations.epochs import Advanced
     from tussock.jobs.operations.store import PipelineStore
 
-SOMETHING_TO_DO = 2  # the exit code of `tussock plan`
+SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
 
 def _new(chosen: argparse.Namespace) -> None:
@@ -30,18 +30,19 @@ def _new(chosen: argparse.Namespace) -> None:
 
     pipelines = pipelines_folder()
     made = make_pipeline(chosen.name, pipelines)
-    print(f"made {pipelines / chosen.name}")
+    print(f"created {pipelines / chosen.name}")
     for path in made:
         print(f"  {path}")
     home = pipelines.absolute()
     set_ = os.environ.get("TUSSOCK_PIPELINES")
     export = f"export TUSSOCK_PIPELINES={shlex.quote(str(home))}"
-    where = f"TUSSOCK_PIPELINES is {set_}" if set_ else f"from other folders than {home.parent}, first: {export}"
+    where = f"TUSSOCK_PIPELINES is {set_}" if set_ else f"outside of {home.parent}, first run: {export}"
     print(
         f"Next ({where}):\n"
-        f"  tussock apply {chosen.name}                          # its sources, tables and views enter the store's log\n"
-        f"  tussock epoch --pipeline {chosen.name}               # one epoch takes in what waits\n"
-        f"  tussock read --pipeline {chosen.name} daily_sales    # what readers see"
+        f"  tussock apply {chosen.name}                          # queue its sources, tables and views in the store's "
+        "log\n"
+        f"  tussock epoch --pipeline {chosen.name}               # process the queued statements and the source files\n"
+        f"  tussock read --pipeline {chosen.name} daily_sales    # print a view"
     )
 
 
@@ -56,11 +57,13 @@ def _airflow_files(chosen: argparse.Namespace) -> None:
         print(f"wrote {path}")
     pipelines = shlex.quote(str(pipelines_folder().absolute()))
     print(
-        "Next, in the environment of each of Airflow's processes:\n"
+        "Next, set in the environment of every Airflow process:\n"
         f"  export TUSSOCK_PIPELINES={pipelines}\n"
-        "and where its Spark jobs run, unless Airflow has a connection spark_default that leads to a cluster. On its own machine:\n"
+        "Unless Airflow has a connection spark_default to a cluster, also set, to run Spark jobs on Airflow's own "
+        "machine:\n"
         """  export AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2,4]", "extra": {"deploy-mode": "client"}}'\n"""
-        "Its DAGs are called epoch_<pipeline> and upkeep_<pipeline>. `tussock apply <pipeline>` comes before their first run."
+        "The DAGs are named epoch_<pipeline> and upkeep_<pipeline>. Run `tussock apply <pipeline>` before their first "
+        "run."
     )
 
 
@@ -68,7 +71,7 @@ def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="FOLDER",
-        help="Airflow's folder of DAG files: [core] dags_folder, $AIRFLOW_HOME/dags by default",
+        help="Airflow's folder of DAG files: [core] dags_folder, by default $AIRFLOW_HOME/dags",
     )
 
 
@@ -79,20 +82,20 @@ def _init(chosen: argparse.Namespace) -> None:
     store = chosen_store(chosen)
     try:
         settings = create_store(store, vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
-    except BadObjectNameError as err:  # part of the way there is a file
-        err.add_note(f"{store} cannot be made a directory")
+    except BadObjectNameError as err:  # a parent of the path is a file
+        err.add_note(f"The directory {store} could not be created.")
         raise
     print(f"created {store}: {settings}, {chosen.units} parallel units")
 
 
 def _init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, for good (default 256)"
+        "--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, permanent (default 256)"
     )
-    units = f"parallel units to start with (default {NEW_STORE_UNITS})"
+    units = f"initial number of parallel units (default {NEW_STORE_UNITS})"
     parser.add_argument("--units", type=int, default=NEW_STORE_UNITS, metavar="N", help=units)
     parser.add_argument(
-        "--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)"
+        "--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, permanent (default UTC)"
     )
 
 
@@ -113,7 +116,7 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="show all of each statement that is new or runs, and the code of new functions",
+        help="print new statements and statements that will run in full, and the code of new functions",
     )
     parser.add_argument("--save", metavar="FILE", help="write the plan to FILE, for `tussock apply --approved FILE`")
 
@@ -131,16 +134,16 @@ def _apply(chosen: argparse.Namespace) -> None:
 
 def _apply_arguments(parser: argparse.ArgumentParser) -> None:
     _deployment_arguments(parser)
-    approved = "apply this plan and nothing else: its digest, as `tussock plan` prints it, or the file of `tussock plan --save`"
+    approved = "apply only this plan: a digest printed by `tussock plan`, or a file written by `tussock plan --save`"
     parser.add_argument("--approved", metavar="DIGEST|FILE", help=approved)
 
 
 def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
+    parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder in pipelines/")
     parser.add_argument(
-        "--prune", action="store_true", help="drop the views that the files do not name (tables and sources stay)"
+        "--prune", action="store_true", help="drop views that the files do not define (tables and sources stay)"
     )
-    resume = "a paused view that is to go on: it is built anew, and the views that were paused with it"
+    resume = "rebuild this paused view and resume it, with the views that were paused together with it"
     parser.add_argument("--resume", action="append", default=[], metavar="VIEW", help=resume)
 
 
@@ -156,8 +159,10 @@ def _epoch(chosen: argparse.Namespace) -> None:
 
 
 def _release(at: "PipelineStore", done: "Advanced", *, hold: bool) -> bool:
-    """Print what epochs did, and publish the newest to readers and tables, unless it is to be held. Returns whether there was anything to
-    print."""
+    """Print the summaries of the epochs. Unless `hold`, publish the newest to readers and to tables.
+
+    Returns whether an epoch ran or was published.
+    """
     from tussock.jobs.driver.summary import show_summary
     from tussock.jobs.operations.publish import publish_newest
 
@@ -174,14 +179,14 @@ def _release(at: "PipelineStore", done: "Advanced", *, hold: bool) -> bool:
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
-    interval = "of sources with {start:…} or {end:…} in their path, only this data interval's files (ISO 8601)"
+    interval = "take only this data interval's files (ISO 8601) of sources with {start:…} or {end:…} in their path"
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
     _hold_argument(parser)
 
 
 def _hold_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before"
+        "--hold", action="store_true", help="commit without publishing: readers keep seeing the previous epoch"
     )
 
 
@@ -196,7 +201,9 @@ def _restate(chosen: argparse.Namespace) -> None:
     at = opened(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     if not chosen.file and (chosen.with_ or chosen.gone):
-        raise CannotRestateError(chosen.source, "--with and --gone say what becomes of one --file, and of nothing else")
+        raise CannotRestateError(
+            chosen.source, "--with and --gone require --file: they describe how to replace that file"
+        )
     item, by = ("" if path is None else absolute_path(path, Path.cwd()) for path in (chosen.file, chosen.with_))
     asked = [
         "tussock",
@@ -214,7 +221,7 @@ def _restate(chosen: argparse.Namespace) -> None:
         return
     if chosen.plan:
         goes, comes = restate.count_rows(at, restating)
-        print(f"{goes:,} rows go, {comes:,} rows come; nothing was changed")
+        print(f"{goes:,} rows would be removed and {comes:,} added; nothing was changed")
         return
     done = restate.restate(at, restating, say)
     _release(at, done, hold=chosen.hold)
@@ -222,40 +229,43 @@ def _restate(chosen: argparse.Namespace) -> None:
 
 
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="the source")
+    parser.add_argument("source", metavar="SOURCE", help="name of the source")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--file", metavar="OLD", help="a file that was taken: its rows go, and those that it has now come"
-    )
-    interval = "all files of this data interval (ISO 8601): those that have changed, are gone, or came late"
+    what.add_argument("--file", metavar="OLD", help="replace the rows of this processed file with its current rows")
+    interval = "replace the rows of all files of this data interval (ISO 8601) that changed, disappeared or came late"
     what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
-    zone = "files of csv, json and xml that an earlier release read in UTC: read the bytes that were taken again, in the store's time zone"
+    zone = (
+        "read the recorded bytes of csv, json and xml files, which an earlier release read in UTC, again in the "
+        "store's time zone"
+    )
     what.add_argument("--time-zone", action="store_true", help=zone)
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: the rows of this file come instead")
-    instead.add_argument("--gone", action="store_true", help="with --file: no rows come instead")
+    instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: take the rows of this file instead")
+    instead.add_argument("--gone", action="store_true", help="with --file: remove its rows and add none")
     parser.add_argument(
-        "--plan", action="store_true", help="only say which rows would go and come, and which views would follow"
+        "--plan",
+        action="store_true",
+        help="only print the rows that would be removed and added, and the affected views",
     )
     _hold_argument(parser)
 
 
 def _publish(chosen: argparse.Namespace) -> None:
     if not publish(opened(chosen), chosen) and not chosen.tidy:
-        print("nothing to do: the tables are there already")
+        print("nothing to do: the tables are up to date")
 
 
 def _publish_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
+    parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder in pipelines/")
     publish_arguments(parser)
 
 
 COMMANDS = (
     Command(
         "new",
-        "begin a pipeline: a folder with a commented example to change",
-        "Makes NAME in the folder of the pipelines, with a pipeline.toml, a source and its files, a table, "
-        "three views and a suite of expectations. It works as it is.",
+        "create a pipeline from a commented example",
+        "Creates the folder NAME next to the other pipelines, with a pipeline.toml, a source and its files, a table, "
+        "three views and a suite of expectations. The example runs without changes.",
         (
             "tussock new shop",
             "tussock apply shop",
@@ -268,10 +278,11 @@ COMMANDS = (
     ),
     Command(
         "airflow-files",
-        "show an Airflow the pipelines' DAGs: two small files in its DAG folder",
-        "For an Airflow whose Python has this package installed. The files import the DAGs from the package, so a new release needs no new "
-        "ones; the plugin is found by its entry point. TUSSOCK_PIPELINES says to Airflow's processes which pipelines there are. Files that "
-        "the command did not write stay as they are.",
+        "write the two files that import the pipelines' DAGs into Airflow's DAG folder",
+        "Requires this package in Airflow's Python environment. The files import the DAGs from the package, so a new "
+        "release needs no new files. Airflow finds the plugin by its entry point. TUSSOCK_PIPELINES in the "
+        "environment of Airflow's processes names the folder of the pipelines. The command does not overwrite files "
+        "that it did not write.",
         ("tussock airflow-files ~/airflow/dags",),
         _airflow_files,
         _airflow_files_arguments,
@@ -280,7 +291,7 @@ COMMANDS = (
     Command(
         "init",
         "create an empty store",
-        "In a directory that need not exist yet, or below a prefix of a bucket whose server honours conditional writes.",
+        "Creates the directory if it does not exist. A bucket's server must support conditional writes.",
         (
             "tussock init --store ./demo",
             "tussock init --store 's3://bucket/demo?endpoint=http://localhost:9000&path_style=true' --units 8",
@@ -291,10 +302,11 @@ COMMANDS = (
     Command(
         "plan",
         "compare a pipeline's SQL files with its store",
-        "Says what `tussock apply` would do: what is new, what has changed and how, which views follow, what is read for it. Nothing is "
-        f"written, and Spark starts only where a text has changed. The exit code is {SOMETHING_TO_DO} where there is something to do. "
-        "The digest at the end covers the texts of all statements, functions and suites, the settings, and each action; estimates and "
-        "epochs do not change it. `tussock apply --approved` takes it.",
+        "Prints the changes that `tussock apply` would make: new and changed relations, the views that they affect, "
+        "and the data that it would read. Writes nothing, and starts Spark only if a text has changed. Exits with "
+        f"code {SOMETHING_TO_DO} if there are changes. Ends with a digest for `tussock apply --approved`. The digest "
+        "covers the texts of all statements, functions and suites, the settings, and each action. Estimates and "
+        "epochs do not change it.",
         ("tussock plan flights", "tussock plan flights --prune", "tussock plan flights --full --save plan.json"),
         _plan,
         _plan_arguments,
@@ -302,12 +314,12 @@ COMMANDS = (
     ),
     Command(
         "apply",
-        "make a pipeline's SQL files hold in its store",
-        "All of it as one entry of the store's log, or nothing; it takes effect with the next epoch. The store is made where there is "
-        "none. It can be applied again and again: what is there as the files say is left alone; a view whose text has changed is built "
-        "anew beside the one that readers see, and the views over it follow; a changed table or source is refused, with the difference; "
-        "an INSERT, UPDATE, DELETE, MERGE, TRUNCATE or ALTER TABLE runs once, until its text changes. A pipeline is a folder below "
-        "pipelines/ with a pipeline.toml.",
+        "apply a pipeline's SQL files to its store",
+        "Writes all changes as one entry of the store's log, or none. They take effect with the next epoch. A missing "
+        "store is created. You can apply a pipeline repeatedly. Unchanged statements have no effect. A view whose "
+        "text has changed is rebuilt while readers still see the old one, and the views that read it follow. A "
+        "changed table or source is rejected, with the difference. INSERT, UPDATE, DELETE, MERGE, TRUNCATE and ALTER "
+        "TABLE run once, and again when their text changes. A pipeline is a folder in pipelines/ with a pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights", "tussock apply flights --approved plan.json"),
         _apply,
         _apply_arguments,
@@ -315,24 +327,26 @@ COMMANDS = (
     ),
     Command(
         "epoch",
-        "advance all views over what waits, commit, publish",
-        "New statements in the log and new files of the sources are taken in, an epoch's files being at most max_bytes of the "
-        f"pipeline's [epoch] ({EPOCH_BYTES >> 20} MiB where it names none, and with --store). An epoch that another run "
-        "began and did not finish is finished first. The command can be stopped at any point and started twice: nothing is visible "
-        "before it is committed. A source in trouble (a file that cannot be read, a path that is gone) is held: its new files wait, "
-        'everything else is taken in and published, and the exit code is 1; so it is where [epoch] on_error = "pause" had a view paused '
-        "whose rows raise.",
+        "update all views with the waiting input, commit and publish",
+        "Processes the queued statements and the new files of the sources. One epoch reads at most max_bytes of files, "
+        f"from [epoch] of the pipeline ({EPOCH_BYTES >> 20} MiB by default, and with --store). If another run left an "
+        "unfinished epoch, the command finishes it first. You can stop the command at any point and run it twice: "
+        "nothing is visible before the commit. If a file cannot be read or a path has disappeared, the source is held: "
+        "its new files wait, everything else is processed and published, "
+        "and the exit code is 1. The exit code is also 1 if a view was paused because of [epoch] "
+        'on_error = "pause".',
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,
     ),
     Command(
         "restate",
-        "correct what a source has taken",
-        "The rows that were taken from a file go, and those that it has now (or another file has, or none) come, in one ordinary epoch: "
-        "every view over the source follows at the cost of those rows, and readers see all of it or nothing. The source has to keep the "
-        "bytes of its files, as it does by itself (OPTIONS (…, retain 'files')). Where all is as it was taken, nothing is done. A run of a "
-        "data interval restates by itself what has changed in it.",
+        "correct data that a source has already processed",
+        "Replaces the rows that were read from a file with its current rows, with the rows of another file, or with "
+        "none. This is one ordinary epoch: its cost is the affected rows, every view that reads the source follows, "
+        "and readers see all of it or nothing. The source must keep the bytes of its files, which is the default "
+        "(OPTIONS (…, retain 'files')). If no file has changed, the command does nothing. An Airflow run of a data "
+        "interval restates its changed files automatically.",
         (
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --plan",
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --with data/2024-01-02-corrected.csv",
@@ -343,10 +357,10 @@ COMMANDS = (
     ),
     Command(
         "publish",
-        "bring the tables of [publish] to what readers see",
-        "Copies of the published views for other tools: Delta tables, or Parquet files, as [publish] of the pipeline's pipeline.toml says. "
-        "`tussock epoch --pipeline` and the DAG do this by themselves; by hand it makes up for what was cut off. It can be stopped at any "
-        "point and started twice: no change is applied twice.",
+        "update the tables of [publish] to the epoch that readers see",
+        "Maintains copies of the published views for other tools, as Delta tables or Parquet files, configured by "
+        "[publish] of pipeline.toml. `tussock epoch --pipeline` and the DAG run this step automatically; run it by "
+        "hand after an interruption. You can stop it at any point and run it twice: no change is applied twice.",
         ("tussock publish flights", "tussock publish flights --tidy"),
         _publish,
         _publish_arguments,

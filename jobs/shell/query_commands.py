@@ -1,4 +1,4 @@
-"""`tussock query`, `read`, `explain` and `show`: what a store holds, by SQL or without."""
+"""Commands that read a store: `tussock query`, `read`, `explain` and `show`."""
 
 import argparse
 import sys
@@ -33,7 +33,7 @@ def _query(chosen: argparse.Namespace) -> None:
 
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sql", metavar="SQL", help="statements separated by `;`, or - for standard input")
+    parser.add_argument("sql", metavar="SQL", help="statements separated by `;`, or - to read standard input")
     _when_arguments(parser)
 
 
@@ -41,7 +41,7 @@ def _when_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one")
     when.add_argument(
-        "--at", metavar="TIME", help="read as of this moment: ISO 8601, local time of the store unless it has an offset"
+        "--at", metavar="TIME", help="read as of this time: ISO 8601, in the store's time zone unless it has an offset"
     )
 
 
@@ -62,16 +62,16 @@ def _read(chosen: argparse.Namespace) -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Arrow imports pandas when it first makes an array, where there is one; that takes longer than all of a small read."""
+    """Hides pandas. Arrow imports it with the first array, which takes longer than a whole small read."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        """Raises ModuleNotFoundError for pandas, as where it is not installed."""
+        """Raises ModuleNotFoundError for pandas, as if it were not installed."""
         if fullname == "pandas":
             raise ModuleNotFoundError(fullname, name=fullname)
 
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
-    """Rows as the command line asks for them."""
+    """Write rows in the format that the command line requests."""
     from tussock.jobs.reading.written_rows import write_csv, write_json, write_parquet
     from tussock.jobs.texts.table import text_table
 
@@ -87,26 +87,28 @@ def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
 
 
 def _read_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("relation", metavar="VIEW", help="a view's or table's name")
-    parser.add_argument("--columns", metavar="A,B", help="only these, in this order")
-    since = "only what changed after this epoch: rows to delete and to insert, as the last column, _change_type, says"
+    parser.add_argument("relation", metavar="VIEW", help="name of a view or table")
+    parser.add_argument("--columns", metavar="A,B", help="read only these columns, in this order")
+    since = (
+        "read only the changes after this epoch; the last column, _change_type, marks each row as a delete or an insert"
+    )
     parser.add_argument("--since", type=int, metavar="E", help=since)
     _when_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="CSV with a header, to standard output")
-    form.add_argument("--json", action="store_true", help="JSON, an object a line, to standard output")
-    form.add_argument("--parquet", metavar="FILE", help="one Parquet file")
+    form.add_argument("--json", action="store_true", help="JSON, one object per line, to standard output")
+    form.add_argument("--parquet", metavar="FILE", help="write one Parquet file")
 
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Prints a line on standard error for each view that is read and is paused or held back, and each column that a source leaves out."""
+    """Print a note to standard error for each paused or held-back view, and each column that a source leaves out."""
     from tussock.jobs.reading.read import HeldViewWarning, PausedViewWarning
     from tussock.jobs.sources.describe import LeftOutColumnWarning
 
     ours = (PausedViewWarning, HeldViewWarning, LeftOutColumnWarning)
 
-    said: set[str] = set()  # binding and running a query both look at what it reads
+    said: set[str] = set()  # binding and running a query both warn about the relations that it reads
 
     def note(
         message: Warning | str,
@@ -153,7 +155,7 @@ def _explain(chosen: argparse.Namespace) -> None:
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", nargs="*", metavar="VIEW|SELECT", help="a view's name or a SELECT; all views when left out"
+        "what", nargs="*", metavar="VIEW|SELECT", help="name of a view, or a SELECT (default: all views)"
     )
 
 
@@ -179,7 +181,7 @@ def _show(chosen: argparse.Namespace) -> None:
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = ["sources", "tables", "views", "relations", "functions"]
     parser.add_argument(
-        "what", nargs="?", default="relations", choices=kinds, help="one kind; sources, tables and views when left out"
+        "what", nargs="?", default="relations", choices=kinds, help="list one kind (default: sources, tables and views)"
     )
 
 
@@ -187,10 +189,11 @@ COMMANDS = (
     Command(
         "query",
         "run SQL statements",
-        "SELECT prints rows of tables and views as of the published epoch, or of another one. FROM v VERSION AS OF e, or TIMESTAMP AS OF "
-        "'…', reads one relation at an epoch of its own; table_changes('v', from, to) is what changed in it. CREATE, DROP, INSERT, UPDATE, "
-        "DELETE, MERGE and TRUNCATE enter the log and take effect with the next epoch. SHOW and DESCRIBE list relations and columns; "
-        "EXPLAIN shows how a view is kept and what an epoch costs.",
+        "SELECT reads tables and views at the published epoch, or at another one. FROM v VERSION AS OF e, or "
+        "TIMESTAMP AS OF '…', reads a single relation at another epoch. table_changes('v', from, to) returns the "
+        "changes of a relation. CREATE, DROP, INSERT, UPDATE, DELETE, MERGE and TRUNCATE are queued in the log and "
+        "take effect with the next epoch. SHOW and DESCRIBE list relations and columns. EXPLAIN prints how a view is "
+        "maintained and what an epoch costs.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',
@@ -203,9 +206,10 @@ COMMANDS = (
     ),
     Command(
         "read",
-        "a view's rows, or their changes since an epoch, without SQL",
-        "As text, CSV, JSON or Parquet, in the order of the view's ORDER BY, or in none. No Spark is started; the rows are those of the "
-        "published epoch, or of another one. Rights to read the store are enough.",
+        "read a view's rows, or its changes since an epoch, without SQL",
+        "Prints text, CSV, JSON or Parquet. Rows have the order of the view's ORDER BY; without one, their order is "
+        "undefined. Starts no Spark. Reads the published epoch, or another one. Read permission on the store is "
+        "sufficient.",
         (
             "tussock read --store ./demo total",
             "tussock read --pipeline flights worst_routes --columns origin,dest --csv > routes.csv",
@@ -218,7 +222,8 @@ COMMANDS = (
     Command(
         "explain",
         "show how views are maintained",
-        "Level by level: the fragments, what each reads and by which exchange, its operators, and its state tables with their keys.",
+        "Prints per level the fragments, their inputs and exchanges, their operators, and their state tables with "
+        "keys.",
         (
             "tussock explain --pipeline flights",
             "tussock explain --pipeline flights worst_routes",
@@ -230,7 +235,7 @@ COMMANDS = (
     Command(
         "show",
         "list sources, tables and views, or functions",
-        "With their columns; also those that wait for their first epoch.",
+        "Prints each relation with its columns, including relations that wait for their first epoch.",
         ("tussock show --store ./demo views",),
         _show,
         _show_arguments,

@@ -1,11 +1,11 @@
-"""`tussock status`: how a pipeline stands, what is wrong first."""
+"""`tussock status`: the state of a pipeline, problems first."""
 
 import argparse
 
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline
 
 EXIT_WRONG = 4
-"""Something is wrong with the pipeline; the command itself went well."""
+"""Exit code if the pipeline has a problem. The command itself succeeded."""
 
 
 def _status(chosen: argparse.Namespace) -> int:
@@ -33,32 +33,38 @@ def _status(chosen: argparse.Namespace) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", nargs="?", metavar="PIPELINE", help="the pipeline, as with --pipeline")
-    add("--json", action="store_true", help="the facts as JSON instead of text")
-    add("--last", type=int, default=5, metavar="N", help="epochs to list, and to count units and cost over (default 5)")
+    add("name", nargs="?", metavar="PIPELINE", help="the pipeline; same as --pipeline")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add(
+        "--last",
+        type=int,
+        default=5,
+        metavar="N",
+        help="list N epochs, and sum unit load and cost over them (default 5)",
+    )
     add(
         "--most",
         type=int,
         default=20,
         metavar="N",
-        help="rows of each other table, those in trouble first (default 20)",
+        help="maximum rows of every other table, problems first (default 20)",
     )
     add(
         "--everything",
         action="store_true",
-        help="also what is stored of each unit, and what vacuum would free: lists the store",
+        help="also print the stored bytes per unit, and what vacuum would remove; lists the store",
     )
 
 
 COMMANDS = (
     Command(
         "status",
-        "how a pipeline stands: what is wrong first",
-        "Then its newest epochs, what waits in its sources, how fresh and large its views are and what their suites found, what "
-        "each parallel unit does, and what the store holds and costs. The column behind says how old the oldest change is that "
-        "readers do not see yet. Exit code 0: nothing is wrong; 4: something is, and the next step is named; "
-        "notes do not count. Changes nothing, and reads no more of a store with many epochs than of one with few. Dollars are by "
-        "[prices] of pipeline.toml.",
+        "show the state of a pipeline, problems first",
+        "Prints the problems, each with its next step. Then come the newest epochs, the waiting input of the sources, "
+        "the freshness, size and suite results of the views, the load of each parallel unit, and the size and cost of "
+        "the store. The column `behind` is the age of the oldest change that readers do not see yet. Exit code 0: no "
+        "problem. 4: at least one problem; notes do not count. Changes nothing, and reads no more from a store with "
+        "many epochs than from one with few. Dollar amounts use [prices] of pipeline.toml.",
         ("tussock status flights", "tussock status --store ./demo --json", "tussock status flights --everything"),
         _status,
         _arguments,

@@ -1,4 +1,4 @@
-"""`tussock verify`: views are compared with Spark's answer, and those that differ are built anew."""
+"""`tussock verify`: compare views with Spark's result, and rebuild views that differ."""
 
 import argparse
 import shlex
@@ -36,17 +36,15 @@ def _verify(chosen: argparse.Namespace) -> int:
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "views", nargs="*", metavar="VIEW", help="these views, and the views that they read (default: all views)"
+        "views", nargs="*", metavar="VIEW", help="verify these views and the views that they read (default: all views)"
     )
-    sample = (
-        "share of the keys of each view to compare, in percent; each epoch has other keys in its share (default 100)"
-    )
+    sample = "percentage of each view's keys to compare; every epoch selects other keys (default 100)"
     parser.add_argument("--sample", type=int, default=100, metavar="PERCENT", help=sample)
-    parser.add_argument("--epoch", type=int, metavar="E", help="as of this epoch instead of the published one")
+    parser.add_argument("--epoch", type=int, metavar="E", help="compare at this epoch instead of the published one")
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="have the next epoch build the views that differ anew, and the views over them",
+        help="let the next epoch rebuild the views that differ, and the views that read them",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -54,10 +52,11 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 COMMANDS = (
     Command(
         "verify",
-        "compare views with Spark's answer to their SELECT",
-        "Spark computes each view anew, over the rows of tables and the bytes that sources have taken, as of the published epoch. The rows "
-        "that differ are counted, and a few are shown. With --repair the next epoch builds these views anew, and the views over them. "
-        "Exit code 0: all views are equal. 4: a view differs. 5: no view differs, but some could not be compared.",
+        "compare views with Spark's result for their SELECT",
+        "Spark computes each view from the rows of the tables and from the files that the sources have read, at the "
+        "published epoch. The command counts the rows that differ and prints a few of them. With --repair, the next "
+        "epoch rebuilds these views and the views that read them. Exit code 0: all views are equal. 4: a view "
+        "differs. 5: no view differs, but some could not be compared.",
         (
             "tussock verify --pipeline flights",
             "tussock verify --store ./demo by_shop --sample 10",

@@ -79,10 +79,10 @@ def test_the_lines_of_the_help_text_work_as_they_are_written(tussock: Tussock, s
         [sys.executable, "-m", "tussock.jobs.cli", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     lines = [line.strip() for line in overview.splitlines() if line.startswith("  tussock ")]
-    assert len(lines) == 5
+    assert len(lines) == 6
     answers = [tussock(*shlex.split(line)[1:]) for line in lines]
-    assert [a.code for a in answers] == [0] * 5, answers
-    assert [a.err for a in answers] == [""] * 5
+    assert [a.code for a in answers] == [0] * 6, answers
+    assert [a.err for a in answers] == [""] * 6
     assert answers[-1].out.split() == ["v", "10"]
 
 

@@ -49,12 +49,15 @@ def test_a_file_of_somebody_else_stays_and_nothing_is_written(
 @pytest.mark.usefixtures("installed")
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["airflow-files", str(tmp_path / "dags")]) == 1
-    assert f"there is no folder {tmp_path}/dags; `airflow config get-value core dags_folder`" in capsys.readouterr().err
+    assert (
+        f"The folder {tmp_path}/dags does not exist. `airflow config get-value core dags_folder`"
+        in capsys.readouterr().err
+    )
 
 
 def test_in_a_checkout_it_says_that_airflow_reads_the_dags_where_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["airflow-files", str(tmp_path)]) == 1
-    assert f"this is the checkout {ROOT}" in capsys.readouterr().err
+    assert f"Tussock runs from the checkout {ROOT}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

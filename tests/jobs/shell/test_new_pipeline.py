@@ -51,10 +51,7 @@ def test_pipelines_are_found_from_any_folder_below_the_one_that_holds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["new", "shop"]) == 0
-    assert (
-        f"from other folders than {tmp_path}, first: export TUSSOCK_PIPELINES={tmp_path}/pipelines"
-        in capsys.readouterr().out
-    )
+    assert f"outside of {tmp_path}, first run: export TUSSOCK_PIPELINES={tmp_path}/pipelines" in capsys.readouterr().out
     for below in ("pipelines", "pipelines/shop/data/orders"):
         monkeypatch.chdir(tmp_path / below)
         assert pipelines_folder() == tmp_path / "pipelines"
@@ -92,7 +89,7 @@ def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     mine.parent.mkdir(parents=True)
     mine.write_text("SELECT 1")
     assert cli.main(["new", "shop"]) == 1
-    assert "pipelines/shop is there already" in capsys.readouterr().err
+    assert "pipelines/shop already exists" in capsys.readouterr().err
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 
 

@@ -328,7 +328,7 @@ def test_the_command_plans_without_a_change_then_moves_and_the_next_epoch_runs_o
     assert said.endswith("nothing was changed\n")
     assert meta.latest().mapping.id == 0
     assert cli.main(["rebalance", "--store", store, "--units", "3"]) == 0
-    assert "has mapping 1: barriers from now on run on it" in capsys.readouterr().out
+    assert "has mapping 1; new barriers use it" in capsys.readouterr().out
     assert cli.main(["rebalance", "--store", store, "--units", "3"]) == 0
     assert "nothing moves: the vnodes lie as asked for" in capsys.readouterr().out
     change(meta, held, random.Random(5))
