@@ -1,4 +1,4 @@
-"""The state store: relational state tables over an LSM tree over object storage. Knows no SQL, no Spark, no Airflow."""
+"""The state store: relational state tables on an LSM tree in object storage. Independent of SQL, Spark and Airflow."""
 
-if __name__ != "tussock.statestore":  # under two names, each class would be two classes
-    raise ImportError("the engine is imported as tussock.statestore: put the folder above `tussock/` on the path")
+if __name__ != "tussock.statestore":  # Importing the package under two names would create each class twice.
+    raise ImportError("import the engine as tussock.statestore: add the folder that contains `tussock/` to the path")

@@ -1,9 +1,10 @@
-"""What a process does with memory that it has freed.
+"""Controls when this process returns freed memory to the operating system.
 
-By default glibc gives the end of its heap back as soon as some megabytes there are free, and asks for it again with the next column: a
-first load asks for most of its pages many times, and each time the kernel clears them. So workers keep what they have freed, and give it
-back where they are about to need most: before a unit's tables are encoded, and before a long partition of a window is computed. A worker
-that has had nothing to do for a minute is ended by Spark, and all of it goes. What it is worth: docs/design/epoch.md.
+By default, glibc returns the top of the heap as soon as a few megabytes of it are free, and requests it again for the
+next column. During a first load most pages make this round trip many times, and the kernel zeroes them each time.
+Workers therefore keep freed memory. They return it before the two steps that need the most memory: encoding a unit's
+tables, and computing a long window partition. Spark stops a worker that was idle for a minute, which frees all of its
+memory. docs/design/epoch.md has the measurements.
 """
 
 import ctypes
@@ -11,21 +12,23 @@ from functools import cache
 
 import pyarrow as pa
 
-KEPT_BYTES = 512 << 20  # free at the end of the heap, before it is given back
-MAPPED_BYTES = 64 << 20  # of one array, from which on it goes back as soon as it is freed
+KEPT_BYTES = 512 << 20  # free bytes at the top of the heap that are kept
+MAPPED_BYTES = 64 << 20  # an array of this size or more is returned as soon as it is freed
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 def keep_freed_memory() -> None:
-    """From now on this process keeps what it has freed. Elsewhere than with glibc nothing changes."""
+    """Make this process keep freed memory from now on. Has no effect without glibc."""
     if (library := _glibc()) is not None:
         library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
         library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def give_back_freed_memory() -> None:
-    """Return to the system what Arrow and the C library hold and nobody uses. Cost: some milliseconds, and all that is allocated
-    afterwards has to be cleared by the kernel once more."""
+    """Return unused memory of Arrow and the C library to the operating system.
+
+    Cost: a few milliseconds, and the kernel has to zero the pages of later allocations again.
+    """
     pa.default_memory_pool().release_unused()
     if (library := _glibc()) is not None:
         library.malloc_trim(0)

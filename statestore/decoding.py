@@ -1,7 +1,8 @@
-"""Decoders of JSON by type, made one at a time.
+"""msgspec JSON decoders, cached by type and created one at a time.
 
-msgspec learns the fields of a struct when its first decoder is made, and keeps them with the class. While one thread does so, another
-thread that decodes the same class would read a half-filled list, which ends the process. So all code gets its decoders here.
+msgspec inspects a struct's fields when it creates the first decoder for it, and caches them on the class. A thread that
+decodes the same class at that moment reads a half-filled list, and the process crashes. Get all decoders from this
+module.
 """
 
 import threading
@@ -21,7 +22,7 @@ def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]: ...
 @overload
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]: ...
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """The decoder of a type. Made once per process."""
+    """Return the decoder of a type. It is created once per process."""
     if (known := _made.get(kind)) is None:
         with _making:
             known = _made[kind] = msgspec.json.Decoder(kind)
@@ -29,11 +30,11 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decoded(data: bytes | bytearray | memoryview | str | msgspec.Raw, kind: type[T]) -> T:
-    """The value of a JSON text. Raises msgspec.DecodeError."""
+    """Decode a JSON text as `kind`. Raises msgspec.DecodeError."""
     return decoder_of(kind).decode(data)
 
 
 def converted(value: Any, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
-    """A value of plain Python as a type. Raises msgspec.ValidationError."""
+    """Convert plain Python values to `kind`. Raises msgspec.ValidationError."""
     with _making:
         return msgspec.convert(value, kind, dec_hook=dec_hook)

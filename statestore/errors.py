@@ -1,11 +1,11 @@
-"""Every error of Tussock descends from `TussockError`, one branch per decision its reader has to take.
+"""The base classes of all errors: each branch below `TussockError` stands for one decision of the caller.
 
-    RetryableError   the same call may succeed later (a server that is away)
-    MustStopError    somebody newer has taken over: stop, nothing of this run became visible
-    InputError       what the user gave is wrong: the SQL, a file, a row, a setting
-    DamagedError     stored bytes are not what was written
+    RetryableError   retry: the same call may succeed later (a server is unreachable)
+    MustStopError    stop: a newer process took over, and no change of this run became visible
+    InputError       correct the input: the SQL, a file, a row, a setting
+    DamagedError     stored bytes differ from the bytes that were written
 
-Arguments of an error are its facts, so that errors survive pickling and can be shown on a page.
+The arguments of an error are its facts. Errors can therefore be pickled and shown on a page.
 """
 
 from collections.abc import Collection
@@ -13,13 +13,13 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """How a message about a mistyped name ends: ` Did you mean 'orders'?`, or nothing where none is like it."""
+    """The end of a message about a mistyped name, ` Did you mean 'orders'?`, or "" if no known name is similar."""
     near = get_close_matches(name.lower(), known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 class TussockError(Exception):
-    """Root of all errors raised on purpose."""
+    """Root of all errors that Tussock raises deliberately."""
 
 
 class RetryableError(TussockError):
@@ -27,12 +27,12 @@ class RetryableError(TussockError):
 
 
 class MustStopError(TussockError):
-    """Somebody newer owns this; stop. Nothing of this run is visible."""
+    """A newer process has taken over. Stop; no change of this run is visible."""
 
 
 class InputError(TussockError):
-    """What the user gave cannot be taken; the message says what was found, expected, where, and what to do."""
+    """The user's input is invalid. The message gives the finding, the expectation, the place and the remedy."""
 
 
 class DamagedError(TussockError):
-    """Stored bytes are not what was written."""
+    """Stored bytes differ from the bytes that were written."""

@@ -1,4 +1,4 @@
-"""Packages that only some installations have, and the extra of this project that brings each."""
+"""Optional packages, and the extra of this project that installs each one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +24,11 @@ EXTRAS = {
     "sqlalchemy": "airflow",
     "starlette": "airflow",
 }
-"""Extras by the modules that they bring and that code here imports."""
+"""Extra by imported module, for every optional module that this project imports."""
 
 
 class MissingExtraError(InputError):
-    """A package is needed that an extra brings, and is not installed."""
+    """An optional package is required and is not installed."""
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(module, extra)
@@ -36,15 +36,15 @@ class MissingExtraError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the Python package {self.module!r} is not installed. This call needs the extra {self.extra!r}; the core installation covers "
-            "sessions with the local runner, and reads. Install the extra, then repeat the call: "
+            f"the Python package {self.module!r} is not installed. This call needs the extra {self.extra!r}; the core "
+            "installation supports reads and sessions with the local runner. Install the extra, then repeat the call: "
             f'pip install "tussock[{self.extra}]"'
         )
 
 
 @contextmanager
 def extras_named() -> Iterator[None]:
-    """Turn a failed import of an optional package into MissingExtraError. Public functions and processes begin with it."""
+    """Turn a failed import of an optional package into MissingExtraError. Wraps public functions and process mains."""
     try:
         yield
     except ModuleNotFoundError as err:

@@ -1,22 +1,23 @@
-"""How much memory this process may take, so that caches fit the machine and give way before anything else suffers. Changes no answer."""
+"""Memory that this process may use. Caches size themselves by it and shrink before other work runs out of memory."""
 
 from pathlib import Path
 
-RESERVE_BYTES = 512 << 20  # left to what is no cache
+RESERVE_BYTES = 512 << 20  # left for everything except caches
 _PLENTY = 1 << 50
 _MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")  # of a container; version 2
+_CGROUP = Path("/sys/fs/cgroup")  # the container's limits; cgroup version 2
 
 
 def whole_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """Bytes of memory of the host, or of the container if that has fewer. Where neither is known (not Linux), there is plenty."""
+    """Memory in bytes of the host or the container, whichever has less; 1 PiB if unknown (not Linux)."""
     return min(_of_the_host(meminfo, "MemTotal:"), _limit(cgroup))
 
 
 def spare_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """Bytes that may be taken before less than RESERVE_BYTES are left on the host or in the container; below 0: too much is taken.
+    """Bytes that caches may still take before the host or the container has less than RESERVE_BYTES free.
 
-    Where neither is known (not Linux), there is plenty. Cost: up to four reads of kernel files, some 50 us.
+    Negative if the reserve is already used; about 1 PiB if the memory is unknown (not Linux).
+    Cost: up to four reads of kernel files, about 50 us.
     """
     return min(_of_the_host(meminfo, "MemAvailable:"), _left_in_the_container(cgroup)) - RESERVE_BYTES
 
@@ -34,7 +35,8 @@ def _left_in_the_container(cgroup: Path) -> int:
     if (limit := _limit(cgroup)) == _PLENTY:
         return _PLENTY
     taken = int((cgroup / "memory.current").read_text())
-    return limit - taken + _counter(cgroup / "memory.stat", "inactive_file")  # the kernel's own cache goes when it must
+    # The kernel drops inactive pages of its file cache under pressure.
+    return limit - taken + _counter(cgroup / "memory.stat", "inactive_file")
 
 
 def _counter(file: Path, name: str) -> int:

@@ -1,10 +1,10 @@
-"""Intervals of years and months, in the three forms that they have in Arrow.
+"""Intervals of years and months, in their three Arrow representations.
 
-    kept      duration[s] whose count is months      in memory and on storage: what compares, sorts, hashes and groups as a 64-bit integer
-    carried   int32                                  between Spark and this process: pyarrow lacks the type that Spark has for them
-    given     month_day_nano_interval                what users get and give
+    kept      duration[s]; the count is months   in memory and in storage: compares, sorts, hashes and groups as int64
+    carried   int32                              between Spark and this process: pyarrow lacks Spark's type
+    given     month_day_nano_interval            in rows that users pass or receive
 
-The first is a number that nothing outside may read for seconds; so tables are brought to the other two at the edges.
+Other code would read the kept representation as seconds, so tables are converted whenever they leave or enter.
 """
 
 import numpy as np
@@ -18,36 +18,36 @@ _PARTS = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.
 
 
 def holds_months(kind: pa.DataType) -> bool:
-    """Whether values of a type, kept or given, are intervals of months, or hold some."""
+    """Whether a type, kept or given, is an interval of months or contains one."""
     return kind in (MONTHS, GIVEN_MONTHS) or any(holds_months(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def carried_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which Spark and this process hand each other values of a kept type."""
+    """The type that represents a kept type in transfers between Spark and this process."""
     return _with_months(kind, pa.int32())
 
 
 def carried_rows(rows: pa.Table) -> pa.Table:
-    """The rows as they are handed to Spark. Cost: none where there are no months among them."""
+    """Convert rows for Spark. Free if no column contains months."""
     if not any(map(holds_months, rows.schema.types)):
         return rows
     return conformed(rows, pa.schema([field.with_type(carried_type(field.type)) for field in rows.schema]))
 
 
 def given_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which users get and give values of a kept type."""
+    """The type that users see for a kept type."""
     return _with_months(kind, GIVEN_MONTHS)
 
 
 def given_array(array: pa.Array) -> pa.Array:
-    """(n,) the values as users get them. Cost: none where there are no months among them."""
+    """(n,) the values as users see them. Free if the type contains no months."""
     if not holds_months(array.type):
         return array
     return rebuilt(array, given_type(array.type), lambda leaf, kind: _given(leaf) if leaf.type == MONTHS else leaf)
 
 
 def given_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """As `given_array`, of each column."""
+    """`given_array` for each column."""
     if not any(map(holds_months, batch.schema.types)):
         return batch
     return pa.RecordBatch.from_arrays(
@@ -56,26 +56,26 @@ def given_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def given_rows(rows: pa.Table) -> pa.Table:
-    """As `given_array`, of each column."""
+    """`given_array` for each column."""
     if not any(map(holds_months, rows.schema.types)):
         return rows
     return pa.Table.from_batches([given_batch(batch) for batch in rows.to_batches()], given_schema(rows.schema))
 
 
 def given_schema(schema: pa.Schema) -> pa.Schema:
-    """What `given_rows` makes of a table's schema."""
+    """The schema of `given_rows` for a table with `schema`."""
     return pa.schema([field.with_type(given_type(field.type)) for field in schema], schema.metadata)
 
 
 def kept_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """(n,) of the kept type `kind`, from values as users give them. Raises pa.ArrowInvalid for an interval with days or a time."""
+    """(n,) users' values as the kept type `kind`. Raises pa.ArrowInvalid if an interval has days or a time."""
     if not holds_months(kind):
         return array
     return rebuilt(array, kind, lambda leaf, wanted: _kept(leaf) if leaf.type == GIVEN_MONTHS else leaf)
 
 
 def shown(value: object) -> object:
-    """A value that a user is given (`as_py`) as a person reads it: an interval of months as Spark writes it, all else as it is."""
+    """Format a given value (`as_py`) for people: an interval of months in Spark's notation, other values unchanged."""
     if not isinstance(value, pa.MonthDayNano):
         return value
     years, months = divmod(abs(value.months), 12)
@@ -83,17 +83,17 @@ def shown(value: object) -> object:
 
 
 def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
-    """One kept value as a person reads it."""
+    """Format one kept value for people."""
     if not holds_months(column.type):
         try:
             return column[row].as_py()
-        except (OverflowError, ValueError):  # Python has no dates before year 1 and after year 9999
+        except (OverflowError, ValueError):  # Python supports only the years 1 to 9999.
             return _far(column[row])
     return shown(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
 
 
 def _far(value: pa.Scalar) -> str:
-    """A value with a date or time that Python cannot hold."""
+    """Format a date or time that Python cannot represent."""
     if pa.types.is_date32(value.type):
         return str(np.datetime64(value.value, "D"))
     if pa.types.is_timestamp(value.type):
@@ -115,7 +115,7 @@ def _kept(array: pa.Array) -> pa.Array:
     )
     null = array.is_null().to_numpy(zero_copy_only=False)
     if ((parts["days"] != 0) | (parts["nanoseconds"] != 0))[~null].any():
-        raise pa.ArrowInvalid("an interval of days or of a time, where the type has years and months alone")
+        raise pa.ArrowInvalid("found an interval with days or a time; the type holds only years and months")
     return pa.array(parts["months"].astype(np.int64), MONTHS, mask=null)
 
 

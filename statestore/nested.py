@@ -1,4 +1,4 @@
-"""Columns of arrays, maps and structs: taken apart and rebuilt as whole columns, never value by value."""
+"""Takes columns of arrays, maps and structs apart and rebuilds them, always as whole columns."""
 
 from collections.abc import Callable
 
@@ -11,26 +11,27 @@ Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def is_nested(kind: pa.DataType) -> bool:
-    """Whether values of the type hold other values. Arrow neither compares, nor sorts, nor groups by such columns."""
+    """Whether values of the type contain other values. Arrow cannot compare, sort or group such columns."""
     return bool(pa.types.is_nested(kind))
 
 
 def holds_floats(kind: pa.DataType) -> bool:
-    """Whether values of the type are floats, or hold some."""
+    """Whether the type is a float type or contains one."""
     if is_nested(kind):
         return any(holds_floats(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pa.types.is_floating(kind))
 
 
 def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
-    """A column of the same shape with other leaves.
+    """Replace the leaves of a column and keep its shape.
 
     Args:
-        array: any column, nested or not; one of Arrow's null type is NULL in every type.
-        kind: the type wanted: nested as the array's own is, field by field in order; names may differ.
-        leaf: from an innermost array and the type wanted of it to that array.
+        array: any column, nested or not; a column of Arrow's null type becomes NULLs of `kind`.
+        kind: the result type. Its nesting equals the column's, matched by position; field names may differ.
+        leaf: maps an innermost array and its result type to the new array.
 
-    Returns: (n,) of exactly `kind`. Cost: that of the leaves, and a pass over the NULLs of structs; lists are not copied.
+    Returns: (n,) of exactly `kind`.
+    Cost: the leaf calls, and a pass over the NULLs of structs; lists are not copied.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
@@ -40,20 +41,22 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
             children, fields=list(kind), mask=array.is_null() if array.null_count else None
         )
     if pa.types.is_map(kind):
-        parts = array.values  # `keys` and `items` of a part of an array may be longer than it
+        parts = array.values  # `keys` and `items` of a sliced array may be longer than the slice.
         entries = [rebuilt(parts.field(0), kind.key_type, leaf), rebuilt(parts.field(1), kind.item_type, leaf)]
         held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         return with_elements(array, kind, held)
     if pa.types.is_list(kind):
-        if not pa.types.is_list(array.type):  # long offsets, or none
+        if not pa.types.is_list(array.type):  # a large list or a fixed-size list
             array = array.cast(pa.list_(array.type.value_type))
         return with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf))
     return leaf(array, kind)
 
 
 def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """The column in a type that differs from its own in names and in forms of one value alone, by position: Arrow's own cast pairs the
-    fields of structs by name, and makes NULL of those it does not find."""
+    """Convert a column to a type that differs only in field names or in the representation of single values.
+
+    Struct fields are matched by position. Arrow's cast matches them by name, and returns NULL for a missing name.
+    """
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([relabelled(chunk, kind) for chunk in column.chunks], kind)
     return rebuilt(column, kind, _cast)
@@ -62,23 +65,26 @@ def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
-    if MONTHS in (array.type, kind):  # which Arrow casts from and to 64 bits alone
+    if MONTHS in (array.type, kind):  # Arrow casts durations only from and to int64.
         array = array.cast(pa.int64())
     return array.cast(kind)
 
 
 def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns, by position, under the schema's names and of exactly its types. Raises pa.ArrowInvalid for a value that does not fit.
+    """Convert columns to the schema's names and exact types, matched by position.
 
-    As a table's own cast, which pairs the fields of structs by name, and refuses a struct that is NULL where fields of it may not be.
+    Differs from `pa.Table.cast` in two ways: struct fields match by position, and a struct may be NULL even if its
+    fields are not nullable. Raises pa.ArrowInvalid if a value does not fit.
     """
     columns = (c if c.type == kind else relabelled(c, kind) for c, kind in zip(rows.columns, schema.types, strict=True))
     return pa.Table.from_arrays(list(columns), schema=schema)
 
 
 def unsliced(rows: pa.Table) -> pa.Table:
-    """The rows in nested columns that begin where their buffers begin: some readers of Arrow, pyspark's createDataFrame among them, take
-    no others. Cost: a copy of the columns that do not."""
+    """Copy nested columns whose arrays start at an offset. Some Arrow readers reject them (pyspark's createDataFrame).
+
+    Cost: a copy of those columns; the others are not copied.
+    """
     for i, column in enumerate(rows.columns):
         if is_nested(column.type) and any(chunk.offset for chunk in column.chunks):
             copied = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
@@ -87,21 +93,20 @@ def unsliced(rows: pa.Table) -> pa.Table:
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The column with zeros or nothing under its NULLs, also those within values: equal columns are then equal bytes.
+    """Overwrite the bytes under NULLs with zeros, nested NULLs included. Equal columns then have equal bytes.
 
-    What Arrow, DuckDB and the JVM leave there is whatever was in that memory before. Cost: a gather of a column that holds NULLs or is
-    nested.
+    Arrow, DuckDB and the JVM leave arbitrary memory contents under NULLs.
+    Cost: a gather if the column contains NULLs or is nested.
     """
     if pa.types.is_struct(array.type):
-        fields = [canonical(field) for field in array.flatten()]  # NULL where the struct is
+        fields = [canonical(field) for field in array.flatten()]  # NULL if the struct is NULL
         return pa.StructArray.from_arrays(
             fields, fields=list(array.type), mask=array.is_null() if array.null_count else None
         )
     if not array.null_count and not is_nested(array.type):
         return array
-    gathered = array.take(
-        pa.array(np.arange(len(array)))
-    )  # with zeros for NULLs, and without the elements that a NULL list may hold
+    # `take` writes zeros for NULLs and drops elements of NULL lists.
+    gathered = array.take(pa.array(np.arange(len(array))))
     if pa.types.is_map(kind := gathered.type):
         entries = [canonical(gathered.keys), canonical(gathered.items)]
         return with_elements(
@@ -111,7 +116,7 @@ def canonical(array: pa.Array) -> pa.Array:
 
 
 def as_list(array: pa.Array) -> pa.Array:
-    """A column of maps as lists of structs (key, value); lists as they are."""
+    """Convert maps to lists of structs (key, value). Other columns are returned unchanged."""
     if not pa.types.is_map(array.type):
         return array
     held = pa.StructArray.from_arrays([array.values.field(0), array.values.field(1)], names=["key", "value"])
@@ -119,7 +124,7 @@ def as_list(array: pa.Array) -> pa.Array:
 
 
 def bits_type(kind: pa.DataType) -> pa.DataType:
-    """The type with every float in it as the integer of its bits."""
+    """The type with each float type replaced by the integer type of the same width."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, bits_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -132,12 +137,12 @@ def bits_type(kind: pa.DataType) -> pa.DataType:
 
 
 def bits_of(array: pa.Array) -> pa.Array:
-    """The column with every float in it as the integer of its bits, so that -0.0 is not 0.0 and a NaN is itself."""
+    """Replace each float by the integer of its bits, so that -0.0 differs from 0.0 and each NaN equals itself."""
     if not holds_floats(array.type):
         return array
     return rebuilt(array, bits_type(array.type), lambda leaf, kind: leaf if leaf.type == kind else leaf.view(kind))
 
 
 def with_elements(array: pa.Array, kind: pa.DataType, elements: pa.Array) -> pa.Array:
-    """Lists (or maps) of the same lengths over other elements, as many."""
+    """Lists (or maps) with the lengths of `array` and other elements; the number of elements is the same."""
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [elements])

@@ -1,4 +1,4 @@
-"""Progress of long work: one line a step, for the person who waits for it."""
+"""Progress of long operations: one line per step."""
 
 from collections.abc import Callable
 
@@ -6,4 +6,4 @@ Progress = Callable[[str], None]
 
 
 def no_progress(_: str) -> None:
-    """Nobody waits."""
+    """Discard the line."""

@@ -1,10 +1,12 @@
-"""The types of columns: Spark's names in plans and catalogs, Arrow's types in memory, one to one.
+"""Column types: Spark's names in plans and catalogs, Arrow's types in memory, one to one.
 
-A plan, a catalog and a storage footer name a type by Spark's `catalogString` (`bigint`, `decimal(10,2)`, `array<struct<a:int,b:string>>`),
-which is short, printable and stable; Arrow tables carry the type itself. In one thing the names differ from Spark's: a field of a struct
-whose name is no plain word is quoted (``struct<`a b`:int>``), so that every name can be read back, by us and as Spark's DDL.
+A plan, a catalog and a storage footer name a type by Spark's `catalogString` (`bigint`, `decimal(10,2)`,
+`array<struct<a:int,b:string>>`), which is short, printable and stable. Arrow tables carry the Arrow type. The names
+differ from Spark's in one way: a struct field is quoted unless its name is a plain word (``struct<`a b`:int>``). Every
+name can therefore be parsed again, here and as Spark DDL.
 
-Of a nested type one Arrow type stands for all: its elements, fields and values may be NULL, and the element of a list is called `item`.
+Each nested type has exactly one Arrow type: its elements, fields and values are nullable, and a list's element is named
+`item`.
 """
 
 import re
@@ -29,7 +31,8 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-#: A variant as Spark hands it to Arrow: its encoded value, and the names in it. That its fields are never NULL tells it from other structs.
+#: A variant as Spark exports it to Arrow: the encoded value and its dictionary of names. The non-nullable fields
+#: distinguish it from other structs.
 VARIANT = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -40,15 +43,15 @@ _SIMPLE["variant"] = VARIANT
 _NAMES = {arrow: name for name, arrow in _SIMPLE.items()}
 _DURATION, _TIME = pa.duration("us"), pa.time64("ns")
 _UNITS = ("day", "hour", "minute", "second")
-#: Intervals of days to seconds: one kind of value, microseconds; which units one names decides how Spark writes it as text.
+#: Intervals of days to seconds are all stored as microseconds. The units in the name determine how Spark prints them.
 INTERVALS = tuple(f"interval {u}" for u in _UNITS) + tuple(
     f"interval {a} to {b}" for i, a in enumerate(_UNITS) for b in _UNITS[i + 1 :]
 )
-#: Intervals of years and months: one kind of value too, months, however Spark writes it.
+#: Intervals of years and months are all stored as months. The units in the name determine how Spark prints them.
 MONTH_INTERVALS = ("interval year", "interval month", "interval year to month")
-#: What holds them here, a count of months, and what users have them in; see statestore/months.py.
+#: The stored type (a count of months) and the type that users see; see statestore/months.py.
 MONTHS, GIVEN_MONTHS = pa.duration("s"), pa.month_day_nano_interval()
-#: Times of day: nanoseconds since midnight; the digits of a second decide how Spark writes one as text.
+#: Times of day are nanoseconds since midnight. The digits in the name determine how Spark prints them.
 TIMES = tuple(f"time({digits})" for digits in range(7))
 _NAMES |= {_DURATION: "interval day to second", MONTHS: "interval year to month", _TIME: "time(6)"}
 _SIMPLE |= {
@@ -65,19 +68,19 @@ _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
 class UnsupportedTypeError(InputError):
-    """A type that no state table can hold yet."""
+    """A column has a type that state tables cannot store."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
         self.found = found
 
     def __str__(self) -> str:
-        return f"type {self.found} is not supported; supported are {_SHOWN}. Cast the column to one of them."
+        return f"type {self.found} is not supported. Supported types: {_SHOWN}. Cast the column to one of them."
 
 
 @lru_cache(maxsize=4096)
 def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a type name, e.g. `bigint` -> int64. Raises UnsupportedTypeError."""
+    """Return the Arrow type of a type name, e.g. `bigint` -> int64. Raises UnsupportedTypeError."""
     parser = _Parser(name)
     kind = parser.type()
     parser.end()
@@ -85,7 +88,10 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def type_name(arrow: pa.DataType) -> str:
-    """The type name of an Arrow type; the inverse of `arrow_type`, also of types as users have them. Raises UnsupportedTypeError."""
+    """Return the name of an Arrow type, stored or as users see it; the inverse of `arrow_type`.
+
+    Raises: UnsupportedTypeError.
+    """
     if (name := _NAMES.get(arrow)) is not None:
         return name
     if pa.types.is_decimal128(arrow):
@@ -100,27 +106,27 @@ def type_name(arrow: pa.DataType) -> str:
 
 
 def is_span(kind: pa.DataType) -> bool:
-    """Whether values are intervals or times of day: counts of a unit of time, which below SQL are 64-bit integers."""
+    """Whether a type is an interval or a time of day; the state store treats such values as int64 counts."""
     return bool(pa.types.is_duration(kind) or pa.types.is_time64(kind))
 
 
 def holds_variant(kind: pa.DataType) -> bool:
-    """Whether values of the type are variants, or hold some."""
+    """Whether the type is a variant or contains one."""
     return bool(kind == VARIANT) or any(holds_variant(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def array_name(element: str) -> str:
-    """The name of a type of arrays."""
+    """The name of an array type."""
     return f"array<{element}>"
 
 
 def map_name(key: str, value: str) -> str:
-    """The name of a type of maps."""
+    """The name of a map type."""
     return f"map<{key},{value}>"
 
 
 def struct_name(fields: Sequence[tuple[str, str]]) -> str:
-    """The name of a type of structs, from the names and types of its fields."""
+    """The name of a struct type with these (name, type) fields."""
     return f"struct<{','.join(f'{_quoted(name)}:{kind}' for name, kind in fields)}>"
 
 
@@ -129,7 +135,7 @@ def _quoted(name: str) -> str:
 
 
 class _Parser:
-    """Reads one type name from its start."""
+    """A recursive-descent parser for one type name."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0

@@ -1,21 +1,23 @@
-"""Virtual nodes: which of V equal shares of a table a row belongs to.
+"""Virtual nodes: assign each row of a table to one of V equal shares.
 
-    vnode = xxhash64(distribution columns) mod V        V a power of two, at most 32768
+    vnode = xxhash64(distribution columns) mod V        V is a power of two, at most 32768
 
-The hash is bit-equal with Spark's `xxhash64()` on normalised values, so that rows can be routed by either side. Every column's bytes
-are hashed with the hash so far as seed, the first with 42; NULL leaves the hash as it is. What is hashed, little-endian:
+The hash is bit-identical to Spark's `xxhash64()` on normalised values, so Spark and this process route rows alike.
+Columns are hashed in order: each hash is the seed of the next column, and the first seed is 42. NULL leaves the hash
+unchanged. The hashed bytes, little-endian:
 
     boolean (0 or 1), tinyint, smallint, int, date      4 bytes, sign extended
     bigint, timestamp, timestamp_ntz                    8 bytes
-    float, double                                       the 4 or 8 bytes of its bits
+    float, double                                       the 4 or 8 bytes of the bit pattern
     decimal(p<=18)                                      8 bytes: the unscaled value
-    decimal(p>18)                                       the unscaled value's shortest two's complement, big-endian
-    string, binary                                      its bytes
-    array, struct, map                                  element by element, field by field, key and value by key and value, as columns
+    decimal(p>18)                                       the shortest two's complement of the unscaled value, big-endian
+    string, binary                                      the bytes of the value
+    array, struct, map                                  each element, each field, or each key and value in turn
 
-xxHash64 (specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md) runs here as NumPy passes over whole columns: it
-needs no session and no threads, so it survives a fork, and a batch of ten rows costs microseconds. Strings of LONG_BYTES and more
-go through the `xxhash` package one by one: a pass is made for every 32 bytes of the longest string, however few rows reach so far.
+xxHash64 (specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md) is computed with NumPy over
+whole columns. This needs neither a Spark session nor threads, survives a fork, and takes microseconds for ten rows.
+Strings of LONG_BYTES or more are hashed one by one with the `xxhash` package, because the NumPy code makes one pass per
+32 bytes of the longest string, however few rows are that long.
 """
 
 from collections.abc import Sequence
@@ -32,9 +34,9 @@ from tussock.statestore.types import MONTHS, UnsupportedTypeError, is_span
 
 MAX_VNODE_COUNT = 32768
 SPARK_SEED = 42
-#: Strings from here on are hashed one by one. Measured: a call of the package costs 0.3 us, a row's share of the passes over 20,000 strings
-#: of 256 bytes 0.6 us, and far more where there are few. So however many long strings there are, calls are cheaper; and one string of 10 MB
-#: does not cost 300,000 passes.
+#: Strings of this length or more are hashed one by one. Measured: one call of the package takes 0.3 us; in NumPy passes
+#: over 20,000 strings of 256 bytes each row takes 0.6 us, and far more if there are few rows. Calls are therefore
+#: cheaper for any number of long strings, and a string of 10 MB does not cause 300,000 passes.
 LONG_BYTES = 256
 
 U64 = npt.NDArray[np.uint64]
@@ -44,51 +46,50 @@ _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
-_P5_4, _P5_8 = (
-    np.uint64(0x27D4EB2F165667C9),
-    np.uint64(0x27D4EB2F165667CD),
-)  # _P5 + 4 and + 8: the length of what is hashed
-_HASHED = (
-    32768  # rows hashed at once: a dozen passes over them stay in the CPU's cache, which takes a third of the time
-)
+_P5_4, _P5_8 = np.uint64(0x27D4EB2F165667C9), np.uint64(0x27D4EB2F165667CD)  # _P5 plus the input length, 4 or 8 bytes
+_HASHED = 32768  # rows per batch: about a dozen passes over them stay in the CPU cache, which takes a third of the time
 _UNSCALED = np.dtype([("low", "<u8"), ("high", "<i8")])  # a decimal128 in memory
 
 
 class VnodeCountError(InputError):
-    """A vnode count that no pipeline can have."""
+    """A vnode count is not a power of two from 1 to 32768."""
 
     def __init__(self, found: int) -> None:
         super().__init__(found)
         self.found = found
 
     def __str__(self) -> str:
-        return f"vnode count {self.found}: must be a power of two from 1 to {MAX_VNODE_COUNT}; it is fixed when the store is made"
+        return (
+            f"vnode count {self.found}: must be a power of two from 1 to {MAX_VNODE_COUNT}; "
+            "it cannot change after the store is created"
+        )
 
 
 def vnodes_of(columns: Sequence[pa.Array], vnode_count: int, rows: int | None = None) -> npt.NDArray[np.uint16]:
-    """The vnode of every row.
+    """Compute the vnode of every row.
 
     Args:
-        columns: the distribution columns in hash order, arrays (or chunked arrays) of one length; values need not be normalised.
+        columns: the distribution columns in hash order, arrays (or chunked arrays) of one length; need not be
+            normalised.
         vnode_count: V, a power of two up to 32768.
-        rows: how many rows there are; needed only when `columns` is empty (a singleton: every row is in vnode 0).
+        rows: the number of rows; required only if `columns` is empty (a singleton: every row is in vnode 0).
 
     Returns: (rows,) uint16.
-    Raises: VnodeCountError; UnsupportedTypeError for a column type that has no hash.
-    Cost: about 15 ns a value for numbers, 100 ns for short strings.
+    Raises: VnodeCountError; UnsupportedTypeError if a column's type has no hash.
+    Cost: about 15 ns per number, 100 ns per short string.
     """
     if not 1 <= vnode_count <= MAX_VNODE_COUNT or vnode_count & (vnode_count - 1):
         raise VnodeCountError(vnode_count)
     if not columns:
         if rows is None:
-            raise ValueError("vnodes_of: without columns the number of rows must be given")
+            raise ValueError("vnodes_of: `rows` is required if `columns` is empty")
         return np.zeros(rows, np.uint16)
-    # For a power of two, pmod of the signed hash is its low bits.
+    # For a power of two, pmod of the signed hash equals its low bits.
     return (xxhash64(columns) & np.uint64(vnode_count - 1)).astype(np.uint16)
 
 
 def xxhash64(columns: Sequence[pa.Array]) -> U64:
-    """Spark's `xxhash64(columns...)` of every row, as unsigned bits; floats are normalised first.
+    """Spark's `xxhash64(columns...)` of every row as uint64. Floats are normalised first.
 
     Requires: at least one column. Raises UnsupportedTypeError.
     """
@@ -102,8 +103,10 @@ def xxhash64(columns: Sequence[pa.Array]) -> U64:
 
 
 def normalise(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as keys see it: -0.0 becomes 0.0 and every NaN the same NaN, within arrays and structs too; other types come back as they
-    are."""
+    """Normalise floats for use in keys: -0.0 becomes 0.0, and all NaNs become the same NaN.
+
+    Floats in arrays and structs are included. A column of another type is returned unchanged.
+    """
     array = one_array(column)
     return rebuilt(array, array.type, _normalised_leaf) if holds_floats(array.type) else array
 
@@ -117,32 +120,32 @@ def _normalised_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as one contiguous array; copies only when it has several chunks."""
+    """Return the column as one contiguous array. Copies only if it has several chunks."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
 
 
 def null_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """(n,) True where NULL."""
+    """(n,) True for NULL."""
     return np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def fixed_values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-    """The array's value buffer as NumPy sees it, without a copy; what stands in NULL slots is arbitrary.
+    """The array's value buffer as a NumPy view; values under NULLs are arbitrary.
 
-    Requires: a fixed-width type that is not boolean, and `dtype` of the same width.
+    Requires: a fixed-width type that is not boolean, and a `dtype` of the same width.
     """
-    if len(array) == 0:  # may come without a buffer
+    if len(array) == 0:  # An empty array may have no buffer.
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 
 
 def normalised_floats(array: pa.Array) -> npt.NDArray[np.floating]:
-    """(n,) float32 or float64: the values with one zero and one NaN."""
+    """(n,) float32 or float64, with a single zero and a single NaN."""
     kind = np.float32 if pa.types.is_float32(array.type) else np.float64
-    values: npt.NDArray[np.floating] = fixed_values(array, kind) + kind(0)  # type: ignore[operator]  # -0.0 + 0.0 is 0.0
-    values[np.isnan(values)] = np.nan  # Java's NaN too: sign clear, only the highest mantissa bit
+    values: npt.NDArray[np.floating] = fixed_values(array, kind) + kind(0)  # type: ignore[operator]  # -0.0 + 0.0 = 0.0
+    values[np.isnan(values)] = np.nan  # the same bits as Java's NaN: sign clear, only the highest mantissa bit set
     return values
 
 
@@ -152,7 +155,10 @@ def unscaled_decimals(array: pa.Array) -> npt.NDArray[np.void]:
 
 
 def byte_spans(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(bytes, offsets, lengths) of a string or binary array: value i is bytes[offsets[i] : offsets[i] + lengths[i]], empty for NULL."""
+    """(bytes, offsets, lengths) of a string or binary array. Value i is bytes[offsets[i] : offsets[i] + lengths[i]].
+
+    The length of a NULL is 0.
+    """
     buffers = array.buffers()
     if len(array) == 0 or buffers[1] is None:
         empty = np.zeros(len(array), np.int64)
@@ -161,28 +167,31 @@ def byte_spans(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     ends = np.frombuffer(buffers[1], offset_type)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     lengths = np.diff(ends)
     if array.null_count:
-        lengths[null_mask(array)] = 0  # Arrow lets a NULL slot hold bytes
-    # Only the bytes of this slice: what is done to them must not cost what the whole buffer costs.
+        lengths[null_mask(array)] = 0  # Arrow permits bytes under NULLs.
+    # Return only this slice's bytes, so that the caller's work is proportional to the slice and not to the buffer.
     data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)[ends[0] : ends[-1]]
     return data, ends[:-1] - ends[0], lengths
 
 
 def _hash_onto(array: pa.Array, seeds: U64) -> U64:
-    """The seeds with a column hashed onto them, but where it is NULL."""
+    """Hash a column with `seeds`. The seed remains for rows that are NULL."""
     hashed = _hash_nested(array, seeds) if is_nested(array.type) else _hash_column(array, seeds)
     return np.where(null_mask(array), seeds, hashed) if array.null_count else hashed
 
 
 def _hash_nested(array: pa.Array, seeds: U64) -> U64:
-    """Fields one after the other; elements likewise, in one pass per place of the longest array, each over the arrays that reach so far."""
+    """Hash structs field by field, and lists element by element.
+
+    Lists need one pass per element position of the longest list, each over the lists that are long enough.
+    """
     if pa.types.is_struct(array.type):
-        for field in array.flatten():  # NULL where the struct is
+        for field in array.flatten():  # NULL if the struct is NULL
             seeds = _hash_onto(field, seeds)
         return seeds
     lists = as_list(array)
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     elements, starts = lists.flatten(), np.cumsum(counts) - counts
-    order = np.argsort(-counts, kind="stable")  # longest first: those still running are always the first ones
+    order = np.argsort(-counts, kind="stable")  # longest first: unfinished lists are always a prefix
     running = np.searchsorted(-counts[order], -np.arange(counts.max(initial=0)), side="left")
     hashes = seeds[order]
     for place, count in enumerate(running):
@@ -199,7 +208,7 @@ def _hash_column(array: pa.Array, seeds: U64) -> U64:
     if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_int32(kind) or pa.types.is_date32(kind):
         signed = fixed_values(array, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int32)
         return _hash_u32(signed.view(np.uint32).astype(np.uint64), seeds)
-    if kind == MONTHS:  # Spark's are 32 bits wide
+    if kind == MONTHS:  # Spark's representation has 32 bits.
         return _hash_u32(fixed_values(array, np.int64).astype(np.int32).view(np.uint32).astype(np.uint64), seeds)
     if pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or is_span(kind):
         return _hash_u64(fixed_values(array, np.uint64), seeds)  # type: ignore[arg-type]
@@ -227,16 +236,15 @@ def _hash_column(array: pa.Array, seeds: U64) -> U64:
 def _shortest_big_endian(
     unscaled: npt.NDArray[np.void],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Byte spans of Java's `BigInteger.toByteArray()`: as many bytes as the value and its sign bit need, at least one."""
+    """Byte spans of Java's `BigInteger.toByteArray()`: as few bytes as value and sign bit need, at least one."""
     n = len(unscaled)
     wide = np.empty(n, np.dtype([("high", ">i8"), ("low", ">u8")]))
     wide["high"], wide["low"] = unscaled["high"], unscaled["low"]
     bytes_ = wide.view(np.uint8).reshape(n, 16)
-    magnitude = np.where(
-        (unscaled["high"] < 0)[:, None], ~bytes_, bytes_
-    )  # leading zeros are bytes the sign already says
+    # Leading zero bytes of the magnitude are redundant: the sign implies them.
+    magnitude = np.where((unscaled["high"] < 0)[:, None], ~bytes_, bytes_)
     first = np.where(magnitude.any(axis=1), (magnitude != 0).argmax(axis=1), 15)
-    # One byte more where the first significant one already uses the sign's bit.
+    # Add a byte if the first significant one already uses the sign bit.
     first -= np.take_along_axis(magnitude, first[:, None], axis=1)[:, 0] >> 7
     return bytes_.reshape(-1), np.arange(n, dtype=np.int64) * 16 + first, 16 - first
 
@@ -286,8 +294,11 @@ def _hash_bytes(
 def _hash_short(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64
 ) -> U64:
-    """xxHash64 of every span shorter than LONG_BYTES: one pass per 32-byte stripe of the longest, each over the spans that reach so far."""
-    padded = np.concatenate([data, np.zeros(8, np.uint8)])  # so that a word may be read at any offset
+    """xxHash64 of every span shorter than LONG_BYTES.
+
+    Makes one pass per 32-byte stripe of the longest span, each over the spans that are long enough.
+    """
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])  # allows reading a word at any offset
     words64: U64 = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
     words32: npt.NDArray[np.uint32] = np.ndarray((len(data) + 5,), np.dtype("<u4"), padded, strides=(1,))
 
@@ -313,8 +324,8 @@ def _hash_short(
 
 
 def _hash_stripes(words64: U64, offsets: npt.NDArray[np.int64], stripes: npt.NDArray[np.int64], seeds: U64) -> U64:
-    """The state after all whole 32-byte stripes of spans that have at least one."""
-    order = np.argsort(-stripes, kind="stable")  # longest first: the spans still running are always the first ones
+    """The state after all whole 32-byte stripes. Requires: each span has at least one."""
+    order = np.argsort(-stripes, kind="stable")  # longest first: unfinished spans are always a prefix
     running = np.searchsorted(-stripes[order], -np.arange(stripes.max()), side="left")
     at, seeds = offsets[order], seeds[order]
     lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]

@@ -1,1 +1,1 @@
-"""Object stores: a local directory or an S3 bucket behind one small interface."""
+"""Object stores: one small interface for a local directory and for an S3 bucket."""

@@ -1,4 +1,4 @@
-"""What the state store needs of object storage, and nothing more."""
+"""The operations that the state store needs from object storage."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,34 +6,32 @@ from typing import Protocol
 
 from tussock.statestore.errors import DamagedError, InputError, RetryableError
 
-MAX_NAME_PART_BYTES = 255  # what file systems take; S3 takes more
+MAX_NAME_PART_BYTES = 255  # limit of file systems; S3 permits more
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object as a listing or a HEAD shows it."""
+    """Metadata of one object, from a listing or a HEAD request."""
 
     name: str
     size: int
-    etag: str  # of an S3 object its ETag; of a local file `size-mtime-ctime`, times in ns: a write after a file system's tick changes it
-    modified_ms: int = field(
-        default=0, compare=False
-    )  # Unix ms of the last write, by the server's clock; 0: it does not say
+    etag: str  # S3: the ETag. Local file: `size-mtime-ctime`, times in ns; a write in a later clock tick changes it
+    modified_ms: int = field(default=0, compare=False)  # Unix ms of the last write, by the server's clock; 0: unknown
 
 
 class ObjectNotFoundError(InputError):
-    """No object of this name."""
+    """No object has this name."""
 
     def __init__(self, uri: str, name: str) -> None:
         super().__init__(uri, name)
         self.uri, self.name = uri, name
 
     def __str__(self) -> str:
-        return f"no object {self.name!r} in {self.uri}"
+        return f"no object {self.name!r} exists in {self.uri}"
 
 
 class ObjectStoreUnavailableError(RetryableError):
-    """The server or disk refused, timed out or broke off, also after the retries."""
+    """The server or disk refused, timed out or broke off, and the retries failed too."""
 
     def __init__(self, uri: str, operation: str, reason: str) -> None:
         super().__init__(uri, operation, reason)
@@ -41,13 +39,13 @@ class ObjectStoreUnavailableError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"{self.operation} failed at {self.uri}: {self.reason}. Check the endpoint, the disk and the network, then run again: a commit "
-            "whose answer was lost is recognised, and nothing is done twice."
+            f"{self.operation} failed at {self.uri}: {self.reason}. Check the endpoint, the disk and the network, "
+            "then run again. A commit whose answer was lost is recognised, and no work is done twice."
         )
 
 
 class ObjectStoreFullError(RetryableError):
-    """The disk or quota under the store has no room left."""
+    """The disk or the quota of the store is full."""
 
     def __init__(self, uri: str, operation: str, size: int) -> None:
         super().__init__(uri, operation, size)
@@ -56,12 +54,12 @@ class ObjectStoreFullError(RetryableError):
     def __str__(self) -> str:
         return (
             f"{self.operation} of {self.size} bytes failed at {self.uri}: no space left. "
-            "Nothing of it was committed; free space there, then run again."
+            "This write changed nothing. Free space there, then run again."
         )
 
 
 class AccessDeniedError(InputError):
-    """The store is there and refuses us: missing or wrong credentials, or no permission."""
+    """The store exists and denies access: credentials are missing or wrong, or lack the permission."""
 
     def __init__(self, uri: str, operation: str, reason: str) -> None:
         super().__init__(uri, operation, reason)
@@ -69,13 +67,14 @@ class AccessDeniedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process permission; for S3, credentials come from "
-            "boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the machine's role)."
+            f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process this permission. "
+            "Credentials for S3 come from boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "a profile, or the machine's role)."
         )
 
 
 class BadStoreError(InputError):
-    """A store that cannot be used as it is named or set up: a URI that is not understood, a bucket that does not exist."""
+    """The store is unusable as named or configured: an invalid URI, or a bucket that does not exist."""
 
     def __init__(self, uri: str, reason: str) -> None:
         super().__init__(uri, reason)
@@ -86,18 +85,21 @@ class BadStoreError(InputError):
 
 
 class BadObjectNameError(InputError):
-    """A name that could leave the store or that not every store can hold."""
+    """The name could point outside the store, or is invalid in some stores."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"{self.name!r} cannot name an object: {self.reason}. Names are relative and `/`-separated, without empty, `.` or `..` parts."
+        return (
+            f"{self.name!r} cannot name an object: {self.reason}. Names are relative and separated by `/`; "
+            "no part may be empty, `.` or `..`."
+        )
 
 
 class ShortReadError(DamagedError):
-    """The object ends before the bytes that were asked for: it was truncated, or the caller's index of it is wrong."""
+    """The object ends before the requested bytes: it was truncated, or the caller's index is wrong."""
 
     def __init__(self, uri: str, name: str, offset: int, length: int, found: int) -> None:
         super().__init__(uri, name, offset, length, found)
@@ -105,17 +107,18 @@ class ShortReadError(DamagedError):
 
     def __str__(self) -> str:
         return (
-            f"object {self.name!r} in {self.uri}: {self.length} bytes were asked for at offset {self.offset}, {self.found} are there. "
-            "It is truncated or not the object its index describes; restore it from a copy of the bucket."
+            f"object {self.name!r} in {self.uri}: requested {self.length} bytes at offset {self.offset}, found "
+            f"{self.found}. The object is truncated, or its index describes another object. "
+            "Restore it from a copy of the bucket."
         )
 
 
 def checked_name(name: str) -> str:
-    """`name` itself if it can name an object. Raises BadObjectNameError."""
+    """Return `name` if it is a valid object name. Raises BadObjectNameError."""
     if not name:
         raise BadObjectNameError(name, "it is empty")
     if "\0" in name:
-        raise BadObjectNameError(name, "it holds a NUL")
+        raise BadObjectNameError(name, "it contains a NUL character")
     for part in name.split("/"):
         if part in ("", ".", ".."):
             raise BadObjectNameError(name, f"it has the part {part!r}")
@@ -125,38 +128,52 @@ def checked_name(name: str) -> str:
 
 
 class ObjectStore(Protocol):
-    """Named immutable-by-convention byte strings. Names are relative, `/`-separated and never start with `/` or hold `..`."""
+    """A set of named byte strings that the engine writes once and never changes.
 
-    uri: str  # enough to open it again in another process, without credentials
+    Names are relative and separated by `/`. They never start with `/` and contain no `..`.
+    """
+
+    uri: str  # sufficient to open the store in another process; contains no credentials
 
     def get(self, name: str) -> bytes:
-        """The whole object. Raises ObjectNotFoundError."""
+        """Read the whole object. Raises ObjectNotFoundError."""
         ...
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes at each (offset, length), in the order asked; fetched in parallel, neighbours coalesced. A negative offset
-        counts from the end, so (-8, 8) is the last 8 bytes. Raises ObjectNotFoundError, and ShortReadError when fewer bytes exist
-        than asked."""
+        """Read the bytes at each (offset, length), in the order of `ranges`.
+
+        Neighbouring ranges share a request, and requests run in parallel. A negative offset counts from the end:
+        (-8, 8) is the last 8 bytes.
+
+        Raises: ObjectNotFoundError; ShortReadError if the object ends before a range does.
+        """
         ...
 
     def head(self, name: str) -> ObjectInfo:
-        """Size and ETag. Raises ObjectNotFoundError."""
+        """Return size, ETag and time of the last write. Raises ObjectNotFoundError."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Write the whole object, atomically and durably; an existing one is replaced."""
+        """Write the whole object, atomically and durably. Replaces an existing object."""
         ...
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Create the object; True: these bytes are it (won), False: another's are (lost). Never "maybe": on an answer that was
-        lost it reads back and compares. Requires: `data` holds something unique to this writer (its writer id)."""
+        """Create the object unless its name exists. Returns True if the stored object is `data`, else False.
+
+        The result is never uncertain: if the answer to the write is lost, the object is read back and compared.
+
+        Requires: `data` contains bytes unique to this writer (its writer id).
+        """
         ...
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Objects whose name starts with `prefix`, in name order (of UTF-8 bytes), after `start_after`. Names that end in `/`, which
-        some tools write as folders, are left out. What is written or deleted meanwhile may or may not be seen."""
+        """List objects whose names start with `prefix`, in name order (UTF-8 bytes), after `start_after`.
+
+        Omits names that end in `/`, which some tools write as folders. Concurrent writes and deletes may or may not
+        show.
+        """
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove the objects; names that do not exist are ignored."""
+        """Delete the objects. Ignores names that do not exist."""
         ...

@@ -1,4 +1,4 @@
-"""Copies an object from one store into another, by the server itself where one has both."""
+"""Copies an object from one store to another. One S3 server copies within itself."""
 
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -11,14 +11,15 @@ _PIECE_BYTES = 64 << 20
 
 
 def copy_object(source: ObjectStore, of: str, target: ObjectStore, name: str, etag: str, version: str = "") -> None:
-    """Write `name` in `target` with the bytes of `of` in `source`; an object of that name is replaced.
+    """Copy the object `of` in `source` to `name` in `target`. Replaces an existing object.
 
     Args:
-        etag: of the object as it is to be copied. A server that copies checks it; else the caller looks again afterwards.
-        version: of an S3 bucket that keeps versions; the newest where empty.
+        etag: expected ETag of `of`. A copying server checks it; otherwise the caller checks the source afterwards.
+        version: version id in a versioned S3 bucket; empty for the newest version.
 
-    Raises: ObjectNotFoundError where it is gone, or is another one now; errors of both stores.
-    Cost: within one S3 server a HEAD and a COPY, and no byte comes here; else the object once, through a file where the target takes one.
+    Raises: ObjectNotFoundError if `of` is deleted or its ETag differs; errors of both stores.
+    Cost: within one S3 server a HEAD and a COPY, without a download. Otherwise one read and one write of the object,
+        through a temporary file if the target can upload one.
     """
     of_s3, in_s3 = as_s3(source), as_s3(target)
     if of_s3 is not None and in_s3 is not None and in_s3.is_beside(of_s3):

@@ -1,8 +1,9 @@
-"""A directory as an object store: `name` is the file `root/name`.
+"""A directory as an object store: object `name` is the file `root/name`.
 
-A write goes to a temporary file in `root/.tmp`, is synced, and enters its place in one step: `rename(2)` to replace, `link(2)` to
-create. A process that is killed leaves the old object or the new one, and at worst a file in `.tmp`. The writer of such a file holds a
-lock on it (flock), which the kernel releases when the process dies: so `sweep_temporary` can distinguish an abandoned file from one in use.
+A write goes to a temporary file in `root/.tmp`, is synced, and takes its final name in one step: `rename(2)` replaces,
+`link(2)` creates. A killed process leaves the old object or the new one, and at worst a file in `.tmp`. Its writer
+holds a lock (flock) on this file, which the kernel releases when the process dies. `sweep_temporary` can therefore
+distinguish abandoned files from files in use.
 """
 
 import errno
@@ -32,7 +33,7 @@ from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
 
 _TEMPORARY = ".tmp"
-_COPIED_BYTES = 4 << 20  # at a time, of a file
+_COPIED_BYTES = 4 << 20  # per step when copying a file
 _serial = itertools.count()
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -40,14 +41,14 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.EMLINK)
 
 
 class LocalObjectStore:
-    """Objects as files under one directory, which is created by the first write. Safe for many threads and processes at once.
+    """Objects as files in a directory, which the first write creates. Safe for concurrent threads and processes.
 
-    The file system has to know hard links and atomic renames. Cost of a write: the bytes, and one fsync of the file and of each
-    directory that changed.
+    Requires a file system with hard links and atomic renames.
+    Cost of a write: the bytes, one fsync of the file, and one of each changed directory.
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow links and change the user's path
+        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow symbolic links
         self.uri = self._root.as_uri()
         self.requests = RequestCounter()
 
@@ -56,7 +57,7 @@ class LocalObjectStore:
 
     @property
     def root(self) -> Path:
-        """The directory, absolute."""
+        """The absolute path of the directory."""
         return self._root
 
     def get(self, name: str) -> bytes:
@@ -73,7 +74,7 @@ class LocalObjectStore:
         with self._translated("get_ranges", name), path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             reads = plan_reads(ranges)
-            if len(reads) > 1:  # the disk then works on all of them at once, without a thread each
+            if len(reads) > 1:  # lets the disk work on all reads at once, without one thread each
                 for read in reads:
                     os.posix_fadvise(file.fileno(), _start(read, size), read.length, os.POSIX_FADV_WILLNEED)
             for read in reads:
@@ -104,7 +105,7 @@ class LocalObjectStore:
             _sync_folder(path.parent)
 
     def put_file(self, name: str, file: Path) -> None:
-        """Write a whole object of a file's bytes, atomically and durably. Cost: the bytes once; memory: none to speak of."""
+        """Write an object from a file, atomically and durably. Streams the bytes, so memory use is constant."""
         path = self._path(name)
         self.requests.put(file.stat().st_size)
         with self._translated("put_file", name, file.stat().st_size), self._temporary(file) as temporary:
@@ -121,18 +122,21 @@ class LocalObjectStore:
                     self._make_folder(path.parent)
                     path.hardlink_to(temporary)
             except FileExistsError:
-                # Ours if an earlier call wrote it and its answer was lost, e.g. because the process was killed.
+                # The object is ours if an earlier call wrote it and was killed before it returned.
                 found = path.read_bytes() if path.is_file() else b""
                 self.requests.got(len(found))
                 won = found == data
             except OSError as err:
                 if err.errno in _NO_LINKS and self._root.is_dir() and os.access(self._root, os.W_OK):
-                    reason = f"its file system refused a hard link ({os.strerror(err.errno)}), which commits need; use another one"
+                    reason = (
+                        f"its file system refused a hard link ({os.strerror(err.errno)}), which commits require; "
+                        "use another file system"
+                    )
                     raise BadStoreError(self.uri, reason) from err
                 raise
             else:
                 won = True
-            # Also for the loser: what it is about to read must survive a power failure as well.
+            # The loser syncs too: the object that it will read must survive a power failure.
             _sync_folder(path.parent)
             return won
 
@@ -159,13 +163,11 @@ class LocalObjectStore:
                 continue
 
     def sweep_temporary(self, *, dry_run: bool = False) -> tuple[ObjectInfo, ...]:
-        """Remove what killed processes left in `.tmp`, and return it; files of writers at work stay, however long those take."""
+        """Delete files in `.tmp` that killed processes left, and return them. Files of live writers stay."""
         swept = []
         for path in sorted((self._root / _TEMPORARY).glob("*")):
-            with (
-                suppress(OSError),
-                path.open("rb", buffering=0) as file,
-            ):  # gone, in use, or a file system without locks: not ours
+            # OSError: the file is gone or in use, or its file system has no locks.
+            with suppress(OSError), path.open("rb", buffering=0) as file:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 swept.append(_info(f"{_TEMPORARY}/{path.name}", path.stat()))
                 if not dry_run:
@@ -174,12 +176,12 @@ class LocalObjectStore:
 
     def _path(self, name: str) -> Path:
         if checked_name(name).partition("/")[0] == _TEMPORARY:
-            raise BadObjectNameError(name, f"{_TEMPORARY} is the local store's own folder")
+            raise BadObjectNameError(name, f"the local store reserves the folder {_TEMPORARY}")
         return self._root / name
 
     @contextmanager
     def _temporary(self, data: bytes | Path) -> Iterator[Path]:
-        """A synced file that holds `data`, or another file's bytes; gone at the end unless it was renamed."""
+        """A synced file with the bytes of `data`, or of the file `data`. Deleted on exit unless it was renamed."""
         folder = self._root / _TEMPORARY
         self._make_folder(folder)
         path, handle = self._new_file(folder)
@@ -191,26 +193,26 @@ class LocalObjectStore:
                 else:
                     _write(file, data)
                 os.fsync(file.fileno())
-                yield path  # still open, for the lock
+                yield path  # The open file holds the lock.
         finally:
             path.unlink(missing_ok=True)
 
     def _new_file(self, folder: Path) -> tuple[Path, int]:
-        """A file nobody else has. Not tempfile's: that one is readable by its owner only, whatever the umask says."""
+        """Create a file for this writer only. `tempfile` would restrict its permissions and ignore the umask."""
         while True:
             path = folder / f"{os.getpid()}-{threading.get_ident()}-{next(_serial)}"
             try:
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            except FileExistsError:  # left by a killed process with our id, or another host's on a shared disk
+            except FileExistsError:  # left by a killed process with our id, or by another host on a shared disk
                 continue
-            with suppress(OSError):  # a file system without locks: nobody sweeps there
+            with suppress(OSError):  # A file system without locks is never swept.
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if os.fstat(handle).st_nlink:
                 return path, handle
-            os.close(handle)  # swept before it was locked
+            os.close(handle)  # A sweep deleted it before we locked it.
 
     def _make_folder(self, folder: Path) -> None:
-        """Create `folder` and what is missing above it; each new one is synced into its parent."""
+        """Create `folder` and its missing parents, and sync each parent that changed."""
         if folder.is_dir():
             return
         if folder != self._root:
@@ -223,11 +225,12 @@ class LocalObjectStore:
     def _walk(
         self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()
     ) -> Iterator[ObjectInfo]:
-        """Objects below `folder` ("" or ending in `/`). A folder sorts as its name with `/`, which makes the walk follow name order.
+        """Objects below `folder` ("" or ending in `/`), in name order. Folders sort by their name with a final `/`.
 
         Args:
-            inside: the folders that lead to this one, by device and inode, once the walk has followed a symbolic link; else empty. A link
-                that leads to one of them has no end, so the walk skips it, as it skips a link that leads nowhere.
+            inside: device and inode of each folder on the path to this one, once the walk has followed a symbolic link;
+                empty before that. Links to one of these folders would never end, so the walk skips them. It also skips
+                dangling links.
         """
         try:
             with os.scandir(self._root / folder) as entries:
@@ -250,20 +253,20 @@ class LocalObjectStore:
             elif name.startswith(prefix) and name > start_after:
                 try:
                     yield _info(name, entry.stat())
-                except FileNotFoundError:  # deleted since the folder was read
+                except FileNotFoundError:  # deleted after the folder was read
                     continue
                 except OSError as err:
-                    if err.errno != errno.ELOOP:  # a link that leads to itself is no object
+                    if err.errno != errno.ELOOP:  # A link to itself is not an object.
                         raise
 
     def _ids_above(self, folder: str) -> frozenset[tuple[int, int]]:
-        """Of a folder, and of all that hold it."""
+        """Device and inode of a folder and of all its parents."""
         path = self._root / folder
         return frozenset(_id_of(p) for p in (path, *path.parents))
 
     @contextmanager
     def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
-        """Turns what the operating system raises into the errors of base.py."""
+        """Translate errors of the operating system into those of base.py."""
         try:
             yield
         except TussockError:
@@ -277,7 +280,7 @@ class LocalObjectStore:
                 raise AccessDeniedError(self.uri, f"{operation} {name!r}", os.strerror(err.errno)) from err
             if err.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
                 raise BadObjectNameError(
-                    name, "in a local store, it or a part of it is already a folder or an object"
+                    name, "in a local store, this path or a part of it already exists as a folder or an object"
                 ) from err
             raise ObjectStoreUnavailableError(
                 self.uri, f"{operation} {name!r}", os.strerror(err.errno) if err.errno else str(err)
@@ -305,14 +308,14 @@ def _info(name: str, stat: os.stat_result) -> ObjectInfo:
 
 
 def _write(file: io.FileIO, data: bytes) -> None:
-    """All of `data`; one call may write less, and moves at most 2 GB."""
+    """Write all of `data`. A single call may write less, and at most 2 GB."""
     written = 0
     while written < len(data):
         written += file.write(data[written:] if written else data) or 0
 
 
 def _pread(file: int, length: int, offset: int) -> bytes:
-    """`length` bytes at `offset`, fewer only at the end of the file; one call moves at most 2 GB."""
+    """Read `length` bytes at `offset`, or fewer at the end of the file. A single call reads at most 2 GB."""
     data = os.pread(file, length, offset)
     if len(data) == length or not data:
         return data

@@ -1,15 +1,17 @@
 """Opens an object store by its URI.
 
     /a/path, file:///a/path      a local directory
-    s3://bucket/prefix?endpoint=http://host:port&path_style=true&region=eu-central-1      an S3 bucket; prefix and options may be left out
+    s3://bucket/prefix?endpoint=http://host:port&path_style=true&region=eu-central-1
+                                 an S3 bucket; prefix and options are optional
 
-A URI never holds credentials: boto3's standard chain gives them.
+A URI never contains credentials; they come from boto3's standard chain.
 
-An absolute path is a name: its characters mean themselves. In the two forms with a scheme, `%XX` stands for a character. Code that has
-names (a bucket, a key) opens them with `open_s3` and never builds a URI of them, since a parser would take `%`, `?` and `#` apart.
+An absolute path is taken literally. In the two forms with a scheme, `%XX` encodes a character. Code that has a bucket
+and a key calls `open_s3` and never builds a URI, because a parser would interpret `%`, `?` and `#`.
 
-Other schemes are opened by what the environment variable TUSSOCK_STORE_SCHEMES names, `scheme=module:function,…`: the function takes
-the URI and returns an ObjectStore whose `uri` is such a one. Worker processes inherit the variable and have to find the module.
+The environment variable TUSSOCK_STORE_SCHEMES adds schemes: `scheme=module:function,…`. The function receives the URI
+and returns an ObjectStore whose `uri` uses the same scheme. Worker processes inherit the variable and must be able to
+import the module.
 """
 
 import importlib
@@ -28,24 +30,24 @@ from tussock.statestore.objectstore.local import LocalObjectStore
 if TYPE_CHECKING:
     from tussock.statestore.objectstore.s3 import S3ObjectStore
 
-_ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, no password, no query
+_ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, password or query
 _NOT_IN_URIS = re.compile(r"[#\t\r\n]")
 SCHEMES_VARIABLE = "TUSSOCK_STORE_SCHEMES"
 S3_OPTIONS = ("endpoint", "path_style", "region")
 
 
 def open_object_store(uri: str) -> ObjectStore:
-    """The store a URI names. Sends nothing: an endpoint that refuses shows at the first operation.
+    """Open the store of a URI. Sends no request: an unreachable endpoint fails at the first operation.
 
     Raises:
-        BadStoreError: the URI has none of the forms above. What is shown of it holds no user, password or unknown option.
+        BadStoreError: the URI has none of the forms above. The message omits users, passwords and unknown options.
     """
     if uri.startswith("/"):
         return LocalObjectStore(Path(uri))
-    if (dropped := _NOT_IN_URIS.search(uri)) is not None:  # urlsplit would open another store without a word
+    if (dropped := _NOT_IN_URIS.search(uri)) is not None:  # urlsplit would silently open another store.
         raise BadStoreError(
             uri.partition("#")[0],
-            f"{dropped[0]!r} has no meaning in a URI; as part of a name, write %{ord(dropped[0]):02X}",
+            f"{dropped[0]!r} is not allowed in a URI; write %{ord(dropped[0]):02X} if it is part of a name",
         )
     parts = urlsplit(uri)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else uri
@@ -53,7 +55,7 @@ def open_object_store(uri: str) -> ObjectStore:
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise BadStoreError(shown, "a file URI needs an absolute path and no host, e.g. file:///data/store")
         if "?" in uri:
-            raise BadStoreError(shown, "a file URI has no options; a ? that is part of a name is written %3F")
+            raise BadStoreError(shown, "a file URI has no options; write %3F for a ? in a name")
         return LocalObjectStore(Path(os.fsdecode(unquote_to_bytes(parts.path))))
     if parts.scheme in ("s3", "s3a"):
         return _open_s3(uri, shown)
@@ -67,21 +69,21 @@ def open_object_store(uri: str) -> ObjectStore:
 
 
 def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store of a bucket's objects below `prefix`. Sends nothing.
+    """Open a bucket as a store, or the objects below `prefix`. Sends no request.
 
     Args:
-        bucket, prefix: names, taken as they are; slashes around the prefix do not count.
-        options: S3_OPTIONS. If there is an endpoint, the path style is the default.
+        bucket, prefix: literal names; slashes at the ends of the prefix are ignored.
+        options: S3_OPTIONS. With an endpoint, path style is the default.
 
-    Raises: BadStoreError for an option's value; BadObjectNameError for a prefix that no object can have; MissingExtraError.
+    Raises: BadStoreError for an invalid option; BadObjectNameError for an invalid prefix; MissingExtraError.
     """
-    with extras_named():  # here, because importing boto3 takes 0.3 s that local stores can save
+    with extras_named():  # imported here, so that local stores do not spend 0.3 s on importing boto3
         from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
 
     given, shown = options or {}, f"s3://{bucket}/{prefix}"
     endpoint = given.get("endpoint") or None
     if endpoint is not None and _ENDPOINT.fullmatch(endpoint) is None:
-        raise BadStoreError(shown, "endpoint has to be http://host:port or https://host:port, without user or password")
+        raise BadStoreError(shown, "endpoint must be http://host:port or https://host:port, without user or password")
     path_style = given.get("path_style", "true" if endpoint else "false")
     if path_style not in ("true", "false"):
         raise BadStoreError(shown, f"path_style is {path_style!r}, expected true or false")
@@ -92,16 +94,18 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
 
 
 def as_s3(store: ObjectStore) -> "S3ObjectStore | None":
-    """The store if it is a bucket's. Imports nothing: whoever opened a bucket has imported its module."""
+    """Return the store if it is an S3 bucket, else None. Never imports boto3: opening a bucket has done so already."""
     module = sys.modules.get("tussock.statestore.objectstore.s3")
     return store if module is not None and isinstance(store, module.S3ObjectStore) else None
 
 
 def s3_options(query: str, shown: str) -> dict[str, str]:
-    """The options in the query of an `s3://` URI. `shown`: the URI for an error. Raises BadStoreError for one that is unknown."""
+    """Parse the query of an `s3://` URI. Raises BadStoreError about the URI `shown` if an option is unknown."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(set(options) - set(S3_OPTIONS)):
-        reason = f"unknown option {', '.join(unknown)}; known are {', '.join(S3_OPTIONS)}. A ? that is part of a name is written %3F"
+        reason = (
+            f"unknown option {', '.join(unknown)}; the options are {', '.join(S3_OPTIONS)}. Write %3F for a ? in a name"
+        )
         raise BadStoreError(shown, reason)
     return options
 
@@ -109,5 +113,5 @@ def s3_options(query: str, shown: str) -> dict[str, str]:
 def _open_s3(uri: str, shown: str) -> ObjectStore:
     parts = urlsplit(uri)
     if not parts.netloc or "@" in parts.netloc:
-        raise BadStoreError(shown, "expected s3://bucket/prefix; credentials do not belong into the URI")
+        raise BadStoreError(shown, "expected s3://bucket/prefix; the URI must not contain credentials")
     return open_s3(parts.netloc, unquote(parts.path), s3_options(parts.query, shown))

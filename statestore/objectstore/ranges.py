@@ -1,17 +1,19 @@
-"""Which requests to send for a set of byte ranges: neighbours share one, so that a batch of blocks costs few round trips."""
+"""Plans the requests for a set of byte ranges. Neighbours share one, so a batch of blocks needs few round trips."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-COALESCE_GAP_BYTES = (
-    64 << 10
-)  # reading this much for nothing costs less than another request (1 ms at 100 MB/s against 10-30 ms)
-MAX_READ_BYTES = 16 << 20  # coalescing stops here, so that a long run of neighbours still loads in parallel
+# Reading a gap of this size (1 ms at 100 MB/s) is cheaper than another request (10 to 30 ms).
+COALESCE_GAP_BYTES = 64 << 10
+MAX_READ_BYTES = 16 << 20  # limit of a shared request, so that a long run of neighbours still loads in parallel
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One request: `length` bytes at `offset`, or the last `-offset` bytes if negative. `parts` are indices of the ranges it serves."""
+    """One request: `length` bytes at `offset`, or the last `-offset` bytes if negative.
+
+    `parts` are the indices of the ranges that it serves.
+    """
 
     offset: int
     length: int
@@ -19,9 +21,10 @@ class Read:
 
 
 def plan_reads(ranges: Sequence[tuple[int, int]]) -> list[Read]:
-    """The fewest sensible requests that cover all ranges (offset, length); empty ranges need none.
+    """Cover all ranges (offset, length) with few requests; empty ranges need none.
 
-    Ranges that count from the end become a single request for the object's tail: they are footers, near to each other and to the end.
+    Ranges with negative offsets share one request for the object's tail: they are footers, close to each other and to
+    the end.
     """
     by_offset = sorted((offset, length, i) for i, (offset, length) in enumerate(ranges) if length > 0)
     tail = [(offset, length, i) for offset, length, i in by_offset if offset < 0]
@@ -42,9 +45,9 @@ def plan_reads(ranges: Sequence[tuple[int, int]]) -> list[Read]:
 
 
 def slice_of(read: Read, data: bytes, offset: int, length: int) -> bytes:
-    """The bytes of the range (offset, length) from what `read` returned; shorter than `length` if the object ended early.
+    """Cut the range (offset, length) out of the result of `read`; shorter than `length` if the object ended early.
 
-    A tail request on a smaller object returns all of it, aligned at its end.
+    A tail request on a smaller object returns the whole object, aligned at its end.
     """
     start = len(data) + offset if offset < 0 else offset - read.offset
     if start < 0:

@@ -1,12 +1,12 @@
-"""Requests to object storage, counted where they are made: what a store is billed for, whoever asked.
+"""Counts requests to object storage where they are sent. These are the requests that the provider bills.
 
-Counts are of one store object, so of one process: who wants those of a piece of work takes the difference of two looks. A file system has
-no requests; a local store counts those that a bucket would have had.
+A counter belongs to one store object in one process. To measure an operation, subtract two readings. A file system has
+no requests; the local store counts the requests that a bucket would have received.
 
-    get       GET and HEAD, also where nothing is found; each range that is read by itself
-    put       PUT and COPY; a file that goes up in parts, or is copied in parts, counts as one
-    list      one for each 1,000 names
-    delete    one for each 1,000 names
+    get       GET and HEAD, also for missing objects; one per separate range request
+    put       PUT and COPY; a multipart upload or copy counts as one
+    list      one per 1,000 names
+    delete    one per 1,000 names
 """
 
 import threading
@@ -14,18 +14,18 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-NAMES_A_REQUEST = 1000  # that a LIST answers, and a DELETE takes
+NAMES_A_REQUEST = 1000  # per LIST or DELETE request
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """Requests by kind, and bytes of the bodies that came and went."""
+    """Requests by kind, and the bytes of their bodies."""
 
     get: int = 0
     put: int = 0
     list: int = 0
     delete: int = 0
-    bytes_in: int = 0  # that were read
-    bytes_out: int = 0  # that were written
+    bytes_in: int = 0  # read
+    bytes_out: int = 0  # written
 
     def __add__(self, other: "Requests") -> "Requests":
         return Requests(*(mine + theirs for mine, theirs in zip(_counts(self), _counts(other), strict=True)))
@@ -39,30 +39,30 @@ def _counts(requests: Requests) -> tuple[int, ...]:
 
 
 class RequestCounter:
-    """The requests of one store object. Safe for threads."""
+    """Counts the requests of one store object. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests = Requests()
 
     def got(self, nbytes: int = 0, requests: int = 1) -> None:
-        """GETs that were answered with so many bytes, or HEADs."""
+        """Count GETs that returned `nbytes` in total, or HEADs."""
         self._add(Requests(get=requests, bytes_in=nbytes))
 
     def put(self, nbytes: int) -> None:
-        """A PUT or a COPY of so many bytes."""
+        """Count a PUT or COPY of `nbytes`."""
         self._add(Requests(put=1, bytes_out=nbytes))
 
     def listed(self) -> None:
-        """A page of a listing."""
+        """Count a page of a listing."""
         self._add(Requests(list=1))
 
     def deleted(self) -> None:
-        """A DELETE of up to NAMES_A_REQUEST objects."""
+        """Count a DELETE of up to NAMES_A_REQUEST objects."""
         self._add(Requests(delete=1))
 
     def so_far(self) -> Requests:
-        """All since the store was opened."""
+        """All requests since the store was opened."""
         with self._lock:
             return self._requests
 
@@ -73,11 +73,11 @@ class RequestCounter:
 
 @runtime_checkable
 class CountsRequests(Protocol):
-    """A store that counts; those of this package do."""
+    """A store that counts its requests, as all stores of this package do."""
 
     requests: RequestCounter
 
 
 def requests_so_far(objects: object) -> Requests:
-    """What a store has counted since it was opened; nothing where it does not count."""
+    """The requests of a store since it was opened; zeros if it does not count."""
     return objects.requests.so_far() if isinstance(objects, CountsRequests) else Requests()

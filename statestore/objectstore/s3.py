@@ -1,7 +1,7 @@
-"""An S3 bucket, or a prefix of one, as an object store; any server that speaks S3 with conditional PUTs will do.
+"""An S3 bucket, or a prefix of one, as an object store. Works with any S3 server that supports conditional PUTs.
 
-Commits rest on `If-None-Match: *`. The answer to such a PUT may be lost, and the client may then repeat it by itself and meet its own
-object; so every answer but a plain yes is settled by reading the object back.
+Commits depend on `If-None-Match: *`. The answer to such a PUT can be lost; the client then repeats it and finds its own
+object. The store therefore reads the object back after every answer except success.
 """
 
 import logging
@@ -56,13 +56,11 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
 
-PARALLEL_REQUESTS = 16  # of one process; the connection pool has as many, so that none is opened and thrown away
-CONNECT_TIMEOUT_S = (
-    2  # an endpoint that does not answer at all is reported after ATTEMPTS of these and the backoff, some 10 s
-)
+PARALLEL_REQUESTS = 16  # per process; the connection pool has the same size, so no connection is opened and discarded
+CONNECT_TIMEOUT_S = 2  # a silent endpoint fails after ATTEMPTS timeouts and the backoff, about 10 s
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
-ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
-SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
+ATTEMPTS = 4  # per request, with botocore's exponential backoff in between
+SETTLE_BACKOFF_S = 0.05  # doubles; between attempts to determine the result of a conditional PUT
 
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -72,7 +70,7 @@ _NO_CREDENTIALS = (
     ProfileNotFound,
 )
 _ABSENT_CODES = ("NoSuchKey", "404", "NotFound")
-_OTHER_NOW_CODES = ("NoSuchVersion", "PreconditionFailed", "412")  # what was to be copied
+_OTHER_NOW_CODES = ("NoSuchVersion", "PreconditionFailed", "412")  # the source of a copy has changed
 _DENIED_CODES = (
     "AccessDenied",
     "InvalidAccessKeyId",
@@ -88,18 +86,18 @@ _FULL_CODES = ("XMinioStorageFull", "QuotaExceeded", "507", "InsufficientStorage
 
 @dataclass(frozen=True, slots=True)
 class S3Address:
-    """Where a store is, without credentials."""
+    """The location of a store, without credentials."""
 
     bucket: str
-    prefix: str = ""  # without slashes at its ends
+    prefix: str = ""  # without leading or trailing slash
     endpoint: str | None = None  # None: AWS
     path_style: bool = False
-    region: str | None = None  # None: as boto3's chain says
+    region: str | None = None  # None: from boto3's chain
 
     @property
     def uri(self) -> str:
-        """The one spelling of this address that `open_object_store` takes back."""
-        plain_aws = self.endpoint is None and not self.path_style  # the style goes without saying
+        """The canonical URI of this address; `open_object_store` accepts it."""
+        plain_aws = self.endpoint is None and not self.path_style  # the style is the default
         options = {
             "endpoint": self.endpoint,
             "path_style": None if plain_aws else str(self.path_style).lower(),
@@ -112,9 +110,10 @@ class S3Address:
 
 
 class S3ObjectStore:
-    """Objects under `prefix` of a bucket. Safe for many threads; other processes open it again by its `uri` (as pickle does).
+    """Objects below `prefix` in a bucket. Thread-safe; other processes open the store by `uri` or unpickle it.
 
-    Cost: one request an operation; `get_ranges` one per group of neighbours, in parallel; `list` and `delete` one per 1,000 objects.
+    Cost: one request per operation. `get_ranges` sends one per group of neighbours, in parallel; `list` and `delete`
+        send one per 1,000 objects.
     """
 
     def __init__(self, address: S3Address) -> None:
@@ -128,7 +127,7 @@ class S3ObjectStore:
 
     @property
     def address(self) -> S3Address:
-        """Where it is."""
+        """The location of the store."""
         return self._address
 
     def get(self, name: str) -> bytes:
@@ -169,14 +168,14 @@ class S3ObjectStore:
             self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data)
 
     def put_file(self, name: str, file: Path) -> None:
-        """Write a whole object of a file's bytes, in parts where it is large; it appears when all of them are there, or not at all."""
+        """Upload a file, in parts if it is large. The object appears complete or not at all."""
         key = self._key(name)
         with self._translated("put_file", name, size := file.stat().st_size), file.open("rb") as content:
             self.requests.put(size)
             self._client.upload_fileobj(content, self._address.bucket, key)
 
     def version_of(self, name: str) -> tuple[ObjectInfo, str]:
-        """Size and ETag, and the version id where the bucket keeps versions; else empty. Raises ObjectNotFoundError."""
+        """Return size, ETag and version id; the id is empty in an unversioned bucket. Raises ObjectNotFoundError."""
         key = self._key(name)
         with self._translated("head", name):
             self.requests.got()
@@ -187,21 +186,24 @@ class S3ObjectStore:
             ), "" if version == "null" else version
 
     def is_beside(self, other: "S3ObjectStore") -> bool:
-        """Whether one server has both, so that it can copy from one to the other."""
+        """Whether one server holds both stores and can copy between them."""
         here, there = self._address, other.address
         return (here.endpoint, here.region) == (there.endpoint, there.region)
 
     def copy_from(self, source: "S3ObjectStore", of: str, name: str, etag: str, version: str = "") -> None:
-        """Write an object of another one's bytes, of the version given, else as long as it has this ETag: the server copies, in parts
-        where it is large. Raises ObjectNotFoundError where it is gone or has another ETag."""
+        """Copy an object within the server, in parts if it is large.
+
+        Copies `version` if given; otherwise the source must still have `etag`. Raises ObjectNotFoundError if the source
+        is deleted or its ETag differs.
+        """
         there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._key(of)}
         if version:
             there["VersionId"] = version
         condition = {} if version else {"CopySourceIfMatch": f'"{etag}"'}
         key = self._key(name)
         with source._translated("copy", of):
-            self.requests.got()  # it asks for the size first
-            self.requests.put(0)  # no byte comes here
+            self.requests.got()  # boto3 requests the size first.
+            self.requests.put(0)  # No bytes pass through this process.
             self._client.copy(there, self._address.bucket, key, ExtraArgs=condition)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -217,17 +219,17 @@ class S3ObjectStore:
                         raise
                     if (won := self._holds(key, data)) is not None:
                         return won
-                    # Not there: the PUT did not happen, or a competitor's is under way (409). The next one is the same bytes on the same
-                    # condition, so it cannot undo anything, even if the lost one arrives after it.
+                    # No object: the PUT had no effect, or a competitor's PUT is in progress (409). The retry has the
+                    # same bytes and condition, so it is harmless even if the lost request arrives later.
                     log.warning(
-                        "put_if_absent %s: attempt %d did not create the object (%s), trying again",
+                        "put_if_absent %s: attempt %d did not create the object (%s); retrying",
                         name,
                         attempt + 1,
                         err,
                     )
                     time.sleep(SETTLE_BACKOFF_S * 2**attempt)
         raise ObjectStoreUnavailableError(
-            self.uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts did not create the object nor find it"
+            self.uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts neither created nor found the object"
         )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -271,7 +273,7 @@ class S3ObjectStore:
         return self._prefix + checked_name(name)
 
     def _read(self, key: str, read: Read) -> bytes:
-        """What one range request returns: less than asked, or nothing, where the object ends before."""
+        """The bytes of one range request: fewer than requested, or none, if the object ends early."""
         header = f"bytes={read.offset}-{read.offset + read.length - 1}" if read.offset >= 0 else f"bytes={read.offset}"
         try:
             status, data = self._fetch(key, header)
@@ -281,11 +283,11 @@ class S3ObjectStore:
             raise
         if status == 206:
             return data
-        # A server that does not know ranges sent everything.
+        # A server without range support returned the whole object.
         return data[read.offset :] if read.offset < 0 else data[read.offset : read.offset + read.length]
 
     def _fetch(self, key: str, byte_range: str = "") -> tuple[int, bytes]:
-        """Status and body of a GET. botocore repeats what fails before the body; a connection that breaks inside it is repeated here."""
+        """Status and body of a GET. botocore retries failures before the body; this loop retries broken bodies."""
         for attempt in range(ATTEMPTS):
             self.requests.got()
             if byte_range:
@@ -299,11 +301,11 @@ class S3ObjectStore:
             except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
                 if attempt == ATTEMPTS - 1:
                     raise
-                log.warning("get %s: attempt %d broke off (%s), trying again", key, attempt + 1, err)
-        raise AssertionError("the last attempt returns or raises")
+                log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _holds(self, key: str, data: bytes) -> bool | None:
-        """Whether the object is `data`; None: there is no object."""
+        """Whether the object equals `data`; None if it does not exist."""
         try:
             return self._fetch(key)[1] == data
         except ClientError as err:
@@ -313,7 +315,10 @@ class S3ObjectStore:
 
     @contextmanager
     def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
-        """Turns what boto3 raises into the errors of base.py. Only codes are shown: a server's text may repeat the request's headers."""
+        """Translate errors of boto3 into those of base.py.
+
+        Messages contain error codes only, because a server's text may repeat request headers.
+        """
         try:
             yield
         except ClientError as err:
@@ -324,7 +329,7 @@ class S3ObjectStore:
             ) from err
         except ParamValidationError as err:
             raise BadStoreError(
-                self.uri, f"{operation} {name!r} is no request that S3 takes; is this a bucket's name?"
+                self.uri, f"{operation} {name!r} is not a valid S3 request; check the bucket name"
             ) from err
         except BotoCoreError as err:
             raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", _reason_of(err)) from err
@@ -336,34 +341,35 @@ class S3ObjectStore:
             return ObjectNotFoundError(self.uri, name)
         if code in ("NoSuchBucket", "InvalidBucketName", *_ABSENT_CODES):
             return BadStoreError(
-                self.uri, f"{what} was answered {code}: there is no such bucket; create it, or correct its name"
+                self.uri, f"{what} returned {code}: the bucket does not exist; create it or correct its name"
             )
         if code in _MOVED_CODES:
             return BadStoreError(
-                self.uri, f"{what} was answered {code}: the bucket is in another region; add ?region=… to the URI"
+                self.uri, f"{what} returned {code}: the bucket is in another region; add ?region=… to the URI"
             )
         if code in _DENIED_CODES:
             return AccessDeniedError(self.uri, what, code)
         if code in _FULL_CODES:
             return ObjectStoreFullError(self.uri, what, size)
-        return ObjectStoreUnavailableError(self.uri, what, f"the server answered {code}")
+        return ObjectStoreUnavailableError(self.uri, what, f"the server returned {code}")
 
 
-# Clients and threads are kept by process: a forked child has its parent's memory, but must not use its connections and lacks its threads.
+# Clients and threads are cached per process: a forked child must not use its parent's connections and lacks its
+# threads.
 
 
 @lru_cache(maxsize=1)
 def _threads_of(process: int) -> ThreadPoolExecutor:
-    """The threads that fetch ranges, for all stores of this process."""
-    del process  # only the key
+    """The threads that fetch ranges, shared by all stores of this process."""
+    del process  # only a cache key
     return ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="s3-get")
 
 
 @lru_cache(maxsize=8)
 def _client_of(endpoint: str | None, region: str | None, path_style: bool, process: int) -> "S3Client":
-    """One client for all stores of an endpoint in this process: making one takes 0.1 s, and it holds the connections."""
-    del process  # only a part of the key
-    with _client_lock:  # boto3's default session is not safe for threads while it makes clients
+    """One client per endpoint and process. Creating one takes 0.1 s, and it holds the connections."""
+    del process  # only part of the cache key
+    with _client_lock:  # Creating clients in boto3's default session is not thread-safe.
         client: S3Client = boto3.session.Session().client(
             "s3",
             endpoint_url=endpoint,
@@ -375,7 +381,7 @@ def _client_of(endpoint: str | None, region: str | None, path_style: bool, proce
                 read_timeout=READ_TIMEOUT_S,
                 tcp_keepalive=True,
                 retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-                # Our objects carry checksums of their own, and not every server knows the newer trailing ones.
+                # Our objects contain checksums, and some servers do not support the newer trailing checksums.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
             ),
@@ -395,16 +401,16 @@ def _code(err: ClientError) -> str:
 
 
 def _reason_of(err: BotoCoreError) -> str:
-    """Why no answer came, in words where it is the usual reason."""
+    """The reason for a missing answer: words for the common causes, else the error's name."""
     if isinstance(err, ConnectTimeoutError):
         return f"the endpoint did not answer within {CONNECT_TIMEOUT_S} s"
     if isinstance(err, EndpointConnectionError):
-        return "the endpoint refuses connections, or its name is not known"
+        return "the endpoint refuses connections, or its host name is unknown"
     return type(err).__name__.removesuffix("Error")
 
 
 def _is_settled_by_reading(err: Exception) -> bool:
-    """Whether the server said that somebody's object is there (412) or on its way (409)."""
+    """Whether the answer reports another object at this name (412), or a concurrent write (409)."""
     return isinstance(err, ClientError) and _code(err) in (
         "PreconditionFailed",
         "412",
@@ -414,7 +420,7 @@ def _is_settled_by_reading(err: Exception) -> bool:
 
 
 def _is_refused(err: Exception) -> bool:
-    """Whether the answer is a plain no, which says that nothing was written. Server errors (5xx) and timeouts say nothing of the kind."""
+    """Whether the server rejected the request, so that nothing was written. Unknown after a 5xx answer or a timeout."""
     if isinstance(err, (*_NO_CREDENTIALS, ParamValidationError)):
         return True
     if not isinstance(err, ClientError) or _is_settled_by_reading(err):

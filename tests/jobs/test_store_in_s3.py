@@ -153,7 +153,7 @@ def test_every_command_says_that_an_endpoint_refuses(
     assert told.out == ""
     assert told.err.startswith("error: ")
     assert (
-        f"failed at {refusing}: the endpoint refuses connections, or its name is not known. Check the endpoint"
+        f"failed at {refusing}: the endpoint refuses connections, or its host name is unknown. Check the endpoint"
         in told.err
     )
     assert told.err.count("\n") <= 2, "one message, no traceback"

@@ -154,7 +154,7 @@ def test_a_bucket_that_does_not_exist_is_named(moto_endpoint: str) -> None:
 
 
 def test_a_name_that_no_bucket_can_have_is_named(moto_endpoint: str) -> None:
-    with pytest.raises(BadStoreError, match="a bucket's name"):
+    with pytest.raises(BadStoreError, match="check the bucket name"):
         open_object_store(f"s3://no!bucket/p?endpoint={moto_endpoint}").put_if_absent("a", b"")
 
 
