@@ -27,7 +27,7 @@ _PLAIN_MISTAKES = (
 def blocks() -> dict[str, str]:
     """The text of each block, by name."""
     return {
-        "grammar": "\n".join(["```", *(grammar.__doc__ or "").split("\n\n", 1)[1].rstrip().splitlines(), "```"]),
+        "grammar": "\n".join(["```", *_grammar(), "```"]),
         "types": _types(),
         "formats": "\n".join(_formats()),
         "options": "\n".join(_options()),
@@ -36,6 +36,11 @@ def blocks() -> dict[str, str]:
             _cases("statement_errors.yaml", lambda kind, reason: not reason.startswith(_PLAIN_MISTAKES))
         ),
     }
+
+
+def _grammar() -> Iterator[str]:
+    for line in (grammar.__doc__ or "").split("\n\n", 1)[1].rstrip().splitlines():
+        yield from wrapped(line, rest="    ")
 
 
 def _types() -> str:
