@@ -1,1 +1,4 @@
-"""What flows between executors: chunks of rows with weights; and failures, on their way to the driver. No Spark, no store."""
+"""The data that executors exchange: chunks of weighted rows, and failures for the driver.
+
+Uses neither Spark nor the store.
+"""

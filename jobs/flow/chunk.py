@@ -1,8 +1,9 @@
 """Chunks: rows with weights, the data that flows between executors.
 
-A chunk is a `pyarrow.Table` whose columns are named `c0`, `c1`, … (numbered, never the user's names) followed by `w`, an int64 weight
-per row: +1 inserts the row, -1 deletes it; any other non-zero weight stands for that many. An update is a delete and an insert with the
-same stream key. The sum of a stream's chunks is the relation's content as a multiset.
+A chunk is a `pyarrow.Table`. Its columns are named `c0`, `c1`, … (numbers, never the user's names), followed by `w`,
+an int64 weight per row: +1 inserts the row, -1 deletes it. Another non-zero weight inserts or deletes that many copies.
+An update is a delete and an insert with the same stream key. The sum of a stream's chunks is the relation's content as
+a multiset.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +19,7 @@ from tussock.statestore.types import arrow_type
 
 WEIGHT = "w"
 MAX_CELL_BYTES = 32 << 20
-COMPRESSED_BYTES = (
-    64 << 10
-)  # larger tables are compressed here: five copies between two processes and a shuffle carry less
+COMPRESSED_BYTES = 64 << 10  # larger tables are compressed, because each is copied five times on its way to a reader
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -30,28 +29,28 @@ def chunk_schema(types: Sequence[str]) -> pa.Schema:
 
 
 def empty_chunk(types: Sequence[str]) -> pa.Table:
-    """A chunk of these column types without rows."""
+    """An empty chunk with these column types."""
     return _empty(tuple(types))
 
 
 @lru_cache(maxsize=1024)
 def _empty(types: tuple[str, ...]) -> pa.Table:
-    """Made once for each list of types: idle fragments of every epoch ask for theirs."""
+    """Cached: idle fragments need an empty chunk in every epoch."""
     return chunk_schema(types).empty_table()
 
 
 def make_chunk(columns: Sequence[pa.ChunkedArray | pa.Array], weights: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """A chunk from its columns, in order, and its weights."""
+    """Build a chunk from its columns, in order, and its weights."""
     return pa.table([*columns, weights], names=[*(f"c{i}" for i in range(len(columns))), WEIGHT])
 
 
 def inserts(rows: pa.Table) -> pa.Table:
-    """Rows (any names, in order) as a chunk of inserts."""
+    """Convert rows (columns of any names, in order) to a chunk of inserts."""
     return weighted(rows, 1)
 
 
 def weighted(rows: pa.Table, weight: int) -> pa.Table:
-    """Rows (any names, in order) as a chunk, each with this weight."""
+    """Convert rows (columns of any names, in order) to a chunk in which each row has this weight."""
     return make_chunk(rows.columns, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
 
 
@@ -61,18 +60,24 @@ def rows_of(chunk: pa.Table) -> pa.Table:
 
 
 def some_rows(rows: pa.Table, chosen: npt.NDArray[np.bool_]) -> pa.Table:
-    """The chosen rows, in their order; all of them without a copy."""
+    """The chosen rows in their order. Nothing is copied if all rows are chosen."""
     return rows if chosen.all() else rows.filter(pa.array(chosen))
 
 
 def difference(before: pa.Table, after: pa.Table) -> pa.Table:
-    """-1 for each row of `before`, +1 for each of `after` (tables of rows, same columns in order)."""
+    """A chunk with weight -1 per row of `before` and +1 per row of `after`.
+
+    Both have the same columns in the same order.
+    """
     minus, plus = inserts(before), inserts(after)
     return pa.concat_tables([minus.set_column(minus.num_columns - 1, WEIGHT, pc.negate(minus[WEIGHT])), plus])
 
 
 def encode(table: pa.Table) -> Iterator[pa.Buffer]:
-    """A table as Arrow IPC streams of at most about MAX_CELL_BYTES each; one, without rows, for an empty table."""
+    """Encode a table as Arrow IPC streams of about MAX_CELL_BYTES at most.
+
+    An empty table gives one stream without rows.
+    """
     for some in _cut(table):
         stream = _Stream(table.schema, table.nbytes)
         stream.write(some.combine_chunks())
@@ -80,20 +85,20 @@ def encode(table: pa.Table) -> Iterator[pa.Buffer]:
 
 
 def _cut(table: pa.Table) -> Iterator[pa.Table]:
-    """The table in slices of at most about MAX_CELL_BYTES; one of an empty table."""
+    """Slice the table into pieces of about MAX_CELL_BYTES at most. An empty table gives one empty slice."""
     pieces = max(1, -(-table.nbytes // MAX_CELL_BYTES))
     rows = max(1, -(-table.num_rows // pieces))
     return (table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows))
 
 
 def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator[tuple[int, pa.Buffer]]:
-    """Tables for several receivers as Arrow IPC streams of about MAX_CELL_BYTES each.
+    """Encode tables for several receivers as Arrow IPC streams of about MAX_CELL_BYTES each.
 
     Args:
-        parts: (receiver, rows), in any order. Each is let go of before the next is asked for.
-        nbytes: of all parts, about.
+        parts: (receiver, rows), in any order. Each part is released before the next one is requested.
+        nbytes: approximate size of all parts together.
 
-    Yields: (receiver, stream); a receiver's rows in their order.
+    Yields: (receiver, stream). The rows of one receiver keep their order.
     """
     open_streams: dict[int, _Stream] = {}
     for receiver, rows in parts:
@@ -108,14 +113,16 @@ def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator
 
 
 class _Stream:
-    """An Arrow IPC stream in the making. Its bytes follow from the rows alone: cells are put in an order by their bytes, and what a process
-    has in its memory must not decide about that."""
+    """An Arrow IPC stream that is being written.
+
+    Its bytes depend on the rows alone, not on the memory layout of this process: cells are sorted by their bytes.
+    """
 
     def __init__(self, schema: pa.Schema, nbytes: int) -> None:
-        """`nbytes`: of the table that it is a part of."""
+        """`nbytes`: size of the whole table, of which this stream holds a part."""
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, schema, options=_COMPRESSED if nbytes > COMPRESSED_BYTES else None)
-        self.size = 0  # bytes of the tables in it
+        self.size = 0  # bytes of the tables written so far
 
     def write(self, table: pa.Table) -> None:
         columns = (
@@ -127,12 +134,12 @@ class _Stream:
         self.size += table.nbytes
 
     def close(self) -> pa.Buffer:
-        """The whole stream."""
+        """End the stream and return its bytes."""
         self._writer.close()
         return self._sink.getvalue()
 
 
 def decode(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
-    """The tables concatenated; None where there is none."""
+    """Decode and concatenate tables. None if `chunks` is empty."""
     tables = [pa.ipc.open_stream(chunk).read_all() for chunk in chunks]
     return pa.concat_tables(tables) if tables else None

@@ -1,4 +1,4 @@
-"""Errors on their way from an actor to the driver: the class by name, and its arguments, which are its facts."""
+"""Serialize errors from actors for the driver: the name of the error's class, and its arguments."""
 
 import base64
 import importlib
@@ -13,7 +13,7 @@ from tussock.statestore.errors import InputError, RetryableError, TussockError
 
 
 class ActorError(InputError):
-    """What a user's row, file or expression did to the epoch: the fragment's relation, and the cause."""
+    """A row, file or expression of the user stopped the epoch. `relation` is the fragment's relation."""
 
     def __init__(self, relation: str, cause: str) -> None:
         super().__init__(relation, cause)
@@ -24,7 +24,10 @@ class ActorError(InputError):
 
 
 class ViewFailedError(ActorError):
-    """An operator of a view found no answer for the rows that it got. `relation` is the view; `build`: several epochs build it."""
+    """An operator of view `relation` could not process its input rows.
+
+    `build`: the view is built over several epochs.
+    """
 
     def __init__(self, relation: str, cause: str, build: bool = False) -> None:
         InputError.__init__(self, relation, cause, build)
@@ -35,15 +38,15 @@ class ViewFailedError(ActorError):
 
 
 class SourceFileError(InputError):
-    """What is wrong with one file of a source: the source can wait while everything else goes on."""
+    """One file of a source cannot be processed. The source waits, and the other relations continue."""
 
     path: str
-    source: str = ""  # the source that met it, once that is known
+    source: str = ""  # the source that met the error; empty until it is known
 
     @classmethod
     @contextmanager
     def met_in(cls, source: str) -> Iterator[None]:
-        """Names the source in what is raised here."""
+        """Add the source's name to a SourceFileError that is raised in this context."""
         try:
             yield
         except SourceFileError as err:
@@ -52,8 +55,11 @@ class SourceFileError(InputError):
 
 
 class SourceContradictedError(SourceFileError):
-    """The changes that a source's input lists contradict the rows that were taken: a row goes that is not there, or comes twice. `sources`:
-    those that the failing view reads; one of them is at fault."""
+    """The changes in a source's input contradict its rows: a deleted row does not exist, or an inserted row already
+    does.
+
+    `sources` are the sources that the failing view reads. One of them is at fault.
+    """
 
     path = ""
 
@@ -64,16 +70,21 @@ class SourceContradictedError(SourceFileError):
     def __str__(self) -> str:
         of = f"source {self.source!r}" if len(self.sources) == 1 else f"one of the sources {', '.join(self.sources)}"
         return (
-            f"{of}: its changes contradict the rows that were taken before. A row goes that is not there, or comes a second time: "
-            f"({self.row}). A change feed that disagrees with its table has this effect, and so has an option key whose columns do not "
-            f"identify a row. Its rows can only be taken in from the beginning: DROP SOURCE {self.source} (CASCADE drops its readers too), "
-            "and create it and them again. Until then views keep the rows that were taken."
+            f"{of}: its changes contradict the rows that it delivered before. They delete a row that does not exist, "
+            f"or insert a row that already exists: ({self.row}). Either the change feed disagrees with its table, or "
+            "the columns of option key do not identify a row. The source can only be read again from its beginning: "
+            f"run DROP SOURCE {self.source} (CASCADE drops its readers too), then create the source and its readers "
+            "again. Until then, views keep their rows."
         )
 
 
 class SourceAwayError(RetryableError):
-    """The server or disk of a source does not answer. The source waits while everything else goes on; the next run tries it again.
-    `path`: the item that was read; empty if that is not known."""
+    """The server or disk of a source does not respond.
+
+    The source waits until the next run, and the other relations continue.
+
+    `path`: the item that was being read; empty if unknown.
+    """
 
     def __init__(self, source: str, path: str, reason: str) -> None:
         super().__init__(source, path, reason)
@@ -93,7 +104,7 @@ class _Envelope(msgspec.Struct):
 
 
 def encode_failure(error: TussockError, relation: str, level: int) -> bytes:
-    """The error as bytes. Arguments that JSON can't hold are sent as text."""
+    """Encode an error as JSON. Arguments that JSON cannot represent become text."""
     kind = type(error)
     args: list[object] = list(error.args)
     return msgspec.json.encode(
@@ -102,7 +113,7 @@ def encode_failure(error: TussockError, relation: str, level: int) -> bytes:
 
 
 class TaskError(Exception):
-    """An error on its way out of a Spark task whose output has no place for one; Spark's message to the driver carries it."""
+    """An error from a Spark task whose output cannot hold one. Spark passes its message to the driver."""
 
 
 _CARRIED = re.compile(r"tussock-failure:([A-Za-z0-9+/=]+)")
@@ -110,7 +121,7 @@ _CARRIED = re.compile(r"tussock-failure:([A-Za-z0-9+/=]+)")
 
 @contextmanager
 def carried_by_spark(relation: str) -> Iterator[None]:
-    """In a task: lets an error reach the driver within Spark's own, where `carried_failure` finds it."""
+    """Wrap an error of a task in an exception that Spark passes to the driver, for `carried_failure`."""
     try:
         yield
     except TussockError as err:
@@ -120,19 +131,25 @@ def carried_by_spark(relation: str) -> Iterator[None]:
 
 
 def carried_failure(error: Exception) -> TussockError | None:
-    """The error that a task raised under `carried_by_spark`, out of what Spark raised on the driver; None where there is none."""
+    """Find the error of a task under `carried_by_spark` in Spark's exception on the driver.
+
+    None if Spark's exception has none.
+    """
     found = _CARRIED.search(str(error))
     return None if found is None else first_failure([base64.b64decode(found[1])])
 
 
 def first_failure(failures: list[bytes]) -> TussockError:
-    """The error to raise of several: of the lowest level, since later ones may be its consequence; ties by text."""
+    """The error to raise if several actors failed: one of the lowest level, since later errors may follow from it.
+
+    Within a level, the relation and the text decide.
+    """
     envelopes = [decoded(f, _Envelope) for f in failures]
     first = min(envelopes, key=lambda e: (e.level, e.relation, e.text))
     error = _rebuild(first)
     if isinstance(error, SourceFileError) and not error.source:
         error.source = first.relation
-    error.add_note(f"while at work on {first.relation!r}")
+    error.add_note(f"while processing {first.relation!r}")
     return error
 
 

@@ -1,1 +1,1 @@
-"""What runs inside a Spark task: one level of an epoch on one parallel unit."""
+"""The code of a Spark task: one level of an epoch on one parallel unit."""

@@ -1,9 +1,9 @@
-"""The operators of one fragment, run one after the other.
+"""Run the operators of one fragment, one after the other.
 
-A join of many rows with many can put out far more than went in, and a window over a long partition may change all of its rows. They hand
-their output on a piece at a time where one operator alone reads it and takes such pieces (a projection, a filter, an aggregation; the
-view's rows, where each key is in one piece): then no more than a piece of it is held. Whatever else reads it gets it whole. What nobody
-reads behind the fragment is counted and let go of.
+The output of a many-to-many join can be far larger than its input, and a window over a long partition may change all of
+its rows. Such operators emit their output in pieces if it has one reader and that reader accepts pieces: a projection,
+a filter, an aggregation, or the view's rows (if each key is in one piece). Then only one piece is in memory at a time.
+Other readers get the whole output. Output without a reader is counted and dropped.
 """
 
 from collections import Counter
@@ -32,22 +32,22 @@ Pieces = Iterator[pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What a fragment put out."""
+    """The output of a fragment."""
 
-    delta: pa.Table  # without rows where nobody reads it
+    delta: pa.Table  # empty if the output has no reader
     rows: int
-    weight: int  # of all rows together
+    weight: int  # sum over all rows
 
     @staticmethod
     def of(delta: pa.Table) -> "Put":
-        """All of it, to be read."""
+        """The output as a whole, for its readers."""
         return Put(delta, delta.num_rows, pc.sum(delta[WEIGHT]).as_py() or 0)
 
 
 class _Outcome:
-    """The output of one operator, or one input: a chunk, or pieces that are taken once.
+    """The output of one operator, or one input: a chunk, or pieces that can be read once.
 
-    Pieces can be `parted`: the rows of one key may lie in several of them and cancel each other out.
+    Pieces can be `parted`: the rows of one key may lie in several pieces and cancel each other out.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class _Outcome:
     ) -> None:
         """
         Args:
-            types: of the columns, needed for pieces.
-            by_key: the rows of a key are all in one piece.
+            types: column types, needed for pieces.
+            by_key: whether all rows of a key are in one piece.
         """
         self._found, self._types, self.by_key, self._parted = found, types, by_key, parted
 
     @property
     def in_pieces(self) -> bool:
-        """Whether it still comes in pieces."""
+        """Whether it is not a whole chunk yet."""
         return not isinstance(self._found, pa.Table)
 
     def stream(self) -> Pieces:
-        """Piece by piece; a chunk is one. Call it once: the outcome is empty afterwards."""
+        """The pieces; a chunk is one piece. Call it once: the outcome is empty afterwards."""
         found, self._found = self._found, iter(())
         return iter((found,)) if isinstance(found, pa.Table) else found
 
     def whole(self) -> pa.Table:
-        """All of it in one chunk."""
+        """All rows in one chunk."""
         if not isinstance(self._found, pa.Table):
             pieces = list(self._found)
             together = pa.concat_tables([empty_chunk(self._types), *pieces])
@@ -86,14 +86,16 @@ def run_operators(
     actor: Actor,
     read: bool,
 ) -> Put:
-    """What the fragment puts out.
+    """Run the operators of a fragment and return its output.
 
     Args:
-        inputs: the chunk of each of its inputs. The list is empty afterwards: no chunk is held longer than an operator has yet to read it.
-        tables: the state table of an id.
-        read: whether anybody reads what it puts out.
+        inputs: one chunk per input. The list is emptied, so that each chunk is freed after its last reader.
+        tables: returns the state table with an id.
+        read: whether the output has a reader.
 
-    Raises: FailedRow where an expression raised on a row, ActorError for other input that stops the epoch; both name the operator.
+    Raises:
+        FailedRow: an expression raised on a row. The error names the operator.
+        ActorError: other input stops the epoch. The error names the view.
     """
     fragment = scheduled.fragment
     assert fragment is not None, "a source's leaf has no operators"
@@ -121,38 +123,38 @@ def run_operators(
 
 
 def _wholes(taken: list[_Outcome]) -> list[pa.Table]:
-    """Each in one chunk. `taken` is empty afterwards: the caller holds no chunk while an operator reads it."""
+    """Each outcome as one chunk. Empties `taken`, so that the caller holds no chunk while an operator reads it."""
     chunks = [outcome.whole() for outcome in taken]
     taken.clear()
     return chunks
 
 
 def _applied(executor: Executor, chunks: list[pa.Table]) -> Pieces:
-    """The output of an operator that takes whole chunks: one piece."""
+    """The output of an operator that needs whole chunks, as one piece."""
     yield executor.apply(*chunks)
 
 
 def _counted(fragment: Fragment, pieces: Pieces) -> Put:
-    """What nobody reads, counted and let go of."""
+    """Count the output without keeping it."""
     rows = weight = 0
     for piece in pieces:
         rows, weight = rows + piece.num_rows, weight + (pc.sum(piece[WEIGHT]).as_py() or 0)
-        del piece  # before the next is made
+        del piece  # free it before the next one is made
     return Put(empty_chunk(fragment.types), rows, weight)
 
 
 def _named(pieces: Pieces, scheduled: Scheduled, operator: int, name: str) -> Pieces:
-    """The pieces of an operator; what it raises names the view. `name`: the operator's, as EXPLAIN shows it."""
+    """The pieces of an operator. Errors get the view's name. `name`: the operator's name in EXPLAIN."""
     try:
         yield from pieces
     except ExpressionError as err:
         raise failed_row(scheduled.shown, scheduled.id, operator, err) from err
     except (FailedRow, ActorError, StatementRowError):
-        raise  # named already: by the operator that the pieces come from, or by itself
+        raise  # it already has a name
     except (InputError, KernelError) as err:
         raise ViewFailedError(scheduled.relation, str(err), scheduled.build) from err
     except TussockError:
         raise
-    except Exception as err:  # of a library, which met rows that it cannot take
+    except Exception as err:  # a library's error on rows that it cannot process
         cause = f"{name} failed on the rows of this epoch: {cause_of(err)}"
         raise ViewFailedError(scheduled.relation, cause, scheduled.build) from err

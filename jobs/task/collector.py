@@ -1,24 +1,25 @@
-"""Python's garbage collector in Spark's workers: kept away from what lives long.
+"""Keep Python's garbage collector in Spark workers away from long-lived objects.
 
-A worker collects after every task, before it takes the next. Each time it looked through all that was imported, pyarrow and DuckDB among
-it, which takes 65 ms, and through every block and row that the caches hold, which takes as long again where they are full.
+A worker collects garbage after every task, before it accepts the next. Without this module, each collection takes 65 ms
+to scan the imported modules (pyarrow and DuckDB among them), and as long again to scan the blocks and rows of full
+caches.
 
-So a task that ends collects what itself has made, and takes what is left out of the collector's sight. It is still freed when nothing
-refers to it any more; only what refers to itself would stay, so now and then the collector looks at everything.
+Here each task collects its own garbage at its end and freezes the remaining objects. Reference counting still frees
+frozen objects. Only frozen cycles would leak, so every EVERYTHING_S seconds the collector scans everything.
 """
 
 import gc
 import time
 
-EVERYTHING_S = 10.0  # between two looks at everything: less than a hundredth of a worker's time
+EVERYTHING_S = 10.0  # interval of full scans, which use less than a hundredth of a worker's time
 
 _looked = float("-inf")
 
 
 def collect_own_garbage() -> None:
-    """Collect what this process has made since it last came here, and let the collector forget what lives on.
+    """Collect the garbage that this process made since the last call, and freeze the objects that remain.
 
-    Cost: about 0.1 us an object.
+    Cost: about 0.1 µs per object.
     """
     global _looked
     if (now := time.monotonic()) - _looked >= EVERYTHING_S:

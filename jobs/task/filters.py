@@ -1,4 +1,4 @@
-"""The filters through which the fragments of a level read what other fragments of the level put out."""
+"""The filters that fragments of a level apply to the output of other fragments of that level."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,14 +12,17 @@ from tussock.jobs.plan.schedule import Scheduled
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Conditions over the columns of the producer, as `over_columns` gives them."""
+    """Filter conditions over the producers' columns, as `over_columns` builds them."""
 
-    of: dict[tuple[int, int], Expr] = field(default_factory=dict)  # by the reader's fragment and the place of its input
-    on: dict[int, list[Expr]] = field(default_factory=dict)  # by the producer
+    of: dict[tuple[int, int], Expr] = field(default_factory=dict)  # by the reader's fragment and input index
+    on: dict[int, list[Expr]] = field(default_factory=dict)  # by producer
 
 
 def filters_of(level: Iterable[Scheduled]) -> Filters:
-    """The filters of a level that read this epoch's changes on the same unit. Cost: a step for each node of their conditions."""
+    """The filters of a level that read this epoch's changes on the same unit.
+
+    Cost: a step per node of their conditions.
+    """
     found = Filters()
     for scheduled in level:
         for place, feed in enumerate(scheduled.feeds):
@@ -34,6 +37,6 @@ def filters_of(level: Iterable[Scheduled]) -> Filters:
 
 
 def _condition(fragment: Fragment, place: int) -> Expr | None:
-    """The condition of the filter that alone reads an input; None if something else reads it, too."""
+    """The condition of the filter that reads an input. None if another operator reads the input too."""
     reading = [operator for operator in fragment.operators if input_ref(place) in operator.inputs]
     return node.condition if len(reading) == 1 and isinstance(node := reading[0].node, FilterNode) else None

@@ -1,4 +1,4 @@
-"""The flush: the shared buffer's merge of the MemTables that all actors sealed, into few SSTs of the target size."""
+"""The flush: merge the sealed MemTables of all actors into few SSTs of the target size."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -20,7 +20,10 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 
 def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measured) -> CellFunction:
-    """What a task of the flush exchange runs; cells of other kinds pass. `report`: called with the requests that it made."""
+    """The function of a task of the flush exchange. Other cells pass unchanged.
+
+    `report`: called with the number of requests.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()
@@ -46,7 +49,7 @@ def _flushed(task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> list[SstInfo]:
-    """Merge sealed MemTables, as cells, into SSTs and upload them."""
+    """Merge sealed MemTables, given as cells, into SSTs and upload these."""
     batches = []
     for batch in sealed:
         for i, table_id in enumerate(batch.column(2).to_pylist()):

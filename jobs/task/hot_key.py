@@ -1,10 +1,11 @@
-"""The hottest key of what came to a fragment on one unit, at a cost that does not grow with the rows.
+"""Find the most frequent key of a fragment's input on one unit, at a cost that does not depend on the number of rows.
 
-Looked at is a sample of up to SAMPLE_ROWS rows, evenly spaced; of inputs with fewer than FEWEST_ROWS nothing is said. So a share is an
-estimate, off by about 1 / sqrt(SAMPLE_ROWS); it depends on the rows alone, and is the same in every attempt.
+The code counts keys in a sample of up to SAMPLE_ROWS evenly spaced rows, and skips inputs with fewer than FEWEST_ROWS
+rows. The share is therefore an estimate, with an error of about 1 / sqrt(SAMPLE_ROWS). It depends on the rows alone,
+and is the same in every attempt.
 
-What is counted are rows as they arrive, after senders have aggregated what can be: a key that is frequent in a source, and comes as one row
-from each sender, is not hot.
+Rows are counted on arrival, after senders have pre-aggregated them. A frequent key in a source is not hot if it arrives
+as one row per sender.
 """
 
 from collections.abc import Sequence
@@ -17,17 +18,18 @@ from tussock.statestore.vnode import xxhash64
 
 SAMPLE_ROWS = 16_384
 FEWEST_ROWS = 1_000
-LONGEST_VALUE = 60  # characters of a value that are kept
+LONGEST_VALUE = 60  # characters kept of a value
 
 
 def hot_key(input: int, rows: pa.Table, keys: Sequence[int], vnode_count: int) -> HotKeyFound | None:
-    """The key with most rows in a sample; None where there are few rows, or no key.
+    """The most frequent key in a sample. None if the input has few rows or no key.
 
     Args:
-        input: the input's place among the fragment's.
-        rows: its chunk. keys: the columns by which its rows found this unit.
+        input: index of the input in the fragment.
+        rows: the input's chunk.
+        keys: the columns that decided the unit of its rows.
 
-    Cost: hashes and sorts SAMPLE_ROWS rows at most, some 5 ms.
+    Cost: hashes and sorts at most SAMPLE_ROWS rows, about 5 ms.
     """
     if not keys or rows.num_rows < FEWEST_ROWS:
         return None

@@ -1,7 +1,7 @@
 """One level of an epoch on one parallel unit: cells in, this unit's actors, cells out.
 
-All input of the level is there before an actor starts, so an exchange aligns barriers. A failure reaches every unit before the next level:
-none computes, seals or uploads anything for an epoch that cannot be committed.
+All input of the level has arrived before an actor starts, so an exchange aligns barriers. A failure reaches every unit
+before the next level. No unit then computes, seals or uploads anything for an epoch that cannot be committed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ from tussock.jobs.wire.measured import Report, not_measured
 from tussock.jobs.wire.typed_rows import as_cells, steps_behind
 from tussock.statestore.table.row_cache import process_row_cache
 
-CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what a task runs: cells in, cells out
+CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # a task's work: cells in, cells out
 
 
 def level_function(
@@ -27,9 +27,9 @@ def level_function(
     """The function that runs one level's actors on one unit.
 
     Args:
-        task: yields what every task of the epoch knows.
-        slot: yields the unit. In Spark the exchange puts the cells of a slot into the partition of that number.
-        report: called at the end with what it took; not where it fails.
+        task: returns the epoch's task.
+        slot: returns the unit. In Spark, the exchange puts the cells of a slot into the partition with that number.
+        report: called with the measurement at the end, unless the level fails.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -37,7 +37,7 @@ def level_function(
         route = Route.of(known.schedule, level, len(known.in_flight), known.units_flush)
         last = level == len(known.schedule.levels) - 1
         inbox: dict[Address, list[bytes]] = {}
-        sealed: list[tuple[int, bytes]] = []  # what the levels before sealed, as it came: (table id, chunk)
+        sealed: list[tuple[int, bytes]] = []  # MemTables of earlier levels, still encoded: (table id, chunk)
         failed = False
         arriving = as_cells(batches, steps_behind(known.schedule, level - 1), known.schedule, unit)
         for batch in chain(_cells_of_driver(known, unit, route, last), arriving):
@@ -62,13 +62,16 @@ def level_function(
 
 
 def announced(failure: bytes, units: Iterable[int]) -> Iterator[pa.RecordBatch]:
-    """A failure for every unit: none of them goes on."""
+    """A failure cell for every unit, so that none continues."""
     for unit in units:
         yield cells(unit, Address.answer(Mail.FAILURE), [failure])
 
 
 def _cells_of_driver(task: EpochTask, unit: int, route: Route, last: bool) -> Iterator[pa.RecordBatch]:
-    """The driver's cells for this unit that this level reads; with the last level also what the driver sealed."""
+    """The driver's cells for this unit that this level reads.
+
+    In the last level also MemTables that the driver holds.
+    """
     if not task.cells:
         return
     for batch in pa.ipc.open_stream(task.cells):

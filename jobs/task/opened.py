@@ -1,4 +1,4 @@
-"""What a worker opens or decodes once and keeps from task to task."""
+"""Objects that a worker opens or decodes once and keeps between tasks."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from tussock.statestore.objectstore.requests import requests_so_far
 
 
 class _OfThread(threading.local):
-    """The stores that one thread has opened. Each counts its own requests, so threads do not count those of each other."""
+    """The stores that one thread opened. Each thread has its own, so that it counts its own requests only."""
 
     def __init__(self) -> None:
         self.opened = lru_cache(maxsize=4)(open_object_store)
@@ -32,16 +32,16 @@ def opened_objects(uri: str) -> ObjectStore:
 
 @lru_cache(maxsize=2)
 def decoded_version(data: bytes) -> HummockVersion:
-    """The version that an epoch's task carries, decoded once a process."""
+    """Decode the version in an epoch's task, once per process."""
     return decoded(data, HummockVersion)
 
 
 def measured(
     work: Iterable[pa.RecordBatch], store_uri: str, unit: int | None, report: Report
 ) -> Iterator[pa.RecordBatch]:
-    """The cells of `work`, and to `report`, at its end, the seconds that it took on `unit` and the requests that it made.
+    """Pass on the cells of `work`. At its end, report the requests, and the seconds on `unit` (None: requests only).
 
-    Seconds between two requests for a cell are left out. Requires: this thread runs one task at a time.
+    The time between two `next` calls is not counted. Requires: this thread runs one task at a time.
     """
     objects, seconds = opened_objects(store_uri), 0.0
     before, left = requests_so_far(objects), iter(work)

@@ -1,4 +1,4 @@
-"""A level in a Spark task."""
+"""Run a level in a Spark task."""
 
 from collections.abc import Iterator
 
@@ -20,9 +20,11 @@ def partition_of_this_task() -> int:
 
 
 def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
-    """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs/settings/logs.py), keeps memory that it has
-    freed (statestore/allocator.py) and its garbage collector away from caches (jobs/task/collector.py). What it puts out has the columns of
-    `schema` (tussock.jobs.wire.typed_rows)."""
+    """Adapt a cell function for `mapInArrow`. Its output has the columns of `schema` (tussock.jobs.wire.typed_rows).
+
+    The worker logs as TUSSOCK_LOG requires (jobs/settings/logs.py), keeps freed memory for reuse
+    (statestore/allocator.py) and excludes caches from garbage collection (jobs/task/collector.py).
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging()
@@ -35,7 +37,7 @@ def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
 
 
 def without_cells(function: CellFunction) -> CellFunction:
-    """A level to which nothing comes but what the driver gave it: of the frame below it, only the partitions count, one a unit."""
+    """A level whose only input is the driver's cells. The input frame merely provides one partition per unit."""
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in numbers:

@@ -1,7 +1,8 @@
 """Actors: the fragments of one level on one parallel unit.
 
-An actor is a pure function, to the byte, of its cells, the pinned version and the barrier: cells are put in an order of their own before
-use, no clock and no attempt enters a cell, and its only side effect is the upload of SSTs named after their bytes.
+The output of an actor is a pure function of its cells, the pinned version and the barrier, down to the byte. To achieve
+this, cells are sorted before use, and no cell contains a time or an attempt number. The only side effect of an actor is
+the upload of SSTs, which are named after their content.
 """
 
 import logging
@@ -54,7 +55,7 @@ from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.vnode import vnodes_of
 
-_LARGE_BYTES = 128 << 20  # sealed on a unit: encoding them is what its memory peaks with
+_LARGE_BYTES = 128 << 20  # sealed on a unit; from here on, encoding them sets the peak of its memory
 
 log = logging.getLogger(__name__)
 
@@ -64,20 +65,20 @@ _parts = decoder_of(tuple[msgspec.Raw, ...])
 
 @dataclass(slots=True)
 class _Output:
-    """What a fragment put out on this unit."""
+    """The output of a fragment on this unit."""
 
     put: Put
     parts: Mapping[SnapshotPart, pa.Table] = field(
         default_factory=dict
-    )  # with the snapshot before it, or some of both, as readers want it
-    undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
-    fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # of a source: what its other ports put out
-    seen: ChunkValues | None = None  # what is known of the changes, once a filter asks for it
+    )  # the snapshot parts that readers want, with changes
+    undeclared: tuple[str, ...] = ()  # for a source: fields of new files that it does not declare
+    fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # for a source: the output of its other ports
+    seen: ChunkValues | None = None  # summary of the changes, computed when the first filter needs it
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What came into a fragment on this unit."""
+    """The size of a fragment's input on this unit."""
 
     rows: int
     bytes: int
@@ -86,7 +87,7 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """What a fragment works on."""
+    """The input of a fragment."""
 
     inputs: list[pa.Table]
     entries: Sequence[Entry]
@@ -94,25 +95,23 @@ class _Coming:
 
 @dataclass(slots=True)
 class Unit:
-    """One unit's actors of one level."""
+    """The actors of one level on one unit."""
 
     task: EpochTask
     level: int
     slot: int
-    inbox: dict[Address, list[bytes]]  # a cell goes out of it with its last reader
+    inbox: dict[Address, list[bytes]]  # a cell is removed with its last reader
     arrived: Sequence[
         tuple[int, bytes]
-    ] = ()  # (table id, chunk): what the levels before sealed, where this level gathers it to flush
+    ] = ()  # (table id, chunk): MemTables of earlier levels, if this level gathers them
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
-    own_vnodes: npt.NDArray[np.int64] = field(init=False)  # likewise
-    gathered: list[SealedBatch] | None = field(init=False)  # what this level sealed, where it is the one that flushes
-    readers: Counter[tuple[int, int | None]] = field(
-        init=False
-    )  # of a fragment and its exchange: inputs of this level yet to come
-    filters: Filters | None = None  # of this level, once a chunk may be kept by none
-    handed_on: int = 0  # bytes of sealed MemTables handed to the driver so far, at this level
+    own_vnodes: npt.NDArray[np.int64] = field(init=False)  # the same, as an array
+    gathered: list[SealedBatch] | None = field(init=False)  # MemTables sealed in this level; None unless it flushes
+    readers: Counter[tuple[int, int | None]] = field(init=False)  # by fragment and exchange: inputs not read yet
+    filters: Filters | None = None  # of this level, computed when first needed
+    handed_on: int = 0  # bytes of sealed MemTables that this level has sent to the driver
 
     def __post_init__(self) -> None:
         install(self.task.functions)
@@ -127,14 +126,17 @@ class Unit:
         )
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Run the actors, then flush where this level does. An error that a retry would meet again ends it: nothing is flushed then, and
-        every unit hears of it before the next level."""
+        """Run the actors, then flush if this is the flushing level.
+
+        An error that a retry would meet again ends the run without a flush, and reaches every unit before the next
+        level.
+        """
         for scheduled in self.task.schedule.levels[self.level]:
             try:
                 yield from self._fragment(scheduled)
             except (
                 RetryableError
-            ) as err:  # Spark runs the task again; if it gives up, the driver finds this error in Spark's
+            ) as err:  # Spark retries the task; if it gives up, the driver finds this error in Spark's
                 with carried_by_spark(scheduled.shown):
                     raise err
             except TussockError as err:
@@ -144,7 +146,7 @@ class Unit:
                 return
         yield from self._flush()
 
-    # --- one fragment ------------------------------------------------------------------------------------------------------------
+    # --- one fragment -----------------------------------------------------------------------------
 
     def _fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
@@ -190,7 +192,7 @@ class Unit:
         yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _coming(self, scheduled: Scheduled) -> _Coming | None:
-        """What a fragment without a source has to work on; None if there is nothing to do on this unit."""
+        """The input of a fragment without a source. None if it has no work on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
         inputs = [self._input(scheduled, place) for place in range(len(scheduled.feeds))]
@@ -201,7 +203,7 @@ class Unit:
         return _Coming(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
 
     def _compute(self, scheduled: Scheduled, coming: _Coming, tables: dict[int, StateTable]) -> tuple[_Output, _Taken]:
-        """Run the operators."""
+        """Run the operators on the input."""
         assert scheduled.fragment is not None
         fragment, inputs = scheduled.fragment, coming.inputs
         moments = decoded_version(self.task.version).moment, self.task.moment
@@ -212,16 +214,14 @@ class Unit:
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         try:
             put = run_operators(scheduled, inputs, tables.__getitem__, actor, read)
-        except (
-            ChangeError
-        ) as err:  # rows that go and are not there: the list of a source's deletes may be wrong, else our state is
+        except ChangeError as err:  # a deleted row does not exist: a source's deletes may be wrong, else our state is
             if sources := self._listing_deletes(scheduled):
                 raise SourceContradictedError(sources[0], sources, err.key) from err
             raise
         return _Output(put, self._parts(scheduled, put.delta)), taken
 
     def _listing_deletes(self, scheduled: Scheduled) -> tuple[str, ...]:
-        """The sources that a fragment reads, also through others, whose input lists rows that go."""
+        """The sources that a fragment reads, directly or through others, whose input lists deletes."""
         by_id = {s.id: s for s in self.task.schedule.fragments()}
         reached, found = {scheduled.id}, list[str]()
         open_ = [scheduled]
@@ -236,15 +236,16 @@ class Unit:
         return tuple(sorted(found))
 
     def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
-        """Of the inputs whose rows came by a key, the one with most rows of one key."""
+        """The hottest key of all inputs that are distributed by a key: the one with the most rows."""
         by_key = ((n, i) for n, i in enumerate(fragment.inputs) if i.dispatch is Dispatch.HASH)
         found = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
         return max(found, key=lambda hot: hot.share * hot.rows, default=None)
 
     def _input(self, scheduled: Scheduled, place: int) -> pa.Table:
-        """One input's chunk; forward from this unit's own results, else from the cells, in an order that no attempt changes.
+        """The chunk of one input: from this unit's outputs, or else from cells, sorted so that every attempt sees one
+        order.
 
-        It is empty, too, if a filter stands before all else that reads the input, and surely keeps none of its rows.
+        It is empty if the input's only reader is a filter that surely keeps none of its rows.
         """
         feed = scheduled.feeds[place]
         self.readers[feed.producer, feed.exchange] -= 1
@@ -259,7 +260,7 @@ class Unit:
         return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
 
     def _keeps_none(self, output: _Output, scheduled: Scheduled, place: int) -> bool:
-        """Whether the filter before an input surely keeps no row of a producer's changes."""
+        """Whether the filter that reads an input surely keeps no row of the producer's changes."""
         feed, rows = scheduled.feeds[place], output.put.delta
         if not feed.want.is_changes or not 0 < rows.num_rows <= MOST_ROWS:
             return False
@@ -272,7 +273,7 @@ class Unit:
         return output.seen.keeps_none(condition)
 
     def _sent(self, output: _Output, want: Want) -> pa.Table:
-        """What a reader gets of a fragment's output: some columns of its changes, or of all rows, or of the difference to others."""
+        """The part of an output that a reader wants: changes, all rows, or the difference to a replaced relation."""
         if want.port is not Port.ROWS:
             return select(output.fed[want.port], want.columns)
         chunk = select(output.put.delta if want.part is None else output.parts[want.part], want.columns)
@@ -283,13 +284,14 @@ class Unit:
     @staticmethod
     def _materializes(scheduled: Scheduled) -> bool:
         assert scheduled.fragment is not None
-        operators = scheduled.fragment.operators  # none where rows only come from Spark and go on
+        operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
         return bool(operators) and operators[-1].node.keeps_relation
 
-    # --- leaves and snapshots ----------------------------------------------------------------------------------------------------
+    # --- leaves and snapshots
+    # ----------------------------------------------------------------------------------------------------
 
     def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _Taken]:
-        """Read this unit's parts. A source has no rows of its own, so `full` is: what was taken before, then what is new."""
+        """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows."""
         source = scheduled.source
         assert source is not None
         statement, reader = source.statement, reader_of(source.statement)
@@ -301,7 +303,7 @@ class Unit:
         def read(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
             found = list[ReadPart]()
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
-                assert not reader.needs_spark, "the driver cuts its input into parts"
+                assert not reader.needs_spark, "the driver splits this source's input into parts"
                 found += [reader.read(statement, part, source.columns) for part in _parts.decode(chunk)]
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])):
                 found.append(parted(pa.ipc.open_stream(chunk).read_all()))
@@ -310,8 +312,8 @@ class Unit:
             return pa.concat_tables([empty_chunk(types), *(part.rows for part in found)]), pa.concat_tables(rejects)
 
         delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
-        news = tuple(sorted(undeclared))  # of what was taken before, it has been said
-        old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
+        news = tuple(sorted(undeclared))  # files of earlier epochs were reported then
+        old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # and their rejects were stored then
         parts = {
             p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts
         }
@@ -319,7 +321,7 @@ class Unit:
         return _Output(Put.of(delta), parts, news, {Port.REJECTS: rejects}), taken
 
     def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
-        """What readers want beside the changes that a fragment put out."""
+        """The snapshot parts that readers want in addition to the changes of a fragment."""
         if (schema := scheduled.snapshot_table) is None:
             return {}
         found = {}
@@ -336,7 +338,7 @@ class Unit:
         weight: int = 1,
         vnodes: Sequence[int] | None = None,
     ) -> Iterator[pa.Table]:
-        """The rows that this unit has stored of a table by the epoch before, of all its vnodes or of some."""
+        """The rows of a table in the previous epoch, for all vnodes of this unit or for some."""
         version = decoded_version(self.task.version)
         stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))
         for rows in stored.scan(columns, self.vnodes if vnodes is None else vnodes):
@@ -345,10 +347,10 @@ class Unit:
     def _payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(opened_objects(self.task.store_uri), name)).read_all()
 
-    # --- state -------------------------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     def _shared_buffer(self) -> SharedBuffer:
-        """What epochs in flight sealed on this unit."""
+        """The MemTables that epochs in flight sealed on this unit."""
         runs: dict[int, list[tuple[int, Load]]] = {}
         for address, chunks in self.inbox.items():
             if (number := address.epoch_in_flight) is not None:
@@ -363,22 +365,25 @@ class Unit:
         return StateTable(schema, self.store, base, len(self.task.units), self._remembered(schema))
 
     def _remembered(self, schema: TableSchema) -> UnitRows:
-        """What this process remembers of a table's rows on this unit."""
+        """This process's row cache for a table on this unit."""
         base = decoded_version(self.task.version).epoch
         of = RowsOf(self.task.store_uri, schema.table_id, self.slot, len(schema.columns))
         return process_row_cache().open(of, self.own_vnodes, base, self.task.epoch)
 
-    # --- the flush ---------------------------------------------------------------------------------------------------------------
+    # --- the flush --------------------------------------------------------------------------------
 
     def _seal(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
-        """Keep a sealed MemTable where this level flushes, else hand it on. Whole SSTs of it are uploaded here; only the rest travels."""
+        """Keep a sealed MemTable if this level flushes, else send it on.
+
+        Whole SSTs are uploaded here; only the rest travels.
+        """
         if self.gathered is not None:
             self.gathered.append(sealed)
             return
         size, policy = sealed.rows.nbytes, self.task.policy
         rows = sealed.rows.num_rows * policy.whole_bytes(size) // max(1, size)
         if self.task.expected is Expected.LITTLE and self._flush_of(self.handed_on + size) is Flush.UNIT:
-            rows = sealed.rows.num_rows  # more than was expected when the epoch was planned
+            rows = sealed.rows.num_rows  # more than expected when the epoch was planned
         if rows:
             yield self._uploaded([SealedBatch(sealed.table_id, sealed.rows.slice(0, rows))])
         rest = sealed.rows.slice(rows)
@@ -388,7 +393,9 @@ class Unit:
                 yield cells(self.slot, Address.sealed(sealed.table_id), [cell])
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
-        """At the level that flushes: upload what all levels sealed on this unit, or hand it to the exchange."""
+        """In the flushing level: upload the MemTables that all levels sealed on this unit, or send them to the
+        exchange.
+        """
         if self.gathered is None or not (self.gathered or self.arrived):
             return
         size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
@@ -427,7 +434,7 @@ def _used_tables(scheduled: Scheduled) -> list[TableSchema]:
 
 
 def _below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> pa.Table:
-    """The changes of a table's rows whose vnodes are below `end`."""
+    """The changes of rows whose vnodes are below `end`."""
     if end >= vnode_count or not delta.num_rows:
         return delta
     if not schema.distribution:  # all rows are of vnode 0
@@ -436,7 +443,7 @@ def _below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> 
 
 
 def _numbered(rows: pa.Table, first: int, end: int) -> pa.Table:
-    """A source's rows of items that have these numbers, by their `_row_id`."""
+    """The rows of a source's items in a range of numbers, selected by `_row_id`."""
     if (first == 0 and end == ALL_READ) or not rows.num_rows:
         return rows
     numbers = file_of(np.asarray(rows.column(-2)))
@@ -444,7 +451,7 @@ def _numbered(rows: pa.Table, first: int, end: int) -> pa.Table:
 
 
 def _handed_over(batches: list[SealedBatch]) -> Iterator[SealedBatch]:
-    """The batches, none of which stays behind."""
+    """Yield the batches and release each one."""
     while batches:
         yield batches.pop()
 

@@ -1,1 +1,4 @@
-"""Plain data that crosses processes: cells and their addresses, an epoch's task, the flush decision. No Spark, no store."""
+"""Plain data that crosses processes: cells, their addresses, an epoch's task, the flush decision.
+
+No Spark, no store.
+"""

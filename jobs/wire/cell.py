@@ -1,18 +1,20 @@
-"""Cells: what travels between the driver, the levels of an epoch and the flush, and where each goes.
+"""Cells: the messages between the driver, the levels of an epoch and the flush, and their routes.
 
-A cell is one row of a Spark shuffle: `(slot int, fragment int, input int, chunk binary)`. Spark moves a few large cells instead of rows.
-`slot` is the parallel unit that gets the cell; `(fragment, input)` is its `Address`:
+A cell is one row of a Spark shuffle: `(slot int, fragment int, input int, chunk binary)`. Spark moves a few large cells
+instead of many rows. `slot` is the parallel unit that receives the cell. `(fragment, input)` is its `Address`:
 
     fragment                 input                  chunk
     >= 0: a fragment         >= 0: its exchange     a chunk of the fragment's output, as an Arrow stream
-    >= 0: a fragment         a LeafInput            what the fragment starts from
+    >= 0: a fragment         a LeafInput            the input that a leaf fragment starts from
     SEALED                   >= 0: a table id       a sealed MemTable
     IN_FLIGHT - n            >= 0: a table id       a sealed MemTable of the n-th epoch in flight
-    REPORT, SST              0                      JSON for the driver: what a fragment did, SSTs that were uploaded
-    FAILURE                  0, or a LeafInput      JSON: an error that stops the epoch; a retry would meet it again, so no task fails by it
+    REPORT, SST              0                      JSON for the driver: a fragment's report; uploaded SSTs
+    FAILURE                  0, or a LeafInput      JSON: an error that stops the epoch
 
-No number below 0 has two meanings: Mail and LeafInput share none, and neither uses those of stored plans (ROW_ID is column -1, a
-fragment's inputs are -1 - i; jobs/plan/fragments.py). Cells are stored nowhere.
+A failure is data: the task itself succeeds, because a retry would meet the same error.
+
+Each number below 0 has one meaning. Mail and LeafInput have no number in common, and stored plans use others
+(ROW_ID is column -1, a fragment's inputs are -1 - i; jobs/plan/fragments.py). Cells are never stored.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +32,7 @@ from tussock.statestore.vnode import vnodes_of
 
 
 class Mail(IntEnum):
-    """The `fragment` of a cell that holds no fragment's chunk."""
+    """The `fragment` of a cell that holds no fragment's output."""
 
     SEALED = -1_001
     REPORT = -1_002
@@ -40,33 +42,33 @@ class Mail(IntEnum):
 
 
 class LeafInput(IntEnum):
-    """The `input` of a cell that a fragment starts from, where it comes from no other fragment."""
+    """The `input` of a cell that a leaf fragment starts from."""
 
-    SPLITS = -101  # JSON: parts of files, which the actor reads by itself
-    BACKFILL = -102  # likewise, of files that were taken in earlier epochs
-    ROWS = -103  # chunks that Spark's own reader made
-    BACKFILL_ROWS = -104  # likewise, of files that were taken in earlier epochs
+    SPLITS = -101  # JSON: parts of files, which the actor reads
+    BACKFILL = -102  # the same, for files that earlier epochs took
+    ROWS = -103  # chunks that Spark's reader made
+    BACKFILL_ROWS = -104  # the same, for files that earlier epochs took
     ENTRIES = -105  # JSON: row changes of the log
-    TICK = -106  # nothing; lets a fragment run without input
+    TICK = -106  # empty; lets a fragment run without input
 
 
 _LEAF_INPUTS = frozenset(LeafInput)
 
 
 class Address(NamedTuple):
-    """Where a cell belongs: see the module."""
+    """The destination of a cell; the module's docstring lists the values."""
 
     fragment: int
     input: int
 
     @classmethod
     def leaf(cls, fragment: int, input: LeafInput) -> "Address":
-        """What a fragment starts from."""
+        """The input that a leaf fragment starts from."""
         return cls(fragment, input)
 
     @classmethod
     def exchange(cls, producer: int, exchange: int) -> "Address":
-        """A fragment's output on its way through one of its exchanges."""
+        """A fragment's output in one of its exchanges."""
         return cls(producer, exchange)
 
     @classmethod
@@ -81,7 +83,7 @@ class Address(NamedTuple):
 
     @classmethod
     def answer(cls, mail: Mail) -> "Address":
-        """What a unit answers the driver. A failure with this address is known to all units."""
+        """A unit's answer to the driver. All units know a failure with this address."""
         return cls(mail, 0)
 
     @property
@@ -92,20 +94,20 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What one level does with a cell: read it, let it pass to later levels, or neither. The one place that says so."""
+    """How one level handles a cell: read it, pass it to later levels, or neither. No other code decides this."""
 
-    read: frozenset[Address]  # what fragments of this level read: exchanges, MemTables in flight
-    starts: frozenset[int]  # fragments of this level, which read what they start from (LeafInput)
+    read: frozenset[Address]  # inputs of this level's fragments: exchanges, MemTables in flight
+    starts: frozenset[int]  # fragments of this level, for their LeafInput cells
     later: frozenset[Address]  # exchanges from an earlier level to a later one
-    gathers: bool  # the last level, whose units flush: sealed MemTables end here
+    gathers: bool  # true for the last level if units flush: sealed MemTables end here
 
     @classmethod
     def of(cls, schedule: Schedule, level: int, in_flight: int, flushes: bool) -> "Route":
         """The route of `level`.
 
         Args:
-            in_flight: number of epochs in flight whose MemTables come as cells.
-            flushes: whether units of the last level take what was sealed, instead of handing it to the driver.
+            in_flight: number of epochs in flight whose MemTables arrive as cells.
+            flushes: whether units of the last level flush the sealed MemTables. Otherwise the driver takes them.
         """
         here = schedule.levels[level]
         exchanges = (Address.exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None)
@@ -126,7 +128,7 @@ class Route:
         return address in self.read or (address.input in _LEAF_INPUTS and address.fragment in self.starts)
 
     def passes(self, address: Address) -> bool:
-        """Whether the cell goes on, unread, to the next level, or out of the last one."""
+        """Whether the cell passes unread to the next level, or out of the last one."""
         match address.fragment:
             case Mail.REPORT | Mail.SST:
                 return True
@@ -149,13 +151,13 @@ def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
     return frozenset(found | snapshots | {r.table.table_id for r in (*exchanged, *forwarded) if r is not None})
 
 
-_DISPATCHED = 32768  # rows dispatched at once: they, and their copies in another order, stay in the CPU's cache
+_DISPATCHED = 32768  # rows per step; they and their reordered copy fit in the CPU's cache
 
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
 
 
 def cells(slot: int, address: Address, chunks: Iterable[bytes | pa.Buffer]) -> pa.RecordBatch:
-    """One cell per chunk, all for the same unit and address. A single chunk is not copied."""
+    """One cell per chunk, all with this unit and address. A single chunk is not copied."""
     data = list(chunks)
     columns = [pa.array([v] * len(data), pa.int32()) for v in (slot, *address)]
     values = _one_value(data[0]) if len(data) == 1 else pa.array([memoryview(d) for d in data], pa.binary())
@@ -168,19 +170,19 @@ def _one_value(data: bytes | pa.Buffer) -> pa.BinaryArray:
 
 
 def addresses_of(batch: pa.RecordBatch) -> list[Address]:
-    """The address of each cell. A loop per cell: they are few and large."""
+    """The address of each cell. A Python loop is cheap here: cells are few and large."""
     return [Address(*pair) for pair in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)]
 
 
 def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
-    """Slice a chunk per parallel unit.
+    """Split a chunk by parallel unit.
 
     Args:
         chunk: rows with weights (tussock.jobs.flow.chunk).
-        keys: the distribution key's columns; none: all rows go to vnode 0's unit.
+        keys: columns of the distribution key. If empty, all rows go to vnode 0's unit.
         units: (vnode count,) the mapping, vnode -> unit.
 
-    Yields: (unit, some of its rows); a unit's rows in their order, of many rows a part at a time.
+    Yields: (unit, some of its rows). The rows of a unit keep their order; a large chunk gives several parts per unit.
     Cost: one hash and one stable sort of the rows.
     """
     if chunk.num_rows == 0:
@@ -188,7 +190,7 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     if not keys:
         yield int(units[0]), chunk
         return
-    units = units.astype(np.uint16)  # no more than vnodes; so narrow, they are sorted by counting
+    units = units.astype(np.uint16)  # there are no more units than vnodes, and NumPy sorts uint16 by counting
     for start in range(0, chunk.num_rows, _DISPATCHED):
         yield from _dispatched(chunk.slice(start, _DISPATCHED).combine_chunks(), keys, units)
 
@@ -211,12 +213,12 @@ def _dispatched(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iter
 
 
 def broadcast(chunk: pa.Table, units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
-    """The whole chunk for every parallel unit of the mapping; for chunks that are known to be small."""
+    """The whole chunk for every parallel unit of the mapping. Use it only for small chunks."""
     if chunk.num_rows:
         yield from ((unit, chunk) for unit in np.unique(units).tolist())
 
 
 def select(chunk: pa.Table, columns: Sequence[int]) -> pa.Table:
-    """Some columns of a chunk, renumbered, with its weights."""
+    """Some columns of a chunk, renumbered, with the weights."""
     picked = [chunk.column(c) for c in columns]
     return pa.table([*picked, chunk.column(WEIGHT)], names=[*(f"c{i}" for i in range(len(columns))), WEIGHT])

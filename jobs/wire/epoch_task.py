@@ -1,4 +1,4 @@
-"""What the driver hands to every task of an epoch, and what an actor reports back."""
+"""The task that the driver sends to every unit of an epoch, and the report that an actor returns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,21 +14,19 @@ from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 
 @dataclass(frozen=True, slots=True)
 class EpochTask:
-    """What every task of an epoch knows; sent out once."""
+    """The data that every task of an epoch needs; broadcast once."""
 
     store_uri: str
     version: bytes  # the pinned HummockVersion, JSON
     schedule: Schedule
     epoch: int
     units: tuple[int, ...]  # vnode -> parallel unit, as the barrier pinned it
-    expected: Expected  # what the epoch is likely to seal
+    expected: Expected  # how much the epoch is likely to seal
     policy: FlushPolicy = field(default_factory=FlushPolicy)
-    in_flight: tuple[
-        int, ...
-    ] = ()  # epochs that `version` counts and whose SSTs it lacks: their sealed MemTables come as cells
-    functions: tuple[CreateFunction, ...] = ()  # those of the user that live, with their code
-    moment: int = 0  # what now() means in views, Unix microseconds; that of the epoch before is the version's
-    cells: bytes = b""  # those of the driver, as `cells_of` encodes them: what leaves start from, and what it holds of epochs in flight
+    in_flight: tuple[int, ...] = ()  # epochs in `version` without SSTs: their sealed MemTables arrive as cells
+    functions: tuple[CreateFunction, ...] = ()  # the user's live functions, with their code
+    moment: int = 0  # value of now() in views, Unix microseconds; `version` has the previous epoch's moment
+    cells: bytes = b""  # the driver's cells, encoded by `cells_of`: leaf inputs, and MemTables of epochs in flight
 
     @property
     def unit_count(self) -> int:
@@ -37,32 +35,42 @@ class EpochTask:
 
     @property
     def units_flush(self) -> bool:
-        """Whether units gather what was sealed at the last level, to flush it or to hand it to the exchange; else the driver takes it."""
+        """Whether units gather the sealed MemTables at the last level, to flush or exchange them.
+
+        Otherwise the driver does.
+        """
         return self.expected is Expected.MUCH
 
     def with_cells(self, cells: bytes) -> "EpochTask":
-        """The task with the driver's cells."""
+        """A copy of the task with the driver's cells."""
         return replace(self, cells=cells)
 
     @property
     def data_prefix(self) -> str:
-        """Where this epoch's objects go: named after the epoch, so that vacuum knows whose they are."""
+        """The folder of this epoch's objects.
+
+        It contains the epoch, so that vacuum can tell which epoch wrote an object.
+        """
         return f"data/{self.epoch:016x}"
 
 
 class HotKeyFound(msgspec.Struct, frozen=True):
-    """The key with the most rows in a sample of one input's rows; see tussock.jobs.task.hot_key."""
+    """The most frequent key in a sample of one input's rows; see tussock.jobs.task.hot_key."""
 
-    input: int  # place among the fragment's inputs
+    input: int  # index among the fragment's inputs
     keys: tuple[int, ...]  # columns of that input
-    values: tuple[str, ...]  # of these, as text
+    values: tuple[str, ...]  # the key's values, as text
     vnode: int
-    share: float  # of the sample
-    rows: int  # of that input on this unit
+    share: float  # fraction of the sample
+    rows: int  # rows of that input on this unit
 
 
 class FragmentReport(msgspec.Struct, frozen=True):
-    """What one actor did, for the driver's summary. The same in every attempt: what differs (seconds) travels by jobs/wire/measured.py."""
+    """The work of one actor, for the driver's summary.
+
+    It is equal in every attempt. Measurements such as seconds differ, so they travel separately
+    (jobs/wire/measured.py).
+    """
 
     relation_id: int
     fragment: int
@@ -70,15 +78,15 @@ class FragmentReport(msgspec.Struct, frozen=True):
     unit: int
     rows_in: int
     rows_out: int
-    last: bool  # the fragment that puts out the relation's changes
-    undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare, for a person
-    net: int = 0  # sum of the weights of what was put out
-    bytes_in: int = 0  # of the rows in, as Arrow arrays
+    last: bool  # whether the fragment emits the relation's changes
+    undeclared: tuple[str, ...] = ()  # for a source: fields of new files that it does not declare, for messages
+    net: int = 0  # sum of the output's weights
+    bytes_in: int = 0  # size of the input rows as Arrow arrays
     hot: HotKeyFound | None = None
 
 
 def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Cells of the driver, as they go out with the task. Small things, so that no exchange of their own need bring them to their units."""
+    """Encode the driver's cells. They are small, so they travel with the task and need no exchange."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, CELL_SCHEMA) as writer:
         for batch in batches:

@@ -1,5 +1,7 @@
-"""A row on which an expression raised, as facts. An actor knows columns by number alone; the driver names them
-(tussock.jobs.driver.row_names)."""
+"""The facts of a row on which an expression raised.
+
+Actors know columns by number only. The driver adds the names (tussock.jobs.driver.row_names).
+"""
 
 from collections.abc import Sequence
 
@@ -11,8 +13,11 @@ _SHOWN_CHARACTERS = 60
 
 
 class FailedRow(InputError):
-    """Expression `expression` (an index among its node's) raised in operator `operator` of fragment `fragment`; `text` is the expression,
-    `values` are the texts of the row's columns."""
+    """An expression of an operator raised on a row.
+
+    `fragment`, `operator` and `expression` are indexes of the fragment, of the operator in it, and of the expression in
+    its node. `text` is the expression, `values` are the texts of the row's columns.
+    """
 
     def __init__(
         self,
@@ -33,11 +38,11 @@ class FailedRow(InputError):
 
 
 class RaisedInSpark(InputError):
-    """An expression that Spark computes raised on a row, on its way to input `feed` of fragment `fragment`.
+    """An expression that Spark computes raised on a row of input `feed` of fragment `fragment`.
 
-    `calls` are what Spark computed on that way, each its text, the columns that stand in it, and how a reader is shown it; `values` are the
-    texts of the row's columns, `row` is the row itself, as an Arrow stream in base64. Spark does not say which call raised, or why, until
-    it is asked once more for this row (`because`).
+    `calls` are the calls that Spark computed for this input. Each consists of its SQL text, its column numbers, and the
+    text for messages. `values` are the texts of the row's columns; `row` is the row as an Arrow stream in base64. Spark
+    reports neither the call that raised nor the reason. The driver computes the row once more to find them (`because`).
     """
 
     def __init__(
@@ -56,21 +61,24 @@ class RaisedInSpark(InputError):
         self.calls, self.values, self.row, self.raised, self.reason = calls, values, row, raised, reason
 
     def __str__(self) -> str:
-        return f"{self.relation}: {self.calls[self.raised][2]} raised on a row: {self.reason}. The row: {', '.join(self.values)}"
+        return (
+            f"{self.relation}: {self.calls[self.raised][2]} raised on a row: {self.reason}. "
+            f"The row: {', '.join(self.values)}"
+        )
 
     def because(self, raised: int, reason: str) -> "RaisedInSpark":
-        """The error with the number of the call that raised, and what Spark says of it."""
+        """A copy of the error with the number of the call that raised, and Spark's reason."""
         return RaisedInSpark(self.relation, self.fragment, self.feed, self.calls, self.values, self.row, raised, reason)
 
 
 def failed_row(relation: str, fragment: int, operator: int, err: ExpressionError) -> FailedRow:
-    """The facts of an executor's error, as they travel."""
+    """Convert an executor's error to an error that can be sent to the driver."""
     rows = given_rows(rows_alone(err.rows))
     values = [shown_value(column[err.row].as_py()) for column in rows.columns] if 0 <= err.row < rows.num_rows else []
     return FailedRow(relation, fragment, operator, err.expression, err.text, err.reason, values)
 
 
 def shown_value(value: object) -> str:
-    """A value as an error shows it."""
+    """Format a value for an error message."""
     text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(shown(value))
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -1,7 +1,8 @@
-"""What was measured where work was done: seconds of units, requests of workers. Beside the cells, never in them.
+"""Measurements of the work on workers: seconds per unit, and requests. They travel beside the cells.
 
-A cell is the same in every attempt, and Spark checks that; a clock is not. So measurements travel by Spark's accumulators, or are handed
-over in this process. Those of attempts that failed are lost, those of a stage that was run again count twice.
+A cell must be equal in every attempt, and Spark checks this, but a clock never repeats its values. Measurements
+therefore travel through Spark's accumulators, or are passed directly within one process. Those of failed attempts are
+lost; those of a stage that ran again count twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,21 +19,21 @@ NOTHING: Measurement = ({}, Requests())
 
 
 def together(one: Measurement, other: Measurement) -> Measurement:
-    """The sum of two."""
+    """The sum of two measurements."""
     units = {unit: one[0].get(unit, 0.0) + other[0].get(unit, 0.0) for unit in {**one[0], **other[0]}}
     return units, one[1] + other[1]
 
 
 class MeasurementSum:
-    """A sum that grows while an epoch runs."""
+    """The sum of all measurements of an epoch; it grows while the epoch runs."""
 
     def __init__(self) -> None:
         self.sum = NOTHING
 
     def add(self, found: Measurement) -> None:
-        """What another task, or another job, measured."""
+        """Add the measurement of another task or job."""
         self.sum = together(self.sum, found)
 
 
 def not_measured(_: Measurement) -> None:
-    """Nobody asks."""
+    """A Report that discards the measurement."""

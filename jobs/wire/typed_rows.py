@@ -1,15 +1,17 @@
-"""Rows on which Spark computes between two levels: typed columns beside the cells of the same frame.
+"""Rows on which Spark computes expressions between two levels: typed columns in the frame that carries cells.
 
-What a unit hands on for an exchange with a `project` are rows of their own, which hold no chunk but a value in the column of their *step*:
+For an exchange with a `project`, units emit typed rows instead of cells. Such a row has no chunk, but a value in the
+column of its *step*:
 
-    slot | fragment | input | chunk | p0: the rows of step 0 | p1 …            what units put out
-    slot | fragment | input | chunk | p0: what Spark made of them | p1 …       what the next level gets
+    slot | fragment | input | chunk | p0: the rows of step 0 | p1 …            the output of units
+    slot | fragment | input | chunk | p0: Spark's results    | p1 …            the input of the next level
 
-    p0, put out:  struct<unit, row, w, c0, c1, …>        the exchange's columns; `unit` and `row` say where the row stood
-    p0, arriving: struct<unit, row, w, c0, …, raised>    a column per expression of the exchange; `raised`: the row itself, where one raised
+    p0, output:  struct<unit, row, w, c0, c1, …>        the exchange's columns; `unit` and `row`: the row's position
+    p0, input:   struct<unit, row, w, c0, …, raised>    a column per expression of the exchange; `raised`: the
+                                                        original row if an expression raised on it
 
-A cell has NULL there, so that Spark's CASE passes it over. On arrival the rows of a step are put in the order (unit, row), whatever order
-the shuffle brought them in, and become cells: nothing behind knows of them.
+A cell has NULL in p0, so that Spark's CASE skips it. On arrival, the rows of a step are sorted by (unit, row), because
+the shuffle reorders them. They then become cells, so that later code handles cells only.
 """
 
 import base64
@@ -39,30 +41,30 @@ BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class SparkStep:
-    """What Spark computes on one exchange's rows, behind the level of its producer."""
+    """The expressions that Spark computes on the rows of one exchange, after the producer's level."""
 
-    number: int  # among the steps of the level
+    number: int  # index among the steps of the level
     producer: Scheduled
     exchange: Exchange
 
     @property
     def column(self) -> str:
-        """The column of its rows."""
+        """The name of the column that holds its rows."""
         return f"p{self.number}"
 
     @property
     def address(self) -> Address:
-        """Of its rows, and of the cells they become."""
+        """The address of its rows, and of the cells that they become."""
         return Address.exchange(self.producer.id, self.exchange.index)
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """What Spark computes, in order."""
+        """The calls that Spark computes, in order."""
         return tuple(e for e in self.exchange.want.project if isinstance(e, Call) and e.node == BY_SPARK)
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """Of the exchange's columns."""
+        """The types of the exchange's columns."""
         read = {
             c.index: c.type
             for e in self.exchange.want.project
@@ -72,13 +74,13 @@ class SparkStep:
 
     @property
     def handed_type(self) -> pa.DataType:
-        """Of a row as it is put out."""
+        """The type of a row in the unit's output."""
         columns = [(f"c{i}", carried_type(kind)) for i, kind in enumerate(self.types)]
         return pa.struct([(UNIT, pa.int32()), (ROW, pa.int64()), (WEIGHT, pa.int64()), *columns])
 
 
 def steps_behind(schedule: Schedule, level: int) -> tuple[SparkStep, ...]:
-    """What Spark computes between a level and the next."""
+    """The steps that Spark computes between a level and the next one."""
     if level < 0:
         return ()
     found = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.want.project)
@@ -86,12 +88,12 @@ def steps_behind(schedule: Schedule, level: int) -> tuple[SparkStep, ...]:
 
 
 def frame_schema(steps: Sequence[SparkStep]) -> pa.Schema:
-    """Of what the units of a level put out."""
+    """The schema of the output of a level's units."""
     return pa.schema([*CELL_SCHEMA, *(pa.field(s.column, s.handed_type) for s in steps)])
 
 
 def typed_rows(slot: int, step: SparkStep, unit: int, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
-    """A chunk's rows for the unit `slot`, as rows of a step; `unit` is the one that hands them on."""
+    """Convert a chunk for unit `slot` to rows of a step. `unit` is the sending unit."""
     pieces = max(1, -(-chunk.nbytes // BATCH_BYTES))
     size = max(1, -(-chunk.num_rows // pieces))
     schema = frame_schema([step])
@@ -106,7 +108,7 @@ def typed_rows(slot: int, step: SparkStep, unit: int, chunk: pa.Table) -> Iterat
 
 
 def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A unit's cells or rows with the columns of all steps of its level."""
+    """Add the columns of all steps of the level to a unit's cells or rows."""
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -118,9 +120,9 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def as_cells(
     batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], schedule: Schedule, slot: int
 ) -> Iterator[pa.RecordBatch]:
-    """What arrives at a unit, as cells alone: those that were cells at once, then the rows of each step, in their order.
+    """Convert a unit's input to cells. The input's cells come first, then the rows of each step, in order.
 
-    A row on which an expression raised becomes a failure that names it; of several the first in order.
+    If an expression raised on rows, a failure that holds the first such row replaces the cells of its step.
     """
     waiting: dict[int, list[pa.StructArray]] = {}
     width = len(CELL_SCHEMA)
@@ -145,7 +147,7 @@ def as_cells(
 
 
 def _failed(slot: int, failure: bytes) -> pa.RecordBatch:
-    """A failure that one unit knows of, and will announce to the others."""
+    """A failure that has reached this unit only. The unit will announce it to the others."""
     return cells(slot, Address(Mail.FAILURE, LeafInput.ROWS), [failure])
 
 
@@ -163,7 +165,10 @@ def _arrived(step: SparkStep, rows: pa.StructArray, schedule: Schedule, slot: in
 
 
 def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
-    """A column of exactly the type that was bound: Arrow names instants after the session's time zone, and Spark may widen nothing else."""
+    """Convert a column to the bound type.
+
+    Arrow names timestamps after the session's time zone; other types must match.
+    """
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
@@ -175,7 +180,7 @@ def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
 
 
 def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
-    """`raw`: one row as it was put out."""
+    """Encode a RaisedInSpark. `raw`: the row as the unit emitted it."""
     reader, feed = next(
         (s, number)
         for s in schedule.fragments()
@@ -202,11 +207,14 @@ def _columns(call: object) -> Iterator[Column]:
 
 
 class SparkTypeError(DamagedError):
-    """Spark computed another type than the one that was bound."""
+    """Spark returned a column of another type than the bound one."""
 
     def __init__(self, text: str, found: str, expected: str) -> None:
         super().__init__(text, found, expected)
         self.text, self.found, self.expected = text, found, expected
 
     def __str__(self) -> str:
-        return f"Spark gives {self.found} for {self.text}, which was bound as {self.expected}. Nothing of this epoch was committed."
+        return (
+            f"Spark returned {self.found} for {self.text}, expected {self.expected}. "
+            "Nothing of this epoch was committed."
+        )
