@@ -1,7 +1,7 @@
-"""The class-data archive of the JVM that runs Spark: its classes as the JVM has them in memory, mapped from a file instead of read and
-verified from jars. A third of a short job's CPU seconds.
+"""The class-data archive of the JVM that runs Spark: classes mapped from a file instead of read and verified from jars.
 
-It fits one Java and one Spark. A JVM that it does not fit goes on without it, and says nothing.
+It saves a third of a short job's CPU seconds. An archive fits one Java and one Spark release; any other JVM silently
+ignores it.
 """
 
 import os
@@ -9,18 +9,21 @@ import sys
 from pathlib import Path
 
 SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
-"""The variable of options for the JVM that spark-submit and sessions start, the driver's. Executors elsewhere do not see it."""
+"""The environment variable with options for the driver's JVM. Remote executors do not see it."""
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def archive_file() -> Path:
-    """Where this Python's archive is, if somebody made it (`python -m tussock.jobs.submitted.class_archive`)."""
+    """The path of this Python's archive, which `python -m tussock.jobs.submitted.class_archive` writes."""
     return Path(sys.prefix) / "share/tussock/spark.jsa"
 
 
 def submit_options() -> dict[str, str]:
-    """The variable with which a driver's JVM uses the archive, over what is set already; nothing where there is no archive."""
+    """The variable that makes a driver's JVM use the archive, added to its current value.
+
+    Empty if the archive does not exist, or if the current options already name an archive.
+    """
     given = os.environ.get(SUBMIT_OPTIONS, "")
     if "-XX:SharedArchiveFile" in given or "-XX:ArchiveClassesAtExit" in given or not archive_file().is_file():
         return {}

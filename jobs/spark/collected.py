@@ -1,4 +1,4 @@
-"""What a frame of Spark's holds, in this process; and rows of ours as a frame."""
+"""Collect the rows of a Spark DataFrame, and turn Arrow rows into one."""
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -13,8 +13,11 @@ from tussock.statestore.types import arrow_type, type_name
 
 
 def collected(frame: DataFrame) -> pa.Table:
-    """All rows, as `toArrow()` gives them: that casts them to the same schema, and the cast fails on a variant that is NULL (Spark 4.2 with
-    Arrow 26). Intervals of months, for which it fails too, are in the form that is kept."""
+    """Collect all rows, with the types of `toArrow()`. Intervals of months keep the stored type.
+
+    `toArrow()` itself casts to its schema, and that cast fails on a NULL variant (Spark 4.2 with Arrow 26) and on
+    intervals of months.
+    """
     kept: list[pa.DataType | None] = [None] * len(frame.columns)
     carried = frame
     if (whole := frame.schema.simpleString()) != carried_name(whole):
@@ -29,7 +32,7 @@ def collected(frame: DataFrame) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows with kept types as a frame."""
+    """Rows of stored types as a DataFrame."""
     carried = carried_rows(rows)
     frame = spark.createDataFrame(carried, ", ".join(f"{quoted(f.name)} {type_name(f.type)}" for f in carried.schema))
     texts = columns_of_carried([(field.name, type_name(field.type)) for field in rows.schema])

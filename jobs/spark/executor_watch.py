@@ -1,8 +1,8 @@
-"""A watch over the executors of a Spark application on a cluster: a driver that has none left does not wait for ever.
+"""Stop waiting when a Spark application on a cluster has no executors left.
 
-A cluster can forget an application: its master starts anew, or its machines are taken away. Spark's driver then waits for executors
-without end and without a message. So a thread of the driver looks at them, and cancels the jobs when tasks have waited too long without any
-executor. The jobs' error becomes NoExecutorsError (tussock.jobs.spark.jvm_errors).
+A cluster can forget an application: its master restarts, or its machines disappear. Spark's driver then waits for
+executors forever and without a message. A thread of the driver therefore counts the executors, and cancels the jobs
+when tasks have waited too long without one. The jobs' error becomes NoExecutorsError (tussock.jobs.spark.jvm_errors).
 """
 
 import threading
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 SETTING = "spark.tussock.executors.wait"
 DEFAULT = "10m"
-_LOOKS = 20  # in the time of the wait
-_SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between looks
+_LOOKS = 20  # during the wait
+_SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks
 
 
 class NoExecutorsError(RetryableError):
-    """Tasks waited for an executor, and there was none."""
+    """Spark tasks waited for an executor until the time limit."""
 
     def __init__(self, master: str, wanted: str, lost: tuple[str, ...], wait: str) -> None:
         super().__init__(master, wanted, lost, wait)
@@ -31,22 +31,27 @@ class NoExecutorsError(RetryableError):
     def __str__(self) -> str:
         lost = f"It lost {', '.join(self.lost)}" if self.lost else "It never had one"
         return (
-            f"Spark had no executor for {self.wait}, and its tasks waited. {lost}; {self.wanted}; the master is {self.master}. "
-            "Nothing of the epoch was committed. Look at the master's page: do its workers run, have they free cores and memory, and does "
-            "it know this application? Then run again: the same command goes on from here. "
+            f"Spark had no executor for {self.wait}, and its tasks waited. {lost}; {self.wanted}; the master is "
+            f"{self.master}. "
+            "Nothing of the epoch was committed. Check on the master's page that its workers run, that they have "
+            "free cores and memory, and that it lists this application. Then run the same command again: it "
+            "continues from this point. "
             f'"{SETTING}" in [spark] of pipeline.toml sets how long to wait.'
         )
 
 
 class ExecutorsSeen(NamedTuple):
-    """What a look found: the executors by host and port, the driver not among them, and whether tasks wait."""
+    """One observation: the executors by host and port, without the driver, and whether tasks wait."""
 
     executors: frozenset[str]
     waiting: bool
 
 
 class Watch:
-    """Decides when to give up. `lost`: the executors that were there once; all of them are gone when it gives up."""
+    """Decides when to give up.
+
+    `lost` holds every executor seen so far. When the watch gives up, all of them are gone.
+    """
 
     def __init__(self, wait_s: float) -> None:
         self.lost: set[str] = set()
@@ -54,7 +59,7 @@ class Watch:
         self._since: float | None = None  # seconds of a monotonic clock
 
     def gives_up(self, seen: ExecutorsSeen, now_s: float) -> bool:
-        """Whether tasks have waited long enough without an executor."""
+        """Whether tasks have waited for the whole time limit without an executor."""
         self.lost |= seen.executors
         if seen.executors or not seen.waiting:
             self._since = None
@@ -62,15 +67,15 @@ class Watch:
         self._since = now_s if self._since is None else self._since
         if now_s - self._since < self._wait_s:
             return False
-        self._since = None  # the jobs that waited are cancelled; others get their time
+        self._since = None  # these jobs are cancelled; later jobs get the full wait
         return True
 
 
-_given_up: dict[str, NoExecutorsError] = {}  # by application, until it has executors again
+_given_up: dict[str, NoExecutorsError] = {}  # by application; removed when it has executors again
 
 
 def given_up() -> NoExecutorsError | None:
-    """Why the jobs of this process's application were cancelled, if they were."""
+    """The reason why the jobs of this process's application were cancelled, or None."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
@@ -78,9 +83,9 @@ def given_up() -> NoExecutorsError | None:
 
 
 def watch_executors(context: "SparkContext") -> None:
-    """Have a thread look at the executors until the application ends. Nothing for a local application.
+    """Start a thread that watches the executors until the application ends. Does nothing for a local application.
 
-    Raises: BadDurationError for the setting's value.
+    Raises: BadDurationError if the setting is not a duration.
     """
     if (context.master or "local").startswith("local"):
         return
@@ -104,7 +109,7 @@ def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
                 )
                 context.cancelAllJobs()
             time.sleep(min(max(wait_s / _LOOKS, _SHORTEST_S), _LONGEST_S))
-    except (Py4JError, OSError, AttributeError):  # the application or its JVM is going
+    except (Py4JError, OSError, AttributeError):  # the application or its JVM is stopping
         return
 
 
@@ -113,7 +118,7 @@ def _seen(context: "SparkContext") -> ExecutorsSeen:
     tracker = context._jsc.sc().statusTracker()
     driver = str(
         jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
-    )  # it is in the list too
+    )  # the tracker lists the driver too
     found = {f"{info.host()}:{info.port()}" for info in tracker.getExecutorInfos()}
     return ExecutorsSeen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
 
@@ -121,6 +126,6 @@ def _seen(context: "SparkContext") -> ExecutorsSeen:
 def _wanted(context: "SparkContext") -> str:
     conf = context.getConf()
     wanted = {name: conf.get(name) for name in ("spark.executor.instances", "spark.cores.max", "spark.executor.memory")}
-    return "it asked for " + (
-        ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "as many as there are"
+    return "it requested " + (
+        ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "all that the cluster offers"
     )

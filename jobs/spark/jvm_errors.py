@@ -1,4 +1,4 @@
-"""What reaches the edge of a process from Spark's JVM, or for want of it, as errors of ours: none of their stack traces is a message."""
+"""Translate errors of Spark's JVM at the edge of a process, so that users see a message and no stack trace."""
 
 import logging
 import re
@@ -13,22 +13,22 @@ from tussock.statestore.errors import InputError, RetryableError, TussockError
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|Not enough space")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \(([^\n]*)\)?")
-_DYING_S = 2.0  # a JVM whose socket has closed is gone within
+_DYING_S = 2.0  # a JVM ends within this time after its socket closes
 
 
 class SparkStartError(InputError):
-    """Spark's JVM ended before it could be asked anything."""
+    """Spark's JVM ended while it started."""
 
     def __str__(self) -> str:
         return (
-            "Spark could not be started: its JVM ended at once. What Java itself says stands above. Nothing was changed. Check that "
-            "`java -version` answers (Java 17 or later; JAVA_HOME decides which), and that the machine has the memory that "
-            "spark.driver.memory asks for."
+            "Spark could not be started: its JVM ended at once. Java's own message is above. Nothing was changed. "
+            "Check that `java -version` shows Java 17 or later (JAVA_HOME selects it), and that the machine has the "
+            "memory that spark.driver.memory requests."
         )
 
 
 class SparkGoneError(RetryableError):
-    """Spark's JVM ended while it was at work."""
+    """Spark's JVM ended during work."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -37,14 +37,14 @@ class SparkGoneError(RetryableError):
     def __str__(self) -> str:
         how = f"killed by signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
         return (
-            f"Spark's JVM ended while it was at work ({how}). What was answered before is durable, nothing half done is visible. "
-            "Start this process again: the same command goes on from here. Where that happens again, the usual cause is memory "
-            "(spark.driver.memory, and what the machine has)."
+            f"Spark's JVM ended during its work ({how}). Work reported as done is durable, and no partial work is "
+            "visible. Run the same command again: it continues from this point. If the JVM ends again, the usual "
+            "cause is memory: compare spark.driver.memory with the memory of the machine."
         )
 
 
 class WorkerFailedError(RetryableError):
-    """A Python worker of Spark's failed with what is no error of ours."""
+    """A Python worker of Spark failed with an error that is not Tussock's."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -52,8 +52,9 @@ class WorkerFailedError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"a Python worker failed at work: {self.reason.rstrip('.')}. Nothing of its epoch is visible. That is a fault of the engine or "
-            "of the machine, not of a statement or a row: run it again; where it happens again, TUSSOCK_DEBUG=1 shows the worker's trace."
+            f"A Python worker failed: {self.reason.rstrip('.')}. Nothing of its epoch is visible. The engine or the "
+            "machine is at fault, not a statement or a row. Run again; if it fails again, TUSSOCK_DEBUG=1 shows the "
+            "worker's stack trace."
         )
 
 
@@ -66,14 +67,15 @@ class WorkerDiskFullError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"a disk of a Spark worker is full ({self.reason}). Nothing of the epoch was committed. Free space in the folders that "
-            "spark.local.dir (or SPARK_LOCAL_DIRS) names on the workers, or let it name a larger disk, then run again: the same command "
-            "goes on from here. `max_bytes` in [epoch] makes an epoch write less at once."
+            f"A disk of a Spark worker is full ({self.reason}). Nothing of the epoch was committed. Free space in "
+            "the folders of spark.local.dir (or SPARK_LOCAL_DIRS) on the workers, or set it to a larger disk. Then "
+            "run the same command again: it continues from this point. A lower `max_bytes` in [epoch] makes each "
+            "epoch write less."
         )
 
 
 class SparkJobError(RetryableError):
-    """A job of Spark's failed, and neither a row nor a file nor a statement is known to be the cause."""
+    """A Spark job failed, and no row, file or statement is known to be the cause."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -81,9 +83,9 @@ class SparkJobError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"Spark failed at work: {self.reason.rstrip('.')}. Nothing of the epoch was committed, and no input is known to be the cause. "
-            "Look at Spark's own log and at the machines that it runs on, then run again. If the same error comes again, TUSSOCK_DEBUG=1 "
-            "shows Spark's trace."
+            f"A Spark job failed: {self.reason.rstrip('.')}. Nothing of the epoch was committed, and no input is "
+            "known to be the cause. Check Spark's log and its machines, then run again. If it fails again, "
+            "TUSSOCK_DEBUG=1 shows Spark's stack trace."
         )
 
 
@@ -96,14 +98,14 @@ class ExecutorLostError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"Spark lost an executor, and what it had to do failed on others too: {self.reason}. Nothing of the epoch was committed. "
-            "The usual cause is memory: raise spark.executor.memory, or let an epoch take in less (`max_bytes` in [epoch]), then run "
-            "again."
+            f"Spark lost an executor, and other executors failed on the same tasks: {self.reason}. Nothing of the "
+            "epoch was committed. The usual cause is memory: raise spark.executor.memory, or make epochs smaller "
+            "(`max_bytes` in [epoch]), then run again."
         )
 
 
 def is_of_machine(error: Exception) -> bool:
-    """Whether an error of Spark's is about the machines that it runs on: no input is at fault."""
+    """Whether the machines caused an error of Spark. Then no input is at fault."""
     from tussock.jobs.spark.executor_watch import given_up
 
     return given_up() is not None or _of_machine(str(error)) is not None
@@ -119,17 +121,25 @@ def _of_machine(text: str) -> RetryableError | None:
 
 @contextmanager
 def jvm_errors_as_ours() -> Iterator[None]:
-    """Turns what the JVM raises into errors with a message. Imports nothing of Spark in a process that has not.
+    """Translate errors of the JVM inside the block into errors with a message.
 
-    Raises: SparkStartError, SparkGoneError; what a task carried out of Spark (jobs/flow/failure.py); WorkerFailedError for what else a
-    worker
-        raised; WorkerDiskFullError, ExecutorLostError, NoExecutorsError; SparkFailedError for a statement that Spark refuses;
-        SparkJobError for the rest.
+    A process that has not imported Spark does not import it here.
+
+    Raises:
+        SparkStartError: the JVM ended while it started.
+        SparkGoneError: the JVM ended during work.
+        NoExecutorsError: tasks waited too long for an executor.
+        ExecutorLostError: Spark lost the executors of a job.
+        WorkerDiskFullError: a disk of the workers is full.
+        WorkerFailedError: a Python worker raised an error that is not Tussock's.
+        SparkFailedError: Spark rejected a statement.
+        SparkJobError: any other failure of a job.
+        TussockError: the error that a task carried out of Spark (jobs/flow/failure.py).
     """
     root = logging.getLogger()
 
     def of_others(record: logging.LogRecord) -> bool:
-        return "py4j" not in Path(record.pathname).parts  # it logs a trace of each error besides raising it
+        return "py4j" not in Path(record.pathname).parts  # py4j logs the trace of each error that it also raises
 
     root.addFilter(of_others)
     try:
@@ -145,7 +155,7 @@ def jvm_errors_as_ours() -> Iterator[None]:
 
 
 def _of_jvm(error: Exception) -> TussockError | None:
-    """The error that one of Spark's stands for; None: none of the JVM's."""
+    """Tussock's error for an error of Spark, or None if the JVM did not cause it."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkRuntimeError
 
@@ -180,7 +190,7 @@ def _of_jvm(error: Exception) -> TussockError | None:
 
 
 def _exit_code_of_jvm() -> int | None:
-    """How the JVM that this process started has ended; None: it runs, or this process started none."""
+    """The exit code of the JVM that this process started. None if it still runs, or if this process started none."""
     from pyspark import SparkContext
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)

@@ -21,41 +21,42 @@ from tussock.jobs.spark.executor_watch import watch_executors
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-LOCAL_MASTER = "local[2,4]"  # the second number lets tasks be retried; plain local[N] retries nothing
+LOCAL_MASTER = "local[2,4]"  # 4 attempts per task; plain local[N] never retries
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-#: What SQL means, in each session that reads or computes it.
+#: Settings of every session that parses, reads or computes SQL.
 SQL: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.timeType.enabled": "true",  # else a column of times of day stops whatever reads its table
+    "spark.sql.timeType.enabled": "true",  # without it, reading a table with a TIME column fails
 }
 
-#: What an epoch's correctness needs, whatever the master.
+#: Settings that an epoch needs to be correct, on any master.
 REQUIRED: Mapping[str, str] = {
-    # attempts of a task that disagree are caught instead of mixed
+    # fail when attempts of a task produce different rows, instead of mixing them
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
     _TIME_ZONE: "UTC",
     **SQL,
 }
 
-#: What an epoch's own jobs want, and no other query of the application should get.
+#: Settings for the jobs of an epoch only, not for other queries of the application.
 EPOCH: Mapping[str, str] = {
-    # Of cells, which are large, few make a batch: what bounds it is its bytes. Rows that Spark computes on come by thousands.
+    # Cells are large, so the byte limit bounds a batch of cells; the row limit bounds batches of rows that Spark
+    # computes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-    # else a part shared by two expressions is computed ahead of the CASE that guards it in either
+    # Otherwise an expression that two CASE branches share is computed before the conditions that guard it.
     "spark.sql.subexpressionElimination.enabled": "false",
-    # Exchanges are sized by the plan, one partition a unit: planning again after each would find nothing to change.
+    # The plan sizes exchanges at one partition per unit, so adaptive planning would change nothing.
     "spark.sql.adaptive.enabled": "false",
 }
 
-#: What keeps an application closed to the network, where nobody asked for more.
+#: Keeps an application closed to the network by default.
 CLOSED: Mapping[str, str] = {"spark.ui.enabled": "false"}
 
-#: What makes small epochs quick.
+#: Defaults that make small epochs fast.
 DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
@@ -65,8 +66,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "true",
 }
 
-#: Where the driver is the whole cluster it needs no network, and none of the machine's names; workers elsewhere could not call it back.
-#: Its ports are on the loopback interface, and answer nobody but Spark's own processes, which share a secret that Spark makes up.
+#: A local application needs no network and no host name. On a cluster, workers could not connect to this address.
+#: The ports are on the loopback interface and accept only Spark's own processes, which share a secret that Spark
+#: generates.
 LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -74,7 +76,7 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 _LOCAL = re.compile(r"local(\[.*\])?")
 
-#: Lines that a JVM prints before Spark's logging is there, and that mean nothing to anybody: Spark asks for a module that Java calls young.
+#: A harmless line that a JVM prints before Spark's logging starts: Spark loads one of Java's incubator modules.
 NOISE = re.compile(rb"WARNING: Using incubator modules: ")
 
 
@@ -82,7 +84,7 @@ _application_lock = threading.RLock()  # held while an application starts or sto
 
 
 class _Users:
-    """The sessions that use the application that this process started for the first of them."""
+    """Counts the sessions that use the application that this process started."""
 
     context: SparkContext | None = None
     count = 0
@@ -92,9 +94,10 @@ _users = _Users()
 
 
 def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:
-    """Use this process's Spark application: `given`'s, the one that runs already, or a new one.
+    """Use this process's Spark application: the one of `given`, the running one, or a new one.
 
-    Returns: the Spark session, and whether to call `leave_spark` later. An application that the caller's code started is not counted.
+    Returns: the Spark session, and whether to call `leave_spark` later. Applications that the caller started are not
+        counted.
     """
     with _application_lock:
         is_new = given is None and SparkContext._active_spark_context is None
@@ -108,10 +111,10 @@ def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:
 
 
 def leave_spark(spark: SparkSession) -> None:
-    """End a use that `join_spark` counted. The last one stops the application."""
+    """End a use that `join_spark` counted. The last user stops the application."""
     with _application_lock:
         if spark.sparkContext is not _users.context:
-            return  # somebody stopped the application meanwhile, and a new one runs
+            return  # the counted application was stopped meanwhile, and another one runs
         _users.count -= 1
         if not _users.count:
             _users.context = None
@@ -120,7 +123,7 @@ def leave_spark(spark: SparkSession) -> None:
 
 @contextmanager
 def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """`build_spark`'s session, stopped at the end; but one that was there before is used and left running."""
+    """The session of `build_spark`, stopped at the end. A session that was already active is left running."""
     found = SparkSession.getActiveSession()
     spark = build_spark(app_name, settings=settings)
     try:
@@ -133,20 +136,20 @@ def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None 
 def build_spark(
     app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The active session as it is, or a new one with everything an epoch needs.
+    """The active session unchanged, or a new one with the settings that an epoch needs.
 
-    Local workers start this Python. On a cluster, they start the one that PYSPARK_PYTHON or `spark.pyspark.python` names, `python3` of
-    their PATH if none does, and get this code by spark-submit's --py-files, or from a session's `sparkContext.addPyFile`.
+    Local workers run this Python. Cluster workers run the Python that PYSPARK_PYTHON or `spark.pyspark.python` names,
+    else `python3` of their PATH. They get this code from spark-submit's --py-files or from `sparkContext.addPyFile`.
 
     Args:
-        master: of a new session. Where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
-        settings: of a new session. They override DEFAULTS, never REQUIRED.
+        master: for a new session. None: the one of spark-submit, else `spark.master` in `settings`, else LOCAL_MASTER.
+        settings: for a new session. They override DEFAULTS, never REQUIRED.
     """
     with _application_lock:
         if SparkContext._active_spark_context is not None:
             return (
                 SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-            )  # a builder with settings would change the user's
+            )  # a builder with settings would change the user's session
         chosen = _settings_of_a_new_application(master, dict(settings or {}))
         _start_jvm({"spark.app.name": app_name, **chosen})
         builder = SparkSession.builder.appName(app_name)
@@ -159,7 +162,7 @@ def build_spark(
 
 def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -> dict[str, str]:
     if master is None and ("SPARK_SUBMIT_MODE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ):
-        # spark-submit has settled master and memory, and started the JVM, which knows what it was given.
+        # spark-submit has set the master and the memory and started the JVM, which holds the given settings.
         chosen.pop("spark.master", None)
         SparkContext._ensure_initialized()
         given = SparkConf()
@@ -167,7 +170,7 @@ def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -
         return {**{name: value for name, value in closed.items() if not given.contains(name)}, **chosen}
     master = master or chosen.get("spark.master", LOCAL_MASTER)
     if local := _local_defaults(master):
-        # Local workers are this Python, which has the packages and the code; what is set may be meant for a cluster's.
+        # Local workers need this Python, with its packages and code. The variable may be set for a cluster.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     return {**DEFAULTS, **CLOSED, **local, **chosen, **_quiet(chosen), "spark.master": master}
 
@@ -177,7 +180,10 @@ def _local_defaults(master: str) -> Mapping[str, str]:
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the JVM of this process, if there is none, with an ear on what it prints. A person who debugs gets all of it, as it comes."""
+    """Start the JVM of this process unless one runs, and filter its output.
+
+    With TUSSOCK_DEBUG, pyspark starts it unfiltered.
+    """
     if debugging() or SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
@@ -189,7 +195,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
             gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(writer)
-        relay.join(timeout=1.0)  # its last words say why
+        relay.join(timeout=1.0)  # print the JVM's last lines, which contain the reason
         raise
     os.close(writer)
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
@@ -197,7 +203,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """This process's variables, with others for a moment: a JVM that pyspark starts gets no others."""
+    """Set environment variables for the block. A JVM that pyspark starts inherits only the environment."""
     before = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
     try:
@@ -211,7 +217,7 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 
 def _relay(lines: IO[bytes]) -> None:
-    """Pass a JVM's lines on to standard error, until it ends."""
+    """Copy the JVM's output to standard error until it ends, without NOISE."""
     with lines:
         for line in lines:
             if not NOISE.match(line):
@@ -219,19 +225,24 @@ def _relay(lines: IO[bytes]) -> None:
 
 
 def _quiet(chosen: Mapping[str, str]) -> Mapping[str, str]:
-    """Log Spark's errors only, from the JVM's first line on, before the user's own options for the JVM, which win. Nothing if a person
-    debugs, or if the file is within an archive."""
+    """The option that limits Spark's log to errors from the JVM's first line on. The user's JVM options come later
+    and win.
+
+    Empty with TUSSOCK_DEBUG, or if the package is inside an archive.
+    """
     if debugging() or not LOGGING.is_file():
         return {}
     return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {chosen.get(_JAVA_OPTIONS, '')}".rstrip()}
 
 
 def sql_session(spark: SparkSession, time_zone: str, settings: Mapping[str, str] = SQL) -> SparkSession:
-    """A new session on the user's Spark application, in which SQL means what it means in views. The user's session does not change. Every
-    session that reads or computes rows is made here, so none has the time zone of another by chance.
+    """A new session on the user's Spark application, in which SQL has the same meaning as in views.
+
+    The user's session does not change. Every session that reads or computes rows is created here, so that none has
+    another time zone by accident.
 
     Args:
-        time_zone: the store's; UTC if no text and no calendar is involved.
+        time_zone: of the store; UTC if neither texts nor calendar functions are involved.
     """
     session = spark.newSession()
     for name, value in {**settings, _TIME_ZONE: time_zone}.items():
@@ -246,8 +257,10 @@ def zone_of(session: SparkSession) -> str:
 
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
-    """Make this the active session of the JVM's thread inside the block: Spark's parser takes its settings from there (ANSI mode, the time
-    zone of literals). The session that was active before is active again afterwards."""
+    """Make this the active session of the JVM's thread inside the block, then restore the previous one.
+
+    Spark's parser takes its settings (ANSI mode, the time zone of literals) from the active session.
+    """
     sessions: Any = getattr(session._jvm, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)
@@ -264,8 +277,10 @@ _beside: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDicti
 
 
 def epoch_session(spark: SparkSession, time_zone: str) -> SparkSession:
-    """A second session on the user's Spark application, with the settings that an epoch needs and the store's time zone. The user's session
-    does not change. Made once per time zone."""
+    """A second session on the user's Spark application, with the settings of an epoch and the store's time zone.
+
+    The user's session does not change. Each time zone has one such session.
+    """
     sessions = _beside.setdefault(spark, {})
     if (session := sessions.get(time_zone)) is None:
         session = sessions[time_zone] = sql_session(spark, time_zone, {**REQUIRED, **EPOCH})
@@ -273,10 +288,10 @@ def epoch_session(spark: SparkSession, time_zone: str) -> SparkSession:
 
 
 def tasks_done(spark: SparkSession, tasks: int) -> tuple[int, int] | None:
-    """How many tasks of the application's running jobs are done, and of how many; None where none runs.
+    """The finished and the total tasks of the application's running jobs. None if no job runs.
 
     Args:
-        tasks: of a stage that has not begun, about.
+        tasks: the assumed number of tasks of a stage that has not begun.
     """
     tracker, done, known = spark.sparkContext.statusTracker(), 0, 0
     try:
@@ -286,6 +301,6 @@ def tasks_done(spark: SparkSession, tasks: int) -> tuple[int, int] | None:
                 found = tracker.getStageInfo(stage)
                 done += 0 if found is None else found.numCompletedTasks
                 known += tasks if found is None else max(found.numTasks, 1)
-    except (Py4JError, ConnectionError):  # the JVM is going
+    except (Py4JError, ConnectionError):  # the JVM is stopping
         return None
     return (done, known) if known else None

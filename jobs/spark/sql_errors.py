@@ -1,4 +1,4 @@
-"""Errors that Spark raises for a user's SQL, as SqlError: with their message and their place, and without their stack."""
+"""Spark's errors about a user's SQL as SqlError: with message and place, without a stack trace."""
 
 import re
 from collections.abc import Iterator
@@ -13,31 +13,34 @@ if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-# Spark's places come in one of these shapes; lines count from 1, columns from 0 but in the third, of expressions that raised
+# The shapes of a place in Spark's messages. Lines count from 1, columns from 0; in the third shape, columns count
+# from 1.
 _PLACES = (
     re.compile(r"\(line (\d+), pos (\d+)\)"),
     re.compile(r";? line (\d+) pos (\d+)"),
     re.compile(r"\(line (\d+), position (\d+)\)"),
 )
-# ANSI mode is not for users to choose, nor is a search path
+# Users choose neither ANSI mode nor a search path.
 _NOISE = re.compile(
     r" SQLSTATE: \w+| on search path \[[^\]]*\]| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\."
 )
 _SAID = re.compile(
     r"\[(?!INTERNAL_ERROR|_LEGACY)[A-Z0-9_.]+\] "
-)  # a condition that Spark has a message for, which it meant its user to read
+)  # an error condition with a message that Spark wrote for its users
 _SNIPPET = re.compile(r"== SQL.*==\n(.*)")
 
 
 def java_failure(error: "Py4JJavaError") -> tuple[str, str]:
-    """The class of Java's exception and the first line of its message."""
+    """The class of a Java exception and the first line of its message."""
     kind, _, message = str(error.java_exception.toString()).partition(":")
     first = next(iter(_NOISE.sub("", message).strip().splitlines()), "no message")
     return kind.strip().rpartition(".")[2], first
 
 
 def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
-    """Spark's parse, analysis or evaluation error as a SqlError: the first paragraph of its message and its place in `source`."""
+    """Spark's parse, analysis or evaluation error as SqlError: the first paragraph of its message and its place in
+    `source`.
+    """
     text = str(error).strip()
     head = re.split(r"\n\s*== SQL|\n\s*== DataFrame|\n\s*JVM stacktrace|;\n", text, maxsplit=1)[0].strip()
     reason = head
@@ -47,7 +50,7 @@ def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
     if error.getCondition() == "UNRESOLVED_ROUTINE":
         reason += _functions_like((error.getMessageParameters() or {})["routineName"])
     snippet = _SNIPPET.search(text)
-    if snippet is not None and snippet[1].strip(" .") not in source.text:  # raised by an expression of our own making
+    if snippet is not None and snippet[1].strip(" .") not in source.text:  # the expression is ours, not the user's
         return SqlError(reason)
     for shape in _PLACES:
         if (match := shape.search(text)) is not None:
@@ -57,7 +60,7 @@ def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
 
 
 def _functions_like(quoted: str) -> str:
-    """The function of Spark's that a mistyped name may have meant, which Spark itself says of columns and relations alone."""
+    """A suggestion for a mistyped function name. Spark itself suggests only columns and relations."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
@@ -72,12 +75,15 @@ def _functions_like(quoted: str) -> str:
 
 @contextmanager
 def translated(source: SourceText) -> Iterator[None]:
-    """Turns what Spark raises inside into SqlError. Spark's Python side also prints such errors with their JVM stack: silenced here."""
+    """Translate Spark's errors inside the block into SqlError.
+
+    Also silences the loggers that print them with a JVM stack trace.
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    # Made by Spark's own hand: a plain logger of that name would have it fail wherever it logs an error afterwards.
+    # Create these loggers as Spark does: if plain loggers had these names, Spark would fail when it logs an error.
     loggers = [PySparkLogger.getLogger(f"{of}QueryContextLogger") for of in ("SQL", "DataFrame")]
     were_disabled = [logger.disabled for logger in loggers]
     for logger in loggers:

@@ -1,21 +1,26 @@
-"""Types of Spark's plans by the names of tussock.statestore.types."""
+"""The names in tussock.statestore.types of the types in Spark's plans."""
 
 import re
 from typing import TYPE_CHECKING
 
 from tussock.statestore.types import array_name, map_name, struct_name
 
-if TYPE_CHECKING:  # sources import this room, also in a process without Spark
+if TYPE_CHECKING:  # sources import this module also in processes without Spark
     from py4j.java_gateway import JavaObject
 
-_BYTES_ONLY = "string collate UTF8_BINARY"  # as COLLATE UTF8_BINARY says, and no type of a column that says nothing
+_BYTES_ONLY = (
+    "string collate UTF8_BINARY"  # from an explicit COLLATE UTF8_BINARY; other columns have no collation in their type
+)
 _COLLATION = re.compile(r"\bstring collate (\w+)")
 
 
 def name_of_type(kind: "JavaObject") -> str:
-    """The name of a Catalyst DataType, whether it can be kept or not. Cost: one round trip to the JVM; some per level of a nested type.
+    """The name of a Catalyst DataType, whether or not values of it can be stored.
 
-    `catalogString` alone will not do: it writes the fields of a struct as they are, so that one named `a:int,b` reads as two.
+    `catalogString` alone is ambiguous: it does not quote the field names of a struct, so that a field named `a:int,b`
+    reads as two fields.
+
+    Cost: one round trip to the JVM, and several per level of a nested type.
     """
     text: str = kind.catalogString()
     if text.startswith("array<"):
@@ -28,6 +33,9 @@ def name_of_type(kind: "JavaObject") -> str:
 
 
 def collation_of(kind: str) -> str | None:
-    """The collation that a type's name, or one within it, has: of those other than UTF8_BINARY, the only one by which values are kept."""
+    """The collation in the name of a type or of a type nested in it.
+
+    None for UTF8_BINARY, the only collation that can be stored.
+    """
     found = _COLLATION.search(kind)
     return None if found is None else found[1]

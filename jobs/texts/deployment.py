@@ -17,10 +17,11 @@ _SIGNS: Mapping[StepAction, str] = {
 
 
 def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -> str:
-    """The steps that do something or ask for something, then what has become of them.
+    """The steps that change something or need attention, then the outcome.
 
     Args:
-        full: with all of each statement that is new or runs, and the code of new functions; of what changes, its differences are all.
+        full: include the whole text of each statement that is new or runs, and the code of new functions. Changed
+            statements show only their differences.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(s.what) for s in shown), default=0)
@@ -48,28 +49,28 @@ def _does(step: Step, pipeline: str) -> str:
         case StepAction.CREATE:
             return "is new"
         case StepAction.CHANGE | StepAction.FOLLOW if step.rebuilt:
-            why = "changes" if step.action is StepAction.CHANGE else "reads what changes"
-            return f"{why}: is built anew beside the one that readers see, {_reads(step)}"
+            why = "changes" if step.action is StepAction.CHANGE else "reads a changed relation"
+            return f"{why}: rebuilt while readers see the old rows, {_reads(step)}"
         case StepAction.RESUME:
-            return f"goes on: is built anew, {_reads(step)}"
+            return f"resumes: rebuilt, {_reads(step)}"
         case StepAction.CHANGE:
-            return "changes, and keeps its rows" if step.what.startswith("view ") else "changes"
+            return "changes but keeps its rows" if step.what.startswith("view ") else "changes"
         case StepAction.FOLLOW:
-            return "reads what changes: keeps its state, and is fed the difference"
+            return "reads a changed relation: keeps its state and processes the difference"
         case StepAction.RUN:
-            return "runs, once"
+            return "runs once"
         case StepAction.DROP:
             return "is dropped"
         case StepAction.GONE:
-            return f"is not in the files, and stays; `tussock apply {pipeline} --prune` drops it"
+            return f"is not in the files but stays; `tussock apply {pipeline} --prune` drops it"
         case StepAction.WAIT:
-            return "waits, and with it all that follows"
+            return "waits, and so do all later steps"
         case _:
             return ""
 
 
 def _reads(step: Step) -> str:
-    """What its first epoch reads, as far as that is stored: rows count old versions that compaction has not dropped yet."""
+    """The stored input of the step's first epoch. Its rows include old versions that compaction has not dropped yet."""
     rows = f" ({step.rows:,} rows of tables and views)" if step.rows else ""
     return f"reads about {_size(step.bytes)}{rows}" if step.rows or step.bytes else "reads nothing that is stored yet"
 
@@ -87,4 +88,4 @@ def _outcome(deployment: Deployment, pipeline: str) -> str:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
         return f"digest {deployment.digest}\nnothing was changed; `tussock apply {pipeline}` does this"
-    return "nothing to do: the store is as the files say"
+    return "nothing to do: the store matches the files"

@@ -1,19 +1,19 @@
-"""What a rebalancing comes to, as text for people: the command line prints it, and the DAG's page of what a person is to approve."""
+"""A rebalancing as text, for the command line and for the approval page of its DAG."""
 
 from collections.abc import Iterator, Sequence
 
 from tussock.jobs.texts.table import aligned
 from tussock.jobs.upkeep.rebalance import HOT_SHARE, MoveVerdict, Rebalance, UnitShare, VnodeHotKey
 
-_SHOWN = 20  # moves that are listed one by one, unless all are asked for
+_SHOWN = 20  # moves listed one by one unless `full` is set
 
 
 def rebalance_text(found: Rebalance, hot: VnodeHotKey | None = None, full: bool = False) -> str:
     """The verdict, the moves, and each unit before and after.
 
     Args:
-        hot: of the hottest vnode, where that is the cause.
-        full: every move, however many there are.
+        hot: the hot key of the hottest vnode, if that vnode alone exceeds the target.
+        full: list every move.
     """
     digest = [f"digest {found.digest}"] if found.verdict is MoveVerdict.MOVE else []
     moves = list(_moves(found))
@@ -23,7 +23,7 @@ def rebalance_text(found: Rebalance, hot: VnodeHotKey | None = None, full: bool 
 
 
 def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = None) -> str:
-    """A line a unit: what it has, or had and is to have."""
+    """One line per unit: its current share, or its share before and after."""
     rows = [("unit", "vnodes", "rows", "bytes", "load")]
     for unit in range(max(len(before), len(after or ()))):
         cells = _cells(before, unit)
@@ -55,27 +55,35 @@ def _verdict(found: Rebalance, hot: VnodeHotKey | None) -> str:
         return f"{moved}; the busiest then carries {_times(found.after):.2f} times the mean"
     if found.verdict is MoveVerdict.EVEN:
         return "nothing moves: " + (
-            "the vnodes lie as asked for" if found.target is None else f"{times}, the target is {found.target:g}"
+            "the vnodes are already distributed as requested"
+            if found.target is None
+            else f"{times}, the target is {found.target:g}"
         )
     if found.verdict is MoveVerdict.STUCK:
-        return f"nothing moves: {times}, the target is {found.target}, and no vnode could move that would make it more even"
-    alone = f"vnode {found.hottest} alone carries {found.hottest_load:.1%}, {found.hottest_load * units:.2f} times the mean of a unit"
-    return f"nothing moves: {alone} (target {found.target:g}), so it is beyond that on any unit. {_cause(hot)}"
+        return f"nothing moves: {times}, the target is {found.target}, and no move of a vnode would make it more even"
+    alone = (
+        f"vnode {found.hottest} alone carries {found.hottest_load:.1%}, "
+        f"{found.hottest_load * units:.2f} times the mean of a unit"
+    )
+    return (
+        f"nothing moves: {alone} (target {found.target:g}), so any unit that holds it exceeds the target. {_cause(hot)}"
+    )
 
 
 def _cause(hot: VnodeHotKey | None) -> str:
     if hot is None:
-        return "Of what it is made can't be seen: nothing is stored of it."
+        return "The cause is unknown, because the vnode has no stored rows."
     table = f"{hot.relation}, state table {hot.table_id}"
     if not hot.key:
-        return f"Its rows are those of {table}, which is kept on one unit as a whole: a global aggregate, or a LIMIT."
+        return f"Its rows belong to {table}, which is kept on one unit as a whole: a global aggregate or a LIMIT."
     if hot.share < HOT_SHARE:
         return (
-            f"No single key is the cause: the one with most rows, {hot.key} of {table}, has {hot.rows:,} of {hot.of:,}."
+            f"No single key is the cause: the key with most rows, {hot.key} of {table}, has {hot.rows:,} of {hot.of:,}."
         )
     return (
-        f"One hot key is the cause, which no move of vnodes mends: {hot.key} of {table} has {hot.rows:,} of the vnode's {hot.of:,} rows. "
-        "Group or join by more columns, or filter the key out and treat it in a view of its own."
+        f"One hot key is the cause, and moving vnodes does not help: {hot.key} of {table} has {hot.rows:,} of the "
+        f"vnode's {hot.of:,} rows. Group or join by more columns, or filter the key out and process it in a separate "
+        "view."
     )
 
 
@@ -91,8 +99,8 @@ def _moves(found: Rebalance) -> Iterator[str]:
 
 def _measure(found: Rebalance) -> str:
     what = (
-        f"that the last {found.epochs} epochs wrote"
+        f"written by the last {found.epochs} epochs"
         if found.epochs
-        else "that are stored, as nothing of the last epochs' is left to count"
+        else "stored, because no recent epoch left any rows to count"
     )
-    return f"load: rows {what}; rows and bytes by block indexes, old versions included"
+    return f"load: rows {what}; rows and bytes are estimated from block indexes and include old versions"

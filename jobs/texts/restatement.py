@@ -1,4 +1,4 @@
-"""What restating a source does, as text for people."""
+"""The effects of restating a source, as text."""
 
 from collections.abc import Iterator
 
@@ -7,17 +7,17 @@ from tussock.jobs.operations.restate import Begun
 
 
 def begun_lines(begun: Begun) -> Iterator[str]:
-    """A line per file, and the views that follow; or that nothing was begun."""
+    """One line per file, then the views that follow. If a barrier was resumed, one line that names it."""
     if begun.found is None:
-        yield f"goes on with barrier {begun.resumed}, which this run has put in force"
+        yield f"continues with barrier {begun.resumed}, which this run has put in force"
     else:
         yield from restatement_lines(begun.found)
 
 
 def restatement_lines(found: Restatement) -> Iterator[str]:
-    """The same of a restatement that may not have begun."""
+    """The lines of a planned restatement, whether or not it has begun."""
     if not found:
-        yield f"nothing to restate: source {found.source} has taken all of it as it is now"
+        yield f"nothing to restate: source {found.source} has already read the current content of these files"
         return
     for verb, items in (("go", found.goes), ("come", found.comes)):
         yield from (f"rows {verb}: {item.name} ({item.nbytes:,} bytes)" for item in items)

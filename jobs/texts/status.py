@@ -1,4 +1,4 @@
-"""`tussock status` as text: what is wrong first, then the pipeline in tables, the short ones before the long."""
+"""`tussock status` as text: problems first, then the pipeline in tables, short tables before long ones."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from tussock.jobs.texts.table import aligned
 from tussock.statestore.meta.catalog import RelationKind
 
 _WIDTH = 120
-_BELOW = "       "  # as wide as the mark of a trouble
+_BELOW = "       "  # as wide as the mark of a problem
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -22,7 +22,7 @@ def status_text(found: Status, most: int) -> str:
     """The status as lines.
 
     Args:
-        most: rows of the tables of sources, views and units at most; those in trouble come first.
+        most: the maximum number of rows in each table of sources, views and units; those with problems come first.
     """
     parts = [
         _head(found),
@@ -45,12 +45,12 @@ def _head(found: Status) -> str:
     wrong, notes = sum(t.wrong for t in found.troubles), sum(not t.wrong for t in found.troubles)
     name = f"pipeline {found.pipeline}" if found.pipeline else "store"
     verdict = "all is well" if not wrong else "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
-    verdict += f", {notes} to know" if notes else ""
+    verdict += f", notes: {notes}" if notes else ""
     return f"{name}: {verdict}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"
 
 
 def _troubles(found: Status) -> Iterator[str]:
-    """One block each: what, since when, and the next step."""
+    """One block per problem: the problem, its start, and the next step."""
     for trouble in found.troubles:
         yield "\n".join(_trouble(trouble, found.at))
 
@@ -66,7 +66,7 @@ def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
 
 
 def _wrapped(text: str, first: str, below: str) -> list[str]:
-    """Lines of words; a path or a command's option stays whole, so that it can be copied."""
+    """Wrap a text at spaces only, so that paths and options can be copied whole."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     )
@@ -102,14 +102,17 @@ def _epoch(epoch: EpochFacts) -> tuple[str, ...]:
 
 def _work(found: Status) -> Iterator[str]:
     for work in found.work:
-        yield f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time(work.began)}, {_ago(work.began, found.at)}"
+        yield (
+            f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time(work.began)}, "
+            f"{_ago(work.began, found.at)}"
+        )
 
 
 def _open(found: Status) -> Iterator[str]:
     if (opened := found.open) is not None:
         size = sum(file.bytes for file in opened.files)
         takes = f"{_count(len(opened.files), 'file')}, {bytes_text(size)}, {_count(len(opened.entries), 'statement')}"
-        stands = "sealed, to be committed" if opened.sealed else "at work, or cut off"
+        stands = "sealed, waits for its commit" if opened.sealed else "running or interrupted"
         yield f"open epoch: since {_time(opened.at)} ({_ago(opened.at, found.at)}), takes {takes}; {stands}"
 
 
@@ -159,7 +162,7 @@ def _view(view: ViewFacts) -> tuple[str, ...]:
     }[q.verdict]
     done = (
         f", {view.reason.rpartition(', ')[2]}" if view.state is ViewState.BUILDING and view.reason else ""
-    )  # how far it is
+    )  # the progress of its build
     stands = [] if view.state is ViewState.READY else [view.state.upper() + done]
     notes = [*(["table"] if view.kind == RelationKind.TABLE else []), *stands]
     return (view.view, published, behind, rows, changed, bytes_text(view.state_bytes), quality, ", ".join(notes))
@@ -203,7 +206,7 @@ def _store(found: Status) -> str:
         or "no SSTs"
     )
     space = "" if shape.space_amplification is None else f", stored {shape.space_amplification:.2f}x the largest level"
-    lines = [f"store: {levels}; a read looks at {_count(shape.read_amplification, 'sorted run')} at most{space}"]
+    lines = [f"store: {levels}; a read searches at most {_count(shape.read_amplification, 'sorted run')}{space}"]
     if cost.epochs:
         per = (
             ""

@@ -1,4 +1,4 @@
-"""Tables as text for people."""
+"""Tables as text."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from tussock.statestore.types import VARIANT
 
 
 def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
-    """A table as aligned text, numbers to the right, instants in `time_zone` with their offset."""
+    """A table as aligned text. Numbers are right-aligned; instants are shown in `time_zone` with their offset."""
     zone = ZoneInfo(time_zone)
     columns = zip(table.column_names, table.columns, strict=True)
     texts = [
@@ -30,13 +30,13 @@ def _shown(value: Any, kind: pa.DataType, zone: ZoneInfo) -> str:
         return str(_local(value, zone))
     if kind != VARIANT:
         return str(shown(value))
-    from pyspark.sql.types import VariantVal  # here, since few tables hold one and this import takes long
+    from pyspark.sql.types import VariantVal  # a slow import that few tables need
 
     return str(VariantVal(**value))
 
 
 def _local(instant: datetime, zone: ZoneInfo) -> datetime:
-    """The instant in another zone; as it is at the ends of the calendar, which Python's years do not pass."""
+    """The instant in another time zone, or unchanged if the result exceeds the years that Python supports."""
     try:
         return instant.astimezone(zone)
     except OverflowError:
@@ -44,7 +44,7 @@ def _local(instant: datetime, zone: ZoneInfo) -> datetime:
 
 
 def aligned(rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
-    """Rows of cells, the header first, as lines. `right`: which columns are aligned to the right."""
+    """Aligned lines of cells. The first row is the header; `right` marks the right-aligned columns."""
     lines = list(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ((t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in lines)

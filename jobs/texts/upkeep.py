@@ -1,4 +1,4 @@
-"""What compaction and vacuum did, as text for people."""
+"""The results of compaction and vacuum, as text."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,38 +11,35 @@ if TYPE_CHECKING:
 
 
 def due_text(picks: "Sequence[Pick]") -> str:
-    """What a round of compaction would merge."""
+    """The merges that a round of compaction would run."""
     return "\n".join(f"due: {pick.reason} (score {pick.score:.1f})" for pick in picks) if picks else "nothing is due"
 
 
 def compacted_text(done: "Sequence[TaskDone]") -> str:
-    """Tasks that merged nothing; progress has shown the others."""
+    """The tasks that merged nothing. Progress lines have already shown the others."""
     return "\n".join(str(task) for task in done if task.outcome != "merged") if done else "nothing is due"
 
 
 def amplification_text(found: "Amplification") -> str:
-    """The levels and the three costs, as text."""
+    """The levels and the read, space and write amplification."""
     lines = [f"{'level':>5}  {'ssts':>6}  {'rows':>15}  {'bytes':>16}  {'at most':>16}"]
     for level in found.levels:
         goal = f"{level.goal:,}" if level.goal is not None else ""
         lines.append(f"{level.level:>5}  {level.ssts:>6,}  {level.rows:>15,}  {level.bytes:>16,}  {goal:>16}".rstrip())
     space = f"{found.space:.2f}x the largest level" if found.space is not None else "unknown, all is on L0"
     write = f"{found.write:.2f}x what epochs flushed" if found.write is not None else "unknown, nothing was flushed"
-    return "\n".join([*lines, f"a read looks at {found.read} sorted runs at most; stored {space}; written {write}"])
-
-
-# --- the process -----------------------------------------------------------------------------------------------------------------
+    return "\n".join([*lines, f"a read searches at most {found.read} sorted runs; stored {space}; written {write}"])
 
 
 def cleaning_text(done: "Cleaning", *, names: bool) -> str:
-    """What a run did, as text; with `names`, a line for each object."""
+    """The result of a vacuum run. With `names`, one line per object."""
     report = done.vacuumed
     garbage = (*report.garbage, *done.copies)
     lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in garbage] if names else []
     lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
     if done.closed_tasks:
-        lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases were over")
-    lines += [f"left alone: {name}, whose name is none that this store gives" for name in report.unknown]
+        lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases had expired")
+    lines += [f"left alone: {name}, a name that this store does not generate" for name in report.unknown]
     sizes = [*(found.size for found in garbage), *(found.size for found in done.temporary)]
     count, size = len(sizes), sum(sizes)
     pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""

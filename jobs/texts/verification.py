@@ -9,7 +9,7 @@ from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
 
 
 def verification_text(found: Verification, where: str) -> str:
-    """A table of the views, then the fault of each that is not equal, then the repair.
+    """A table of the views, then the differences of each view that is not equal, then the repair.
 
     Args:
         where: the option of `tussock` that names the store.
@@ -29,13 +29,13 @@ def verification_text(found: Verification, where: str) -> str:
     lines += [line for view in found.views for line in _lines(view)]
     for name in dict.fromkeys(source for view in found.views for source in view.read_in_utc):
         lines.append(
-            f"source {name} has files whose times an earlier release read in UTC. A repair leaves the views over it as they are: run "
-            f"`tussock restate {name} --time-zone {where}` first."
+            f"source {name} has files whose times an earlier release read in UTC. A repair does not correct the "
+            f"views that read it: run `tussock restate {name} --time-zone {where}` first."
         )
     lines.append(_summary(found))
     if found.repair is not None:
         lines.append(
-            f"the next epoch builds {', '.join(found.repair.views)} anew (statement {found.repair.position} of the log). "
+            f"the next epoch rebuilds {', '.join(found.repair.views)} (statement {found.repair.position} of the log). "
             "Readers see the old rows until that epoch is published."
         )
     return "\n".join(lines)
@@ -49,11 +49,16 @@ def _summary(found: Verification) -> str:
 def _lines(view: ViewCheck) -> Iterator[str]:
     if view.verdict is not Verdict.EQUAL:
         counts = (
-            f"{view.missing:,} rows are missing, {view.extra:,} are not Spark's" if view.missing or view.extra else ""
+            f"{view.missing:,} rows are missing, {view.extra:,} are not in Spark's answer"
+            if view.missing or view.extra
+            else ""
         )
         yield f"{view.view}: {view.verdict}{': ' if view.reason or counts else ''}{view.reason}{counts}"
         yield from (f"  {example}" for example in view.examples)
     if view.open_columns:
-        yield f"{view.view}: not compared, because Spark's answer depends on the order of rows: {', '.join(view.open_columns)}"
+        yield (
+            f"{view.view}: not compared, because Spark's answer depends on the order of rows: "
+            f"{', '.join(view.open_columns)}"
+        )
     if view.below:
         yield f"{view.view}: compared over the stored rows of {', '.join(view.below)}"

@@ -1,8 +1,9 @@
-"""Rows in a form in which Spark can compare them: SQL texts over a row's columns.
+"""SQL texts that bring a row's columns into a form in which Spark can compare them.
 
-Each value has two parts. The *exact* part is a text or an atomic value in which each float is replaced by its kind (NULL, NaN, an infinity,
-a number); the *floats* are an array of doubles, in a fixed order. Two values are equal if their exact parts are, and if their floats are
-equal or close enough. Maps are sorted by key, and a variant is its JSON and its schema. -0.0 counts as 0.0.
+Each value has two parts. The *exact* part is a text or an atomic value in which each float is replaced by its kind
+(NULL, NaN, an infinity, a number). The *floats* are an array of doubles in a fixed order. Two values are equal if
+their exact parts are equal and their floats are equal or close enough. Maps are sorted by key. A variant becomes its
+JSON and its schema. -0.0 counts as 0.0.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from tussock.jobs.logical.quoting import quoted
 
 
 def has_floats(kind: DataType) -> bool:
-    """Whether values of a type hold floats."""
+    """Whether values of a type contain floats."""
     match kind:
         case FloatType() | DoubleType():
             return True
@@ -40,7 +41,10 @@ def has_floats(kind: DataType) -> bool:
 
 
 def exact_hash(columns: Sequence[tuple[str, DataType]]) -> str:
-    """The hash of the exact parts of some columns, 64 bits. Spark's hash passes over NULL, so each value comes with whether it is one."""
+    """The 64-bit hash of the exact parts of some columns.
+
+    Spark's hash skips NULL, so each value is hashed with `IS NULL`.
+    """
     parts = ["0L"]
     for text, kind in columns:
         value = _exact(text, kind)
@@ -49,13 +53,13 @@ def exact_hash(columns: Sequence[tuple[str, DataType]]) -> str:
 
 
 def floats_of(columns: Sequence[tuple[str, DataType]]) -> str | None:
-    """All floats of some columns as one array of doubles; None if no column holds any."""
+    """All floats of some columns as one array of doubles. None if no column contains floats."""
     parts = [_floats(text, kind, 0) for text, kind in columns if has_floats(kind)]
     return f"concat({', '.join(parts)})" if parts else None
 
 
 def _exact(text: str, kind: DataType) -> str:
-    """A column's atomic values as they are, anything else as a text."""
+    """An atomic value unchanged, any other value as a text."""
     if isinstance(kind, ArrayType | MapType | StructType):
         return f"to_json({_form(text, kind, 0)}, map('ignoreNullFields', 'false'))"
     if isinstance(kind, FloatType | DoubleType | VariantType | NullType):
@@ -64,14 +68,17 @@ def _exact(text: str, kind: DataType) -> str:
 
 
 def _form(text: str, kind: DataType, depth: int) -> str:
-    """A value within a column as texts, in arrays and structs."""
+    """A value inside a column as texts in arrays and structs."""
     match kind:
         case ArrayType():
             x = f"x{depth}"
             return f"transform({text}, {x} -> {_form(x, kind.elementType, depth + 1)})"
         case MapType():
             x = f"x{depth}"
-            entry = f"named_struct('k', {_form(f'{x}.key', kind.keyType, depth + 1)}, 'v', {_form(f'{x}.value', kind.valueType, depth + 1)})"
+            entry = (
+                f"named_struct('k', {_form(f'{x}.key', kind.keyType, depth + 1)}, 'v', "
+                f"{_form(f'{x}.value', kind.valueType, depth + 1)})"
+            )
             return f"transform({_sorted_entries(text, kind, depth)}, {x} -> {entry})"
         case StructType():
             fields = (
@@ -104,7 +111,10 @@ def _form(text: str, kind: DataType, depth: int) -> str:
 
 
 def _floats(text: str, kind: DataType, depth: int) -> str:
-    """An array of doubles, never NULL; -0.0 is 0.0. NaN and the infinities are NULL: their kind is in the exact part."""
+    """An array of doubles, never NULL. -0.0 becomes 0.0.
+
+    NaN and infinities become NULL, because the exact part has them.
+    """
     if not has_floats(kind):
         return "CAST(array() AS array<double>)"
     x = f"y{depth}"
@@ -120,12 +130,15 @@ def _floats(text: str, kind: DataType, depth: int) -> str:
             inner = f"concat({', '.join(_floats(f'({text}).{quoted(f.name)}', f.dataType, depth) for f in kind)})"
         case _:
             number = f"CAST({text} AS double)"
-            return f"array(CASE WHEN isnan({number}) OR abs({number}) = double('Infinity') THEN NULL ELSE {number} + 0.0D END)"
+            return (
+                f"array(CASE WHEN isnan({number}) OR abs({number}) = double('Infinity') THEN NULL ELSE {number} + "
+                "0.0D END)"
+            )
     return f"coalesce({inner}, CAST(array() AS array<double>))"
 
 
 def _sorted_entries(text: str, kind: MapType, depth: int) -> str:
-    """A map's entries by the texts of their keys: Spark keeps no order of them."""
+    """A map's entries sorted by the texts of their keys, because Spark guarantees no order."""
     a, b = f"a{depth}", f"b{depth}"
 
     def key(entry: str) -> str:

@@ -1,12 +1,13 @@
-"""Two frames compared as multisets of rows, by Spark: neither is collected, only a few of the rows that differ are.
+"""Compare two DataFrames as multisets of rows in Spark. Only a few of the rows that differ are collected.
 
-Each row is reduced to a hash of its exact part and to its floats (canonical.py). Both sides count their hashes. A hash that occurs
-equally often on both is equal. A hash of 64 bits hides a wrong row only if a missing row has the same one: one chance in 2**64 a pair.
+Each row is reduced to a hash of its exact part and to its floats (canonical.py). Both sides count their hashes. A hash
+that occurs equally often on both sides is equal. A 64-bit hash hides a wrong row only if a missing row has the same
+hash: one chance in 2**64 per pair.
 
-Rows that remain and hold floats are paired within the same exact part, in the order of their floats. A pair is equal if each float
-differs by at most 1e-9 of the greatest of three: its own two values, and the largest float in the input of the view. Spark adds floats in
-the order in which it meets them, so its sums end in other digits from run to run. If values cancel, the number of
-sure digits follows from the size of the inputs.
+The remaining rows that contain floats are paired within the same exact part, in the order of their floats. A pair is
+equal if each float differs by at most 1e-9 of the greatest of three values: the two floats, and the largest float in
+the input of the view. Spark adds floats in the order in which it reads them, so the last digits of its sums differ
+from run to run. If values cancel, the number of reliable digits depends on the size of the inputs.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,7 +24,7 @@ from tussock.jobs.verify.record import Example
 
 TOLERANCE = 1e-9
 EXAMPLES = 5
-_FETCHED = 200  # rows, to choose examples from
+_FETCHED = 200  # rows from which the examples are chosen
 
 Text = dict[str, str | None]
 _HASHES = ("exact", "full", "key")
@@ -31,7 +32,7 @@ _HASHES = ("exact", "full", "key")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that are compared, and the places of those that identify a row."""
+    """The compared columns, and the positions of those that identify a row."""
 
     names: tuple[str, ...]
     kinds: tuple[DataType, ...]
@@ -45,7 +46,7 @@ class Columns:
 
     @property
     def texts(self) -> list[tuple[str, DataType]]:
-        """As `numbered` names them."""
+        """The names that `numbered` gives to the columns, with their types."""
         return [(f"c{i}", kind) for i, kind in enumerate(self.kinds)]
 
     def only(self, places: Sequence[int]) -> "Columns":
@@ -54,28 +55,27 @@ class Columns:
         return Columns(tuple(self.names[i] for i in places), tuple(self.kinds[i] for i in places), key)
 
     def numbered(self, frame: DataFrame) -> DataFrame:
-        """The frame with columns c0, c1, …, whatever names they have."""
+        """The frame with its columns renamed to c0, c1, …."""
         return frame.toDF(*(f"c{i}" for i in range(len(self.names))))
 
 
 class ViewDifference(NamedTuple):
-    """The result of a comparison: rows that one side has more often than the other."""
+    """The result of a comparison: the rows that one side has more often than the other."""
 
     missing: int
     extra: int
-    rounded: int  # rows that are equal but for the rounding of floats
+    rounded: int  # rows that are equal apart from the rounding of floats
     examples: tuple[Example, ...]
 
 
 class Digests:
-    """The hashes of a frame's rows, computed once and kept by Spark until `close`."""
+    """The hashes of a frame's rows, computed once and cached by Spark until `close`."""
 
     def __init__(self, frame: DataFrame, columns: Columns) -> None:
-        """
+        """Compute the hashes. Cost: one evaluation of the frame.
+
         Args:
             frame: with columns c0, c1, ….
-
-        Cost: one evaluation of the frame.
         """
         began = monotonic()
         self._frame, self._columns = frame, columns
@@ -84,16 +84,18 @@ class Digests:
         self.seconds = monotonic() - began
 
     def close(self) -> None:
-        """Let Spark forget them."""
+        """Remove the hashes from Spark's cache."""
         self.rows_of_it.unpersist()
 
     def texts(self, keys: Collection[int], exact: Collection[int], full: Collection[int]) -> list[tuple[int, Text]]:
-        """(hash of the key, values as text) of rows with these hashes. Cost: another evaluation of the frame."""
+        """(hash of the key, values as text) of the rows with these hashes. Cost: another evaluation of the frame."""
         hashed = self._frame.select("*", *_digest(self._columns))
         found = hashed.where(F.col("key").isin(list(keys)) & F.col("exact").isin(list(exact)))
         values = [_text(F.col(f"c{i}"), kind).alias(f"t{i}") for i, kind in enumerate(self._columns.kinds)]
         rows = found.select("key", "full", *values).orderBy("key", "full").limit(_FETCHED).collect()
-        known = [row for row in rows if row["full"] in full] or rows  # Spark's floats may end in other digits this time
+        known = [
+            row for row in rows if row["full"] in full
+        ] or rows  # the last digits of Spark's floats may differ this time
         return [(row["key"], {n: row[f"t{i}"] for i, n in enumerate(self._columns.names)}) for row in known]
 
 
@@ -103,7 +105,7 @@ def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: 
     Args:
         largest_input: the largest float that the view reads; called only if floats differ.
 
-    Cost: one exchange of hashes; if rows differ, one more, and an evaluation of both sides for the examples.
+    Cost: one exchange of hashes. If rows differ, one more, and an evaluation of both sides for the examples.
     """
     counted = ours.rows_of_it.withColumn("copies", F.lit(1)).unionAll(theirs.rows_of_it.withColumn("copies", F.lit(-1)))
     kept = [F.first(name).alias(name) for name in counted.columns if name not in ("full", "copies")]
@@ -143,7 +145,7 @@ def _total(rows: DataFrame) -> int:
 
 
 def _unpaired(unequal: DataFrame, largest: float) -> DataFrame:
-    """The rows that find no partner on the other side whose floats are close."""
+    """The rows without a partner on the other side whose floats are close."""
     one_each = unequal.selectExpr("*", "sign(copies) AS side", "explode(sequence(1, CAST(abs(copies) AS int))) AS copy")
     order = [F.expr("transform(floats, x -> format_string('%.6e', x))"), F.col("floats"), F.col("full"), F.col("copy")]
     place = F.row_number().over(Window.partitionBy("exact", "side").orderBy(*order))
@@ -154,7 +156,10 @@ def _unpaired(unequal: DataFrame, largest: float) -> DataFrame:
     )
     pairs = mine.join(yours, ["exact", "place"], "full_outer")
     bound = f"{TOLERANCE!r}D * greatest(abs(x), abs(y), {largest!r}D)"
-    close = f"forall(zip_with(ours.floats, spark.floats, (x, y) -> (x IS NULL AND y IS NULL) OR abs(x - y) <= {bound}), c -> c)"
+    close = (
+        f"forall(zip_with(ours.floats, spark.floats, (x, y) -> (x IS NULL AND y IS NULL) OR abs(x - y) <= {bound}), "
+        "c -> c)"
+    )
     apart = pairs.where(f"NOT coalesce({close}, false)")
     return (
         apart.selectExpr("exact", "stack(2, ours, 1, spark, -1) AS (found, copies)")
@@ -164,7 +169,7 @@ def _unpaired(unequal: DataFrame, largest: float) -> DataFrame:
 
 
 def _examples(left: DataFrame, ours: Digests, theirs: Digests, columns: Columns) -> tuple[Example, ...]:
-    """A few rows that differ: those of the least keys, by hash, so that a repetition shows the same."""
+    """A few rows that differ, chosen by the smallest hashes of keys, so that a repeated run shows the same rows."""
     keys = [row["key"] for row in left.select("key").distinct().orderBy("key").limit(EXAMPLES).collect()]
     rows = left.where(F.col("key").isin(keys)).select("exact", "full", "key", "copies").limit(_FETCHED).collect()
     sides = []
@@ -193,7 +198,7 @@ def _text(value: Column, kind: DataType) -> Column:
 
 
 def varying(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, ...]:
-    """The places of columns in which two answers to one query differ; all of them if no single column does, and yet rows do.
+    """The positions of columns in which two answers to one query differ. All positions if only whole rows differ.
 
     Args:
         first, again: with columns c0, c1, …; Spark's answers over the same rows in two orders.

@@ -1,8 +1,7 @@
-"""A Spark session in which the relations of a store are views as of one epoch. The SELECT of a view is run over them to verify
-it.
+"""A Spark session with the relations of a store as of one epoch, in which the SELECT of a view is computed again.
 
-Rows of tables and of other views are their stored rows. Rows of sources are read from the taken bytes by Spark's own reader
-(`SourceReader.by_spark`), which shares no code with the reader that epochs use, as far as Spark has one.
+Tables and other views contribute their stored rows. The rows of sources are read from the taken bytes by Spark's own
+reader (`SourceReader.by_spark`), if Spark has one for the format. It shares no code with the reader of epochs.
 """
 
 import re
@@ -46,24 +45,26 @@ _SETTINGS = {
     **SQL,
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
-    "spark.sql.csv.parser.columnPruning.enabled": "false",  # whether a record parses must not depend on the columns of a view
-    # else a part shared by two expressions is computed ahead of the CASE that guards it in either
+    "spark.sql.csv.parser.columnPruning.enabled": "false",  # which columns a view reads must not affect parsing
+    # Otherwise an expression that two CASE branches share is computed before the conditions that guard it.
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.debug.maxToStringFields": "1000",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",  # as a Python function is promised
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",  # the batch size promised to Python functions
 }
 _CLOCKS = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b", re.IGNORECASE)
 
 
 class NoMomentError(InputError):
-    """A view compares with now(), and the moment of its epoch is not known."""
+    """A view uses now(), and the moment of its epoch is unknown."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(epoch)
         self.epoch = epoch
 
     def __str__(self) -> str:
-        return f"the store no longer records what now() meant in epoch {self.epoch}; verify the published epoch instead"
+        return (
+            f"The store no longer records the value of now() in epoch {self.epoch}. Verify the published epoch instead."
+        )
 
 
 class Inputs:
@@ -82,11 +83,12 @@ class Inputs:
     ) -> None:
         """
         Args:
-            version: on which `epoch` can be read, pinned.
-            moment: what now() meant in that epoch, Unix microseconds; None: unknown.
+            version: a pinned version in which `epoch` can be read.
+            moment: the value of now() in that epoch, Unix microseconds. None: unknown.
             sandbox: for statements over the relations of the epoch; called only for views that read the clock.
-            shared: relations whose stored rows are read several times: Spark keeps them, in memory and on disk, until `close`.
-            descending: rows are put in an order, this way or that; None: they come as they are stored.
+            shared: relations whose stored rows are read several times. Spark caches them in memory and on disk until
+                `close`.
+            descending: sort the rows of each relation by a hash, in this direction. None: leave the stored order.
         """
         self.session = sql_session(spark, meta.settings.time_zone, _SETTINGS)
         self._meta, self._version, self._epoch, self._moment = meta, version, epoch, moment
@@ -98,10 +100,13 @@ class Inputs:
         self._kept: dict[int, DataFrame] = {}
 
     def answer(self, view: Relation, sql: str) -> DataFrame:
-        """The rows of a view's SELECT. Raises Spark's errors, those of sources whose bytes are gone, NoMomentError."""
+        """The rows of a view's SELECT.
+
+        Raises: NoMomentError; Spark's errors; the errors of sources whose bytes are gone.
+        """
         self._require(view.depends_on)
         for relation in self._named_in(sql):
-            with suppress(InputError):  # named, and maybe not read: if it is, Spark's error names it
+            with suppress(InputError):  # the name may not be a relation here; otherwise Spark's error names it
                 self._require([relation])
         return self.session.sql(self._at_moment(sql))
 
@@ -115,17 +120,23 @@ class Inputs:
         return rows
 
     def close(self) -> None:
-        """Let Spark forget the rows that it keeps."""
+        """Remove the cached rows from Spark."""
         for rows in self._kept.values():
             rows.unpersist()
 
     def largest(self, view: Relation) -> float:
-        """The largest float, by its absolute value, in the input of a view; 1.0 if that has no floats. Cost: a scan of each relation."""
+        """The largest absolute float in the input of a view, or 1.0 if it has no floats.
+
+        Cost: a scan of each relation.
+        """
         found = [n for i in self._read_by(view.depends_on) if (n := self._largest_of(i)) is not None]
         return max(found, default=1.0)
 
     def read_in_utc(self, view: Relation) -> tuple[str, ...]:
-        """The sources that a view reads with files whose times an earlier release read in UTC. Cost: a scan of the list of taken files."""
+        """The sources of a view with files whose times an earlier release read in UTC.
+
+        Cost: a scan of the taken files.
+        """
         found, zone = [], self._meta.settings.time_zone
         for relation in (self._relations[i] for i in sorted(self._read_by(view.depends_on))):
             source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
@@ -134,7 +145,10 @@ class Inputs:
         return tuple(found)
 
     def _named_in(self, sql: str) -> list[int]:
-        """The relations whose name occurs in a text: the plan of a view lacks those that it was found not to need."""
+        """The relations whose name occurs in a text.
+
+        The plan of a view omits relations that it turned out not to need.
+        """
         words = set(re.findall(r"\w+", sql.lower()))
         return [r.id for r in self._relations.values() if r.name in words or not r.name.isidentifier()]
 
@@ -152,7 +166,7 @@ class Inputs:
         return self._largest[relation]
 
     def _read_by(self, relations: Iterable[int]) -> set[int]:
-        """Those of the relations that have rows, and those that plain views among them read."""
+        """These relations, and those that plain views among them read."""
         by_name = {r.name: r.id for r in self._relations.values()}
         found, pending = set[int](), list(relations)
         while pending:
@@ -164,7 +178,7 @@ class Inputs:
         return found
 
     def _require(self, relations: Iterable[int]) -> None:
-        """Make relations known to the session, and what plain views among them use."""
+        """Register relations and the inputs of plain views in the session."""
         wanted = self._read_by(relations)
         for relation in self._relations.values():  # readers come after their input
             if relation.id in wanted and relation.id not in self._known:
@@ -202,7 +216,7 @@ class Inputs:
         return open_table(self._meta.objects, self._version, source.state_tables[0], self._epoch)
 
     def _at_moment(self, sql: str) -> str:
-        """A SELECT with the epoch's moment in the place of now() and its like."""
+        """A SELECT with now() and similar functions replaced by the epoch's moment."""
         if not _CLOCKS.search(sql):
             return sql
         source, sandbox = SourceText(sql), self._sandbox()
@@ -215,7 +229,7 @@ class Inputs:
 
 
 def _in_order(frame: DataFrame, descending: bool) -> DataFrame:
-    """The rows by a hash of them, up or down, as a relation whose order no optimizer can take away."""
+    """The rows sorted by their hash, as a relation whose order the optimizer cannot remove."""
     columns = Columns.of(frame.schema, ())
     numbered = columns.numbered(frame)
     by = F.expr(exact_hash(columns.texts))
@@ -228,19 +242,20 @@ def _in_order(frame: DataFrame, descending: bool) -> DataFrame:
 
 
 def _register_function(session: SparkSession, function: CreateFunction) -> None:
-    """Make a Python function known: Spark casts arguments to the declared types as it does for a SQL function, around one of Python's."""
+    """Register a Python function. A SQL function wraps it, so that Spark casts the arguments to the declared types."""
     own = quoted(f"{function.name} of Python")
 
     def call(*columns: pa.Array) -> pa.Array:
         return called(function, columns)
 
     carried = carried_name(function.returns)
-    made: Any = arrow_udf  # its declared overloads know no function of several arrays
+    made: Any = arrow_udf  # its declared overloads lack functions of several arrays
     session.udf.register(own.strip("`"), made(call, carried))
     given: Sequence[str] | None = columns_of_carried([("v", function.returns)])
     parameters = ", ".join(f"{quoted(f.name)} {f.type}" for f in function.fields)
     inner = f"{own}({', '.join(quoted(f.name) for f in function.fields)})"
     result = inner if given is None else f"CAST(CAST({inner} AS interval month) AS {function.returns})"
     session.sql(
-        f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)}({parameters}) RETURNS {function.returns} RETURN {result}"
+        f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)}({parameters}) RETURNS {function.returns} "
+        f"RETURN {result}"
     )

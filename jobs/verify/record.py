@@ -1,4 +1,7 @@
-"""The outcome of a verification: one verdict per view. The store keeps the newest one, as JSON, in `verify/last.json`."""
+"""The outcome of a verification: one verdict per view.
+
+The store keeps the newest one, as JSON, in `verify/last.json`.
+"""
 
 from collections.abc import Collection
 from enum import StrEnum
@@ -14,17 +17,17 @@ LAST = "verify/last.json"
 class Verdict(StrEnum):
     """The result for one view. The values are stored."""
 
-    EQUAL = "equal"  # to the answer of Spark
+    EQUAL = "equal"  # to Spark's answer
     DIFFERENT = "different"
     UNVERIFIABLE = "not verifiable"  # Spark could not compute the answer from the same input
-    PAUSED = "paused"  # its rows are older than the epoch; building it anew is the way on
+    PAUSED = "paused"  # its rows are older than the epoch; a rebuild resumes it
     BUILDING = "being built"  # no reader sees it yet
 
 
 class Example(msgspec.Struct, frozen=True, omit_defaults=True):
     """One row that differs. Values are texts as Spark casts them; None is NULL.
 
-    `ours` is empty for a row that is missing from the view, `spark` for one that only the view has.
+    `ours` is empty if the row is missing from the view. `spark` is empty if only the view has the row.
     """
 
     key: dict[str, str | None]  # columns that identify the row
@@ -33,7 +36,7 @@ class Example(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns in which the view differs from Spark; empty for a row that only one of them has."""
+        """The columns in which the view differs from Spark. Empty for a row that only one side has."""
         if not self.ours or not self.spark:
             return ()
         return tuple(name for name, value in self.ours.items() if self.spark[name] != value)
@@ -44,7 +47,7 @@ class Example(msgspec.Struct, frozen=True, omit_defaults=True):
         if not self.ours:
             return f"missing: {_row(self.spark)}"
         apart = "; ".join(f"{c}: {_value(self.ours[c])}, Spark has {_value(self.spark[c])}" for c in self.columns)
-        return f"{_row(self.key)}: {apart or 'equal texts, of floats that differ'}"
+        return f"{_row(self.key)}: {apart or 'floats differ, although their texts are equal'}"
 
 
 def _row(values: dict[str, str | None]) -> str:
@@ -59,22 +62,22 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result for one view.
 
     Args:
-        epoch: as of which rows were compared.
+        epoch: the epoch whose rows were compared.
         finished_ms: Unix milliseconds.
-        percent: share of the keys that was compared.
-        reason: why the verdict is neither equal nor different; for a view that differs in its columns, how.
-        rows: rows of the view that were compared.
-        spark_rows: rows of Spark's answer that were compared.
+        percent: the share of the keys that was compared.
+        reason: why the verdict is neither equal nor different, or how the view's columns differ.
+        rows: the number of compared rows of the view.
+        spark_rows: the number of compared rows of Spark's answer.
         missing: rows of Spark's answer that the view lacks.
         extra: rows of the view that Spark's answer lacks.
-        examples: a few of these.
-        rounded: rows equal but for the rounding of floats.
+        examples: a few missing or extra rows.
+        rounded: rows that are equal apart from the rounding of floats.
         open_columns: columns that were not compared, because Spark's own answer varies with the order of its input.
         below: views that it reads, directly or not, that differ or could not be verified.
-        read_in_utc: sources that it reads with files whose times an earlier release read in UTC, given for a view that differs. They are
-            restated first: a view that is built anew reads each file as it was read before.
-        seconds: to read the stored rows.
-        spark_seconds: to compute Spark's answer.
+        read_in_utc: for a view that differs, the sources that it reads with files whose times an earlier release read
+            in UTC. Restate them first: a rebuilt view reads each file in the same way as before.
+        seconds: the time to read the stored rows.
+        spark_seconds: the time to compute Spark's answer.
     """
 
     view: str
@@ -97,16 +100,16 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """Views that are built anew by the epoch that takes in the statement at this position of the log."""
+    """The views that the statement at this position of the log rebuilds, in the epoch that takes it."""
 
     views: tuple[str, ...]
     position: int
 
 
 class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The results for some or all views of a store, in the order of the catalog.
+    """The results for some or all views of a store, in catalog order.
 
-    `repair`: made by the last run that found damage.
+    `repair` comes from the last run that found damage.
     """
 
     views: tuple[ViewCheck, ...]
@@ -123,12 +126,12 @@ class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def proven(self) -> bool:
-        """Whether all views were compared and are equal, and those that they read too."""
+        """Whether all views, and all views that they read, were compared and are equal."""
         return all(v.verdict is Verdict.EQUAL and not v.below for v in self.views)
 
 
 def write_last(objects: ObjectStore, found: Verification, live: Collection[str]) -> None:
-    """Keep the newest result of each view.
+    """Store the newest result of each view.
 
     Args:
         live: names of the views that exist; results of others are dropped.
@@ -141,7 +144,7 @@ def write_last(objects: ObjectStore, found: Verification, live: Collection[str])
 
 
 def read_last(objects: ObjectStore) -> Verification | None:
-    """The newest result of each view; None if the store was never verified. Cost: one GET."""
+    """The newest result of each view. None if the store was never verified. Cost: one GET."""
     try:
         return decoded(objects.get(LAST), Verification)
     except ObjectNotFoundError:

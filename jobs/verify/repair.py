@@ -1,8 +1,9 @@
-"""Build views anew whose rows are wrong: `tussock verify --repair`.
+"""Rebuild views whose rows are wrong: `tussock verify --repair`.
 
-A view that differs is replaced by its own SELECT, as CREATE OR REPLACE replaces one, and so is each view that reads it, directly or not.
-None of them is fed the difference between the old rows and the new ones: the state of a view over wrong rows holds results of
-these rows, and no record tells them apart. Readers see the old rows until the epoch that has built the new ones is published.
+A view that differs is replaced by its own SELECT, as if by CREATE OR REPLACE, and so is each view that reads it,
+directly or not. The views that read it cannot process the difference between old and new rows instead: their state is
+computed from wrong rows, and no record shows which parts. Readers see the old rows until the epoch that builds the
+new ones is published.
 """
 
 from contextlib import suppress
@@ -24,13 +25,14 @@ from tussock.statestore.meta.store import MetaStore
 def repaired(
     meta: MetaStore, pending: PendingCatalog, maker: StatementMaker, writer: StatementWriter, verification: Verification
 ) -> Verification:
-    """Log the statement that builds the views anew that differ. Nothing is logged if there are none, or if all of them are being built anew
-    already.
+    """Log the statement that rebuilds the views that differ. Logs nothing if there are none, or if all are already
+    being rebuilt.
 
-    A view over files that an earlier release read in UTC is left as it is: built anew it would be the same (ViewCheck.read_in_utc).
+    A view over files that an earlier release read in UTC is left unchanged, because a rebuild would read them in the
+    same way (ViewCheck.read_in_utc).
 
     Returns: the verification, with its repair.
-    Raises: CannotFollowError for a view whose SELECT can't be bound any more, and nothing is logged.
+    Raises: CannotFollowError if the SELECT of a view can no longer be bound. Nothing is logged then.
     """
     while True:
         version = meta.latest()
@@ -44,13 +46,13 @@ def repaired(
         for view in views:  # readers come after their input
             maker.bind_again(draft, view, rebuilt=True)
         names = tuple(view.name for view in views if view.kind is RelationKind.VIEW)
-        with suppress(LogMovedError):  # another session's statement came between
+        with suppress(LogMovedError):  # another session logged a statement in between
             made = Repair(names, writer.logged(draft.statement(), expected=end))
             return msgspec.structs.replace(verification, repair=made)
 
 
 def _still(verified: Catalog, catalog: Catalog, found: Verification) -> list[Relation]:
-    """The views that differ, as far as they are the ones that were compared and no statement builds them anew since."""
+    """The views that differ, unless another view has their name now or a later statement already rebuilds them."""
     live, damaged = {r.id: r for r in catalog.live()}, []
     for check in found.with_verdict(Verdict.DIFFERENT):
         if check.read_in_utc:

@@ -1,7 +1,9 @@
-"""Compute views anew by Spark, over the tables and the taken bytes of the sources as of one epoch, and compare: `tussock verify`.
+"""Compute views again in Spark, over the tables and the taken bytes of the sources as of one epoch, and compare:
+`tussock verify`.
 
-Each view is computed over the stored rows of the views that it reads. So a view that differs is the one that is wrong, and if all are
-equal, each is equal to its SELECT over tables and sources. A view over one that differs is marked (`ViewCheck.below`).
+Each view is computed over the stored rows of the views that it reads. So a view that differs is itself wrong. If all
+views are equal, each is equal to its SELECT over tables and sources. A view that reads one that differs is marked
+(`ViewCheck.below`).
 """
 
 import re
@@ -35,7 +37,7 @@ from tussock.statestore.progress import Progress, no_progress
 if TYPE_CHECKING:
     from tussock.jobs.sql.sandbox import Sandbox
 
-#: What of a plan may give another answer when rows come in another order.
+#: Parts of a plan whose result may depend on the order of rows.
 _ORDER_MATTERS = re.compile(
     r"\b(GlobalLimit|LocalLimit|Offset|Window|first|last|any_value|first_value|last_value|collect_list|array_agg|max_by|min_by|listagg|"
     r"string_agg|mode|row_number|rank|ntile|lag|lead|nth_value|approx_percentile|percentile_approx|NearestByJoin)\b",
@@ -43,18 +45,18 @@ _ORDER_MATTERS = re.compile(
 )
 
 _NO_ANSWER: tuple[type[Exception], ...] = (*spark_errors(), InputError)
-_UNSURE = re.compile(r"float|double|variant|[<]")  # types of columns by which rows are placed, but not picked here
+_UNSURE = re.compile(r"float|double|variant|[<]")  # distribution columns of these types cannot be sampled here
 
 
 class NothingToVerifyError(InputError):
     """No epoch is published yet."""
 
     def __str__(self) -> str:
-        return "no epoch is published yet, so no view has rows; run `tussock epoch` first"
+        return "No epoch is published yet, so no view has rows. Run `tussock epoch` first."
 
 
 class BadShareError(InputError):
-    """A share of the keys that is none."""
+    """The share of the keys is not a percentage."""
 
     def __init__(self, percent: int) -> None:
         super().__init__(percent)
@@ -74,17 +76,18 @@ def verify(
     epoch: int | None = None,
     progress: Progress = no_progress,
 ) -> Verification:
-    """Compare views with Spark's answer. The epoch is pinned meanwhile.
+    """Compare views with Spark's answer. The epoch stays pinned meanwhile.
 
     Args:
-        sandbox: the binder's, over relations.
-        names: views; those that they read are compared too. Empty: all views.
-        percent: of the keys of each view: rows of other keys are not compared.
-        epoch: a readable epoch; the published one when None.
-        progress: gets a line per view.
+        sandbox: the binder's sandbox over the given relations.
+        names: the views to compare, together with the views that they read. Empty: all views.
+        percent: the percentage of the keys of each view to compare.
+        epoch: a readable epoch. None: the published one.
+        progress: receives a line per view.
 
-    Raises: UnknownRelationError, NothingToVerifyError, BadShareError, EpochExpiredError, EpochNotCommittedError; errors of a damaged store.
-    Cost: that of each SELECT over all rows, and a scan of each view; two exchanges of one hash per row.
+    Raises: UnknownRelationError, NothingToVerifyError, BadShareError, EpochExpiredError, EpochNotCommittedError;
+        errors of a damaged store.
+    Cost: each SELECT over all rows, and a scan of each view; two exchanges of one hash per row.
     """
     if not 1 <= percent <= 100:
         raise BadShareError(percent)
@@ -114,7 +117,7 @@ def verify(
 
 
 def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
-    """The views to compare, each behind those that it reads. Raises UnknownRelationError."""
+    """The views to compare, each after those that it reads. Raises UnknownRelationError."""
     there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.at(epoch)))
     seen = msgspec.structs.replace(
         there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations)
@@ -132,14 +135,14 @@ def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[R
 
 
 def _read_twice(views: Sequence[Relation]) -> set[int]:
-    """The relations whose rows more than one of the comparisons reads."""
+    """The relations that more than one comparison reads."""
     read = Counter([i for view in views for i in (*view.depends_on, view.id)])
     return {relation for relation, times in read.items() if times > 1}
 
 
 @dataclass(slots=True)
 class _Verifying:
-    """One verification."""
+    """The state of one verification."""
 
     spark: SparkSession
     meta: MetaStore
@@ -154,7 +157,7 @@ class _Verifying:
         self._inputs = self._made(shared=self.shared)
 
     def close(self) -> None:
-        """Let Spark forget the rows that it keeps."""
+        """Remove the cached rows from Spark."""
         self._inputs.close()
 
     def _made(self, descending: bool | None = None, shared: Collection[int] = ()) -> Inputs:
@@ -171,7 +174,7 @@ class _Verifying:
         return None if sealed is None else sealed.moment
 
     def check(self, view: Relation, before: Sequence[ViewCheck]) -> ViewCheck:
-        """One view, once those that it reads are checked."""
+        """Check one view. Requires: the views that it reads are already checked."""
         if view.paused_at(self.epoch):
             return ViewCheck(view.name, Verdict.PAUSED, f"since epoch {view.paused}")
         below = self._unproven(view, before)
@@ -179,7 +182,7 @@ class _Verifying:
         return msgspec.structs.replace(found, below=below) if below else found
 
     def _unproven(self, view: Relation, before: Sequence[ViewCheck]) -> tuple[str, ...]:
-        """The views that it reads, directly or not, that are not known to be equal."""
+        """The views that it reads, directly or not, that were not found equal."""
         by_id = {r.id: r for r in self.version.catalog.at(self.epoch)}
         found, pending = set[int](), list(view.depends_on)
         while pending:
@@ -193,7 +196,7 @@ class _Verifying:
         definition = definition_of(view)
         assert isinstance(definition, ViewDefinition)
         if definition.sql.startswith(OF_A_DATAFRAME):
-            return ViewCheck(view.name, Verdict.UNVERIFIABLE, "it was made of a DataFrame, of which no SELECT is known")
+            return ViewCheck(view.name, Verdict.UNVERIFIABLE, "it was made from a DataFrame, so its SELECT is unknown")
         began = monotonic()
         try:
             answer = self._inputs.answer(view, definition.sql)
@@ -234,8 +237,10 @@ class _Verifying:
         return self._where_fixed(view, columns, made)
 
     def _where_fixed(self, view: Relation, columns: Columns, made: ViewCheck) -> ViewCheck:
-        """The result for a view that differs, where Spark's own answer depends on the order in which rows come: only the columns that do
-        not vary are compared."""
+        """The result for a view that differs, if Spark's own answer depends on the order of rows.
+
+        Compares only the columns that do not vary.
+        """
         definition = definition_of(view)
         assert isinstance(definition, ViewDefinition)
         up, down = (
@@ -246,7 +251,7 @@ class _Verifying:
         fixed = [i for i in range(len(columns.names)) if i not in open_]
         names = tuple(columns.names[i] for i in open_)
         made = msgspec.structs.replace(made, open_columns=names)
-        if not fixed:  # only how many rows there are
+        if not fixed:  # only the number of rows can be compared
             same = made.rows == made.spark_rows
             return (
                 msgspec.structs.replace(made, verdict=Verdict.EQUAL, missing=0, extra=0, examples=()) if same else made
@@ -266,8 +271,11 @@ class _Verifying:
         )
 
     def _sampled(self, view: Relation, frame: DataFrame) -> DataFrame:
-        """The rows of the keys that are compared: those of some vnodes, others in each epoch. A view is compared as a whole if its rows are
-        placed by columns that no reader sees, by floats or nested values, or not at all."""
+        """The rows of the sampled keys: those of some vnodes, different ones in each epoch.
+
+        A view is compared as a whole if it has no distribution, or if hidden columns, floats or nested values
+        distribute it.
+        """
         placed = stored_table(view).distribution
         kinds = [view.columns[c].type for c in placed if c < len(view.columns)]
         if self.percent == 100 or not placed or len(kinds) < len(placed) or any(_UNSURE.search(kind) for kind in kinds):
@@ -279,7 +287,7 @@ class _Verifying:
 
 
 def _other_columns(view: Relation, answer: DataFrame) -> str | None:
-    """How the columns of a view differ from those of Spark's answer."""
+    """How the columns of a view differ from those of Spark's answer. None if they do not."""
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
     ours = [(c.name, c.type) for c in view.columns]
@@ -300,14 +308,17 @@ def _listed(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _key(view: Relation) -> Collection[str]:
-    """The visible columns of the key by which a view's rows are stored; all of them if the key has others too."""
+    """The visible columns of the stored key of a view. All columns if the key has hidden ones."""
     names = [c.name for c in view.columns]
     key = key_of(view)
     return [names[c] for c in key] if key and all(c < len(names) for c in key) else names
 
 
 def _reason(error: Exception) -> str:
-    """Why Spark has no answer, in one line. Raises the error if the store is damaged, or a server is away."""
+    """The reason why Spark has no answer, in one line.
+
+    Raises the error if the store is damaged or a server is unavailable.
+    """
     carried = carried_failure(error) if isinstance(error, Exception) else None
     found = carried if carried is not None else error
     if isinstance(found, TussockError) and not isinstance(found, InputError):

@@ -97,7 +97,7 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
     assert task["move"]("shop", ti=ti) == moved, "a task that is tried again does nothing twice"
     assert [share["vnodes"] for share in task["verify"]("shop", ti=ti)] == [86, 85, 85]
     assert meta.latest().mapping.unit_count == 3
-    with pytest.raises(AirflowSkipException, match="the vnodes lie as asked for"):
+    with pytest.raises(AirflowSkipException, match="the vnodes are already distributed as requested"):
         task["decide"]("shop", params={"units": 3})
     with pytest.raises(AirflowSkipException, match="the target is 9"):
         task["decide"]("shop", params={"units": None, "target": 9})
@@ -137,5 +137,5 @@ def test_a_run_moves_what_the_form_asks_for(tmp_path: Path) -> None:
 
     assert "170 of 256 vnodes move, to 6 units" in run('{"units": 6}')
     assert meta.latest().mapping.unit_count == 6
-    assert "nothing moves: the vnodes lie as asked for" in run('{"units": 6}')
+    assert "nothing moves: the vnodes are already distributed as requested" in run('{"units": 6}')
     assert meta.latest().mapping.id == 1

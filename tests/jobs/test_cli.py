@@ -95,7 +95,7 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
     assert (first.code, first.out.count("is new")) == (0, 2)
     assert "log entry 0: takes effect with the next epoch" in first.out
     again = tussock("apply", "days")
-    assert (again.code, again.out) == (0, "2 unchanged\nnothing to do: the store is as the files say\n")
+    assert (again.code, again.out) == (0, "2 unchanged\nnothing to do: the store matches the files\n")
 
     one_day = tussock("epoch", "--pipeline", "days", "--interval", "2013-01-01", "2013-01-02")
     assert one_day.code == 0

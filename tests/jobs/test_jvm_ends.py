@@ -79,7 +79,7 @@ def test_a_jvm_that_is_killed_at_work_is_said_in_one_message_and_the_store_is_as
     os.kill(jvm, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
-    assert "error: Spark's JVM ended while it was at work (killed by signal 9)" in err
+    assert "error: Spark's JVM ended during its work (killed by signal 9)" in err
     assert "Traceback" not in err
     assert err.count("\n") < 4, err
     again = started(store, "SHOW TABLES")

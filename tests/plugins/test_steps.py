@@ -421,7 +421,7 @@ def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: Me
     advance(LocalRunner(), meta, Wish(interval))
     run = {"dag": "epoch_shop", "run": "by hand"}
     assert steps.begin_restating("shop", "kept", "", DAY, run) == (
-        "nothing to restate: source kept has taken all of it as it is now",
+        "nothing to restate: source kept has already read the current content of these files",
     )
     file = tmp_path / "data/2013-01-02.parquet"
     before = file.stat().st_size
@@ -432,7 +432,7 @@ def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: Me
         "views that follow: ids",
     )
     assert steps.begin_restating("shop", "kept", str(file), None, run) == lines
-    assert "goes on with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
+    assert "continues with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):
         steps.begin_restating("shop", "kept", str(file), None, {"run": "another"})
     advance(LocalRunner(), meta, Wish(interval))

@@ -37,7 +37,7 @@ class FromWorker(PySparkException):
 def test_a_worker_that_fails_for_no_reason_of_ours_is_told_by_the_last_line_of_its_trace() -> None:
     with pytest.raises(WorkerFailedError) as raised, jvm_errors_as_ours():
         raise FromWorker(TRACE)
-    assert "a Python worker failed at work: AttributeError: no cells." in str(raised.value)
+    assert "A Python worker failed: AttributeError: no cells." in str(raised.value)
     assert "scheduler" not in str(raised.value)
 
 

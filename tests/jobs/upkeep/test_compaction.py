@@ -228,13 +228,13 @@ def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest
     told = capsys.readouterr().out
     assert "due: 4 runs of L0 into level 7" in told
     assert (
-        "a read looks at 4 sorted runs at most; stored unknown, all is on L0; written 1.00x what epochs flushed" in told
+        "a read searches at most 4 sorted runs; stored unknown, all is on L0; written 1.00x what epochs flushed" in told
     )
     assert main(["compact", "--store", uri]) == 0
     assert "merged" in capsys.readouterr().out
     assert compaction_main(["--store", uri, "--full"]) == 0
     told = capsys.readouterr().out
-    assert "a read looks at 1 sorted runs at most; stored 1.00x the largest level; written" in told
+    assert "a read searches at most 1 sorted runs; stored 1.00x the largest level; written" in told
     store.check(store.meta.latest(), store.meta.latest().epoch)
 
 

@@ -287,7 +287,7 @@ def test_one_hot_key_is_named_and_nothing_moves(meta: MetaStore) -> None:
     assert hot.relation == "joined"
     assert hot.share > 0.9
     text = rebalance_text(found, hot)
-    assert "One hot key is the cause, which no move of vnodes mends" in text
+    assert "One hot key is the cause, and moving vnodes does not help" in text
     assert " = 7 of joined" in text
 
 
@@ -330,7 +330,7 @@ def test_the_command_plans_without_a_change_then_moves_and_the_next_epoch_runs_o
     assert cli.main(["rebalance", "--store", store, "--units", "3"]) == 0
     assert "has mapping 1; new barriers use it" in capsys.readouterr().out
     assert cli.main(["rebalance", "--store", store, "--units", "3"]) == 0
-    assert "nothing moves: the vnodes lie as asked for" in capsys.readouterr().out
+    assert "nothing moves: the vnodes are already distributed as requested" in capsys.readouterr().out
     change(meta, held, random.Random(5))
     assert epoch(meta, LocalRunner()).unit_count == 3
     assert_right(meta, held)
