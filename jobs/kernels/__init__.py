@@ -1,1 +1,1 @@
-"""Kernels: typed expressions rendered to DuckDB over Arrow, equal to Spark node by node."""
+"""Kernels: typed expressions, rendered as DuckDB queries over Arrow. Each node's result equals Spark's."""

@@ -1,7 +1,9 @@
-"""Arithmetic. Integers raise on overflow at the node's own type, division by zero raises, decimals follow Spark's result types.
+"""Arithmetic.
 
-Integer operands arrive already cast to one type by Spark; the result has that type. TRY compute in a wider type and give NULL where
-the result does not fit, so that only the node's own overflow turns into NULL, not what its operands raise.
+Integers raise on overflow of the node's type, division by zero raises, decimals have Spark's result types.
+
+Spark has already cast integer operands to one type, and the result has that type. In TRY mode, the node computes in a
+wider type and returns NULL if the result does not fit. Only the node's overflow becomes NULL; errors of operands raise.
 """
 
 from collections.abc import Sequence
@@ -37,7 +39,7 @@ for _node, _symbol in _SYMBOLS.items():
 
 
 def _divides_by_zero(args: Sequence[str]) -> str:
-    """Spark looks at the divisor first, but a NULL dividend gives NULL whatever the divisor."""
+    """Spark checks the divisor first, but a NULL dividend gives NULL for any divisor."""
     return f"{args[1]} = 0 AND {args[0]} IS NOT NULL"
 
 
@@ -52,12 +54,12 @@ def _integral_divide(call: Call, args: Sequence[str]) -> str:
 
 
 def _remainder(call: Call, args: Sequence[str]) -> str:
-    """The sign is the dividend's, as in C; MIN % -1 is 0."""
+    """The result has the dividend's sign, as in C; MIN % -1 is 0."""
     return fail_when(_divides_by_zero(args), _ZERO, _modulo(call.type, args), call)
 
 
 def _pmod(call: Call, args: Sequence[str]) -> str:
-    """r = a % n, and (r + n) % n where r is negative; that sum wraps around in int and bigint, as in Java."""
+    """r = a % n, and (r + n) % n if r is negative. For int and bigint, the sum wraps around as in Java."""
     remainder = f"({_modulo(call.type, args)})"
     if call.type in FLOATS:
         moved = f"({remainder} + {args[1]}) % {args[1]}"
@@ -74,7 +76,7 @@ def _pmod(call: Call, args: Sequence[str]) -> str:
 def _modulo(type_name: str, args: Sequence[str]) -> str:
     if family_of(type_name) == "decimal":
         return cast(f"({args[0]} % {args[1]})", type_name)
-    if type_name in INTEGERS:  # MIN % -1 overflows in the machine's division
+    if type_name in INTEGERS:  # MIN % -1 overflows in machine division
         return f"CASE WHEN {args[1]} = -1 THEN {cast('0', type_name)} ELSE {args[0]} % {args[1]} END"
     return f"{args[0]} % {args[1]}"
 
@@ -90,7 +92,7 @@ renders("Pmod", _WITH_FLOATS, raises=True)(_pmod)
 
 @renders("UnaryMinus", [((t,), t) for t in NUMBERS], refuse=refuse_decimal, raises=True)
 def unary_minus(call: Call, args: Sequence[str]) -> str:
-    if call.type in INTEGERS:  # a plain minus would widen
+    if call.type in INTEGERS:  # a plain minus widens the type
         return f"CAST(0 AS {duck_type(call.type)}) - {args[0]}"
     return f"-{args[0]}"
 

@@ -1,8 +1,10 @@
-"""Upper and lower case, and reversal, of text beyond ASCII, a whole column at a time.
+"""Upper case, lower case and reversal of non-ASCII text, for a whole column at once.
 
-DuckDB and Arrow map code points one to one; Spark maps texts (ß to SS, a final Σ to ς), as Python does. One Python call maps a whole
-column: its texts joined by a character that none of them holds, that has no case and that ends words. Python's Unicode is older than
-Spark's: texts with the few letters in which that shows raise.
+DuckDB and Arrow map single code points. Spark and Python map texts (ß to SS, a final Σ to ς). One Python call maps a
+whole
+column: its texts are joined by a character that none of them contains, that has no case, and that ends words. Python
+    has an
+older Unicode version than Spark. Texts with one of the few letters that differ raise.
 """
 
 import re
@@ -20,14 +22,14 @@ _NONCHARACTERS = "".join(
 _SEPARATORS = "\x1e\n" + _NONCHARACTERS
 
 
-# Letters that got a case, or another, in a Unicode newer than that of Python 3.11; Spark maps them.
+# Letters whose case mapping is newer than Python 3.11's Unicode version. Spark maps them.
 _NEWER_UPPER = re.compile(
     "[\u019b\u0264\u1c8a\ua7cd\ua7cf\ua7d3\ua7d5\ua7db\U00010d70-\U00010d85\U00016ebb-\U00016ed3]"
 )
 _NEWER_LOWER = re.compile(
     "[\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\U00010d50-\U00010d65\U00016ea0-\U00016eb8]"
 )
-_SIGMA = "\u03a3"  # its lower case hangs on its neighbours, also on those that Python does not know
+_SIGMA = "\u03a3"  # its lower case depends on its neighbours, even on characters that Python does not know
 
 
 def _to_upper(whole: pa.Array, joined: str) -> str:
@@ -43,7 +45,7 @@ def _to_lower(whole: pa.Array, joined: str) -> str:
 
 
 def _beside_sigma(whole: pa.Array) -> set[str]:
-    """The characters of the texts that hold a sigma."""
+    """The characters of the texts that contain a sigma."""
     texts = whole.filter(pc.match_substring(whole, _SIGMA))
     return set(pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "")[0].as_py())
 
@@ -59,7 +61,7 @@ def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str]
         return column
     separator = next((s for s in _SEPARATORS if not pc.any(pc.match_substring(whole, s)).as_py()), None)
     if separator is None:
-        raise ValueError("texts that hold every noncharacter of Unicode are not supported")
+        raise ValueError("texts that contain every noncharacter of Unicode are not supported")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(whole)], whole), separator)[0].as_py()
     return pc.replace_with_mask(
         column, pc.is_valid(column), pa.array(mapping(whole, joined).split(separator), pa.string())
@@ -67,15 +69,18 @@ def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str]
 
 
 def upper_function() -> str:
-    """The name of full upper-casing, to be called in a query."""
+    """Declare the function for upper case with full case mapping and return its name."""
     return declare("full_upper", ("string",), "string", lambda texts: _mapped(texts, _to_upper))
 
 
 def lower_function() -> str:
-    """The name of full lower-casing, to be called in a query."""
+    """Declare the function for lower case with full case mapping and return its name."""
     return declare("full_lower", ("string",), "string", lambda texts: _mapped(texts, _to_lower))
 
 
 def reverse_function() -> str:
-    """The name of reversal by code points; DuckDB keeps combined characters together."""
+    """Declare the function that reverses code points and return its name.
+
+    DuckDB's keeps combined characters together.
+    """
     return declare("reverse_code_points", ("string",), "string", lambda texts: pc.utf8_reverse(texts))

@@ -1,7 +1,8 @@
 """Cast, in ANSI and TRY mode: one function per pair of families.
 
-DuckDB's own casts round where Spark truncates, take texts that Spark refuses and write texts that Spark writes otherwise; what is
-left bare here was found equal. Text is checked by a pattern first; Spark strips bytes up to 0x20 and 0x7f around it.
+DuckDB's casts round values that Spark truncates, accept texts that Spark refuses, and format some values differently.
+The casts that use DuckDB's unchanged were tested to be equal. Text is checked by a pattern first. Spark strips bytes up
+to 0x20, and 0x7f, around it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from tussock.jobs.logical.nodes import Call
 
 _JAVA_SPACE = r"[\x00-\x20]*"  # around floats and decimals
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_MAX_FLOAT_SCALE = 20  # beyond it, digits that Java 17 writes otherwise could show
+_MAX_FLOAT_SCALE = 20  # beyond it, digits that Java 17 prints differently could be visible
 _LAST_EXACT_INTEGER = "9007199254740992::DOUBLE"
 _FLOAT_OVERFLOW = "3.4028235677973366e38::DOUBLE"  # 2^128 - 2^103
 
@@ -31,12 +32,12 @@ def _casts(sources: Sequence[str], targets: Sequence[str]) -> Callable[[_Cast], 
 
 
 def _plain(call: Call, sql: str, target: str | None = None) -> str:
-    """DuckDB's cast, which raises on what does not fit, or gives NULL for it in TRY mode."""
+    """DuckDB's cast: for a value that does not fit it raises, or in TRY mode returns NULL."""
     return try_cast(sql, target or call.type) if call.mode == "TRY" else cast(sql, target or call.type)
 
 
 def _extract(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:
-    """A group of a pattern that the whole text must match, else ''."""
+    """A group of a pattern that must match the whole text; '' if it does not match."""
     return f"regexp_extract({sql}, {quote('(?s)^' + space + pattern + space + '$')}, {group})"
 
 
@@ -52,7 +53,7 @@ def _bare(call: Call, sql: str) -> str:
 
 @_casts(("double",), ("float",))
 def _double_to_float(call: Call, sql: str) -> str:
-    """Rounds to infinity beyond the greatest float and half a step; DuckDB raises there."""
+    """Values beyond the greatest float plus half a step become infinity. DuckDB would raise."""
     return f"CASE WHEN abs({sql}) >= {_FLOAT_OVERFLOW} AND isfinite({sql}) THEN sign({sql}) * 'inf'::FLOAT ELSE {cast(sql, 'float')} END"
 
 
@@ -68,7 +69,7 @@ def _number_to_boolean(call: Call, sql: str) -> str:
 
 @_casts(FLOATS, INTEGERS)
 def _float_to_integer(call: Call, sql: str) -> str:
-    """Truncates. A value of 2^63, the least double above the range, saturates in Spark instead of raising."""
+    """Truncate. The double 2^63, just above the range of bigint, saturates in Spark instead of raising."""
     truncated = _plain(call, f"trunc({sql})")
     if call.type == "bigint":
         return f"CASE WHEN {sql} = 9223372036854775808 THEN {int_range('bigint')[1]} ELSE {truncated} END"
@@ -89,14 +90,13 @@ def _decimal_to_decimal(call: Call, sql: str) -> str:
 def _decimal_to_string(call: Call, sql: str) -> str:
     precision, scale = decimal_of(call.args[0].type)
     text = cast(sql, "string")
-    return (
-        f"replace({text}, '.', '0.')" if precision == scale else text
-    )  # DuckDB leaves out a zero that the type implies
+    # DuckDB omits the zero before the point if the type has no digits there.
+    return f"replace({text}, '.', '0.')" if precision == scale else text
 
 
 @_casts(("decimal",), FLOATS)
 def _decimal_to_float(call: Call, sql: str) -> str:
-    """Correctly rounded: by division while both sides are exact doubles, else by way of the text."""
+    """Correctly rounded: by division while both operands are exact doubles, otherwise through the text."""
     precision, scale = decimal_of(call.args[0].type)
     if call.type == "double" and precision <= 15 and scale <= 22:
         return cast(sql, call.type)
@@ -105,9 +105,9 @@ def _decimal_to_float(call: Call, sql: str) -> str:
 
 @_casts(FLOATS, ("decimal",))
 def _float_to_decimal(call: Call, sql: str) -> str:
-    """By the shortest text that means the double, as Spark does; from 2^53 on, where Java 17 may write another, it raises.
+    """Convert the shortest text that represents the double, as Spark does.
 
-    NaN and infinities are NULL, also in ANSI mode.
+    From 2^53 on, Java 17 may choose another text, so such values raise. NaN and infinities are NULL, also in ANSI mode.
     """
     wide = cast(sql, "double")
     is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER} AND isfinite({wide})"
@@ -125,7 +125,10 @@ def _string_to_integer(call: Call, sql: str) -> str:
 
 @_casts(("string",), FLOATS)
 def _string_to_float(call: Call, sql: str) -> str:
-    """As Java reads a double, its suffixes d and f and the words of Spark included. Hexadecimal floats, which Java reads too, raise."""
+    """Parse a double as Java does, with the suffixes d and f and Spark's words.
+
+    Hexadecimal floats are not supported.
+    """
     number = _extract(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
     word = _extract(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
     hexadecimal = f"regexp_matches({sql}, '0[xX]')"
@@ -186,12 +189,12 @@ def _local_to_timestamp(call: Call, sql: str) -> str:
 
 @_casts(("date", "timestamp", "timestamp_ntz"), ("string",))
 def _time_to_string(call: Call, sql: str) -> str:
-    """`2020-01-31`, `2020-01-31 10:00:00.5`: a fraction without the zeros at its end."""
+    """Format a time as `2020-01-31` or `2020-01-31 10:00:00.5`, without trailing zeros in the fraction."""
     local = local_of(sql, zone_of(call)) if call.args[0].type == "timestamp" else sql
     rest = f"strftime({local}, '-%m-%d')"
     if call.args[0].type != "date":
         rest = f"strftime({local}, '-%m-%d %H:%M:%S') || rtrim(rtrim(strftime({local}, '.%f'), '0'), '.')"
-    usual = f"{local} >= DATE '0001-01-01' AND {local} < DATE '10000-01-01'"  # DuckDB writes the others with BC
+    usual = f"{local} >= DATE '0001-01-01' AND {local} < DATE '10000-01-01'"  # DuckDB formats other years differently
     return f"CASE WHEN {usual} THEN {cast(local, 'string')} ELSE {year_text(local)} || {rest} END"
 
 
@@ -203,12 +206,12 @@ def _timestamp_to_double(call: Call, sql: str) -> str:
 @_casts(("timestamp",), ("bigint",))
 def _timestamp_to_seconds(call: Call, sql: str) -> str:
     micros = f"epoch_us({sql})"
-    return f"({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000"  # rounds down, also before 1970
+    return f"({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000"  # rounds down, even before 1970
 
 
 @_casts(("bigint", "int"), ("timestamp",))
 def _seconds_to_timestamp(call: Call, sql: str) -> str:
-    """Seconds since 1970; Spark saturates where microseconds overflow 64 bits."""
+    """Convert seconds since 1970. Spark saturates if the microseconds overflow 64 bits."""
     low, high = int_range("bigint")
     micros = f"CAST({sql} AS HUGEINT) * 1000000"
     return f"CASE WHEN {sql} IS NOT NULL THEN make_timestamptz({cast(f'greatest(least({micros}, {high}), {low})', 'bigint')}) END"
@@ -228,7 +231,7 @@ def _refuse_cast(call: Call) -> str | None:
         and family_of(call.type) == "decimal"
         and decimal_of(call.type)[1] > _MAX_FLOAT_SCALE
     ):
-        return f"renders only to at most {_MAX_FLOAT_SCALE} digits after the point"
+        return f"is supported only with at most {_MAX_FLOAT_SCALE} digits after the point"
     return None
 
 

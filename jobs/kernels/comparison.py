@@ -1,5 +1,8 @@
-"""Comparisons and tests for NULL. NaN equals NaN and is greater than all else, 0.0 equals -0.0, strings compare as bytes: DuckDB agrees
-with Spark on each, and so do its -inf..NaN order of doubles and FALSE < TRUE."""
+"""Comparisons and NULL tests.
+
+DuckDB and Spark agree on these rules: NaN equals NaN and is greater than all other values, 0.0 equals -0.0, strings
+compare as bytes, doubles are ordered from -inf to NaN, and FALSE < TRUE.
+"""
 
 from collections.abc import Sequence
 
@@ -45,8 +48,8 @@ def is_nan(call: Call, args: Sequence[str]) -> str:
 
 
 def _refuse_in(call: Call) -> str | None:
-    """Spark stops at the first item that is equal; DuckDB evaluates them all."""
-    return "renders only with items that cannot raise" if any(may_raise(a) for a in call.args[1:]) else None
+    """Refuse items that may raise: Spark stops at the first equal item, but DuckDB evaluates all items."""
+    return "is supported only with items that cannot raise" if any(may_raise(a) for a in call.args[1:]) else None
 
 
 def _in(call: Call, args: Sequence[str]) -> str:

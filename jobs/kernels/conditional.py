@@ -1,7 +1,7 @@
-"""Boolean logic and choices. What Spark would not evaluate is not evaluated here either, where that could raise.
+"""Boolean logic and conditionals. An argument that may raise is evaluated only on the rows on which Spark evaluates it.
 
-DuckDB's CASE and COALESCE evaluate a branch only on the rows that reach it. Its AND and OR evaluate both sides on all rows, so
-a right side that may raise is put into a CASE.
+DuckDB's CASE and COALESCE evaluate a branch only on the rows that reach it. Its AND and OR evaluate both sides on all
+rows, so a right side that may raise is put into a CASE.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ _BOTH = [(("boolean", "boolean"), "boolean")]
 def and_(call: Call, args: Sequence[str]) -> str:
     left, right = args
     if may_raise(call.args[1]):
-        return f"CASE WHEN NOT {left} THEN FALSE ELSE {left} AND {right} END"  # a NULL on the left still reaches the right, as in Spark
+        # A NULL on the left still evaluates the right side, as in Spark.
+        return f"CASE WHEN NOT {left} THEN FALSE ELSE {left} AND {right} END"
     return f"{left} AND {right}"
 
 
@@ -40,7 +41,7 @@ def if_(call: Call, args: Sequence[str]) -> str:
 
 @renders("CaseWhen", [(("boolean", t), t) if t != "boolean" else (("boolean",), "boolean") for t in ANY], strict=False)
 def case_when(call: Call, args: Sequence[str]) -> str:
-    """Arguments: condition, value, condition, value, …, and the ELSE value if their number is odd."""
+    """Arguments: condition, value, condition, value, …, and an ELSE value if their number is odd."""
     branches = [f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2)]
     otherwise = f"ELSE {args[-1]}" if len(args) % 2 else ""
     return f"CASE {' '.join(branches)} {otherwise} END"
@@ -52,7 +53,7 @@ def coalesce(call: Call, args: Sequence[str]) -> str:
 
 
 def _extreme(call: Call, function: str, args: Sequence[str]) -> str:
-    """NULLs are skipped. DuckDB's answer over floats loses the sign of zero; Spark's is the first argument that equals it."""
+    """NULLs are skipped. DuckDB loses the sign of a zero; Spark returns the first argument that equals the result."""
     found = f"{function}({', '.join(args)})"
     if call.type not in FLOATS:
         return found

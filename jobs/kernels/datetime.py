@@ -1,4 +1,4 @@
-"""Functions of dates and times. Fields of a TIMESTAMP are those of its local time in the node's time zone."""
+"""Functions of dates and times. The fields of a TIMESTAMP are those of its local time in the node's time zone."""
 
 import re
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ for _node, _function in (("Hour", "hour"), ("Minute", "minute"), ("Second", "sec
     _register_time_field(_node, _function)
 
 
-# Dates -------------------------------------------------------------------------------------------------------------------
+# Dates --------------------------------------------------------------------------------------------
 
 
 @renders("DateAdd", [(("date", "int"), "date")], raises=True)
@@ -69,7 +69,7 @@ def date_diff(call: Call, args: Sequence[str]) -> str:
 
 
 def _add_months(call: Call, args: Sequence[str]) -> str:
-    return cast(f"({args[0]} + to_months({args[1]}))", "date")  # a day that the month lacks becomes its last
+    return cast(f"({args[0]} + to_months({args[1]}))", "date")  # a day beyond the month's end becomes its last day
 
 
 renders("AddMonths", [(("date", "int"), "date")], raises=True)(_add_months)
@@ -89,19 +89,19 @@ _WEEKDAY_NAMES = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDA
 
 
 def _weekday(name: object) -> int | None:
-    """0 for Sunday, as DuckDB counts; from two or three letters or the whole name."""
+    """The number of a weekday (0 is Sunday, as in DuckDB), from its first two or three letters or its whole name."""
     text = str(name).strip().upper()
     return next((i for i, full in enumerate(_WEEKDAY_NAMES) if text in (full, full[:2], full[:3])), None)
 
 
 def _refuse_weekday(call: Call) -> str | None:
     is_day = isinstance(call.args[1], Literal) and _weekday(call.args[1].value) is not None
-    return None if is_day else "renders only with the constant name of a weekday"
+    return None if is_day else "is supported only with the constant name of a weekday"
 
 
 @renders("NextDay", [(("date", "string"), "date")], refuse=_refuse_weekday, raises=True)
 def next_day(call: Call, args: Sequence[str]) -> str:
-    """The first such weekday after the date."""
+    """The first date after the given one that falls on this weekday."""
     return f"{args[0]} + CAST(1 + ({_weekday(constant(call.args[1]))} + 6 - dayofweek({args[0]})) % 7 AS INTEGER)"
 
 
@@ -127,7 +127,7 @@ _TIME_UNITS |= {"millisecond": "milliseconds", "microsecond": "microseconds"}
 
 @renders("TruncDate", [(("date", "string"), "date")], refuse=constant_args(1))
 def trunc_date(call: Call, args: Sequence[str]) -> str:
-    """By the arithmetic of dates: DuckDB's date_trunc goes through timestamps, which end long before dates do."""
+    """Uses date arithmetic, because DuckDB's date_trunc converts to timestamps, whose range is much smaller."""
     date = args[0]
     match _DATE_UNITS.get(str(constant(call.args[1])).lower()):
         case "year":
@@ -144,7 +144,10 @@ def trunc_date(call: Call, args: Sequence[str]) -> str:
 
 @renders("TruncTimestamp", [(("string", "timestamp"), "timestamp")], refuse=constant_args(0))
 def trunc_timestamp(call: Call, args: Sequence[str]) -> str:
-    """Down to the start of the unit in local time; within a day the instant moves back, so that a repeated hour stays itself."""
+    """Truncate to the start of the unit in local time.
+
+    For units within a day, the instant moves back by the local difference, so that a repeated hour is not confused.
+    """
     unit = _TIME_UNITS.get(str(constant(call.args[0])).lower())
     if unit is None:
         return "CAST(NULL AS TIMESTAMPTZ)"
@@ -155,7 +158,7 @@ def trunc_timestamp(call: Call, args: Sequence[str]) -> str:
     return f"make_timestamptz(epoch_us({args[1]}) - (epoch_us({local}) - epoch_us(date_trunc('{unit}', {local}))))"
 
 
-# Instants as numbers -----------------------------------------------------------------------------------------------------
+# Instants as numbers ------------------------------------------------------------------------------
 
 
 def _register_unix(node: str, micros: int) -> None:
@@ -169,12 +172,12 @@ for _node, _unit in (("UnixSeconds", "second"), ("UnixMillis", "milli"), ("UnixM
 
 
 def floor_micros(micros: str, unit: int) -> str:
-    """Microseconds to a longer unit, rounded down also before 1970."""
+    """Convert microseconds to a longer unit, rounded down even before 1970."""
     return micros if unit == 1 else f"({micros} - ((({micros} % {unit}) + {unit}) % {unit})) // {unit}"
 
 
 def _refuse_unix_timestamp(call: Call) -> str | None:
-    return refuse_pattern(call) if call.args[0].type == "string" else None  # the pattern counts for text only
+    return refuse_pattern(call) if call.args[0].type == "string" else None  # the pattern applies to text only
 
 
 @renders(
@@ -187,7 +190,7 @@ def unix_timestamp(call: Call, args: Sequence[str]) -> str:
     if call.args[0].type == "string":
         return f"epoch_us({parsed_instant(call, args[0])}) // {_MICROS['second']}"
     instant = args[0] if call.args[0].type == "timestamp" else instant_of(cast(args[0], "timestamp_ntz"), zone_of(call))
-    return f"epoch_us({instant}) // {_MICROS['second']}"  # cuts off, unlike unix_seconds
+    return f"epoch_us({instant}) // {_MICROS['second']}"  # truncates, unlike unix_seconds
 
 
 def _register_from_unix(node: str, micros: int) -> None:
@@ -200,12 +203,12 @@ for _node, _unit in (("SecondsToTimestamp", "second"), ("MillisToTimestamp", "mi
     _register_from_unix(_node, _MICROS[_unit])
 
 
-# Intervals ---------------------------------------------------------------------------------------------------------------
+# Intervals ----------------------------------------------------------------------------------------
 
 
 @renders("TimestampAddInterval", [((t, "interval micros"), t) for t in ("timestamp", "timestamp_ntz")], raises=True)
 def timestamp_add_interval(call: Call, args: Sequence[str]) -> str:
-    """Whole days move the wall clock, the rest moves the instant: a day is not always 24 hours."""
+    """Whole days move the wall clock, the rest moves the instant, because a day is not always 24 hours long."""
     if call.type == "timestamp_ntz":
         return f"make_timestamp(epoch_us({args[0]}) + {args[1]})"
     zone = zone_of(call)
@@ -236,13 +239,13 @@ def _refuse_unit(call: Call) -> str | None:
     return (
         None
         if unit in _LENGTHS or unit in _MONTHS
-        else f"renders only with the units {', '.join([*_LENGTHS, *_MONTHS])}"
+        else f"is supported only with the units {', '.join([*_LENGTHS, *_MONTHS])}"
     )
 
 
 @renders("TimestampDiff", [(("timestamp", "timestamp"), "bigint")], refuse=_refuse_unit, params=("unit",))
 def timestamp_diff(call: Call, args: Sequence[str]) -> str:
-    """Whole units between two wall clocks, cut off toward zero."""
+    """The number of whole units between two wall-clock times, truncated toward zero."""
     start, end = (_local(call, sql, place) for place, sql in enumerate(args))
     if (length := _LENGTHS.get(_unit_of(call))) is not None:
         return f"(epoch_us({end}) - epoch_us({start})) // {length}"
@@ -251,7 +254,7 @@ def timestamp_diff(call: Call, args: Sequence[str]) -> str:
 
 @renders("TimestampAdd", [(("bigint", "timestamp"), "timestamp")], refuse=_refuse_unit, raises=True, params=("unit",))
 def timestamp_add(call: Call, args: Sequence[str]) -> str:
-    """Units below a day move the instant, others the wall clock."""
+    """Units below a day move the instant; longer units move the wall clock."""
     count, instant = args
     unit = _unit_of(call)
     if (length := _LENGTHS.get(unit, _DAY_MICROS)) < _DAY_MICROS:
@@ -261,9 +264,9 @@ def timestamp_add(call: Call, args: Sequence[str]) -> str:
     return moved_instant(moved, instant, zone_of(call))
 
 
-# Text --------------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 
-# What Java's pattern letters are in strftime; other letters, and other repeats of these, are refused.
+# Java's pattern letters and their strftime codes. Other letters, and other repetitions of these, are refused.
 _FORMAT = {"MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "hh": "%I", "a": "%p"}
 _FORMAT |= {"MMM": "%b", "MMMM": "%B", "E": "%a", "EEE": "%a", "EEEE": "%A", "SSS": "%g", "SSSSSS": "%f", "DDD": "%j"}
 _YEAR = "yyyy"
@@ -279,7 +282,7 @@ def _refuse_format(call: Call) -> str | None:
     parts = [match[0] for match in _PATTERN.finditer(pattern)]
     unknown = any(part[0].isalpha() and part not in _FORMAT and part != _YEAR for part in parts)
     if unknown or "".join(parts) != pattern:
-        return f"renders only with patterns of {', '.join([_YEAR, *sorted(_FORMAT)])} and -/:., _"
+        return f"is supported only with patterns of {', '.join([_YEAR, *sorted(_FORMAT)])} and -/:., _"
     return None
 
 

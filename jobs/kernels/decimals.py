@@ -1,8 +1,8 @@
 """Decimal arithmetic with Spark's result types: exact, then rounded HALF_UP to the result's scale.
 
-Where the exact result fits in 38 digits DuckDB computes it; wider ones go through Arrow's 256-bit decimals. Spark rounds products to
-39 digits before it rounds to the result's scale, and so does `_to_39_digits`; it rounds quotients to 39 places, and a type for which that
-first rounding could show is refused.
+If the exact result fits in 38 digits, DuckDB computes it. Otherwise Arrow's 256-bit decimals do. Spark rounds products
+to 39 digits before it rounds them to the result's scale; `_to_39_digits` does the same. Spark rounds quotients to 39
+places. Types for which that first rounding could change the result are refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,23 +16,25 @@ from tussock.jobs.kernels.functions import declare
 from tussock.jobs.kernels.registry import family_of
 from tussock.jobs.logical.nodes import Call
 
-MAX_DIGITS = 38  # of a decimal, in Spark, DuckDB and Arrow's 128 bits
-MAX_WIDE_DIGITS = 76  # of Arrow's 256 bits
-JAVA_DIGITS = 39  # of a product, before it is rounded to its scale
+MAX_DIGITS = 38  # of a decimal in Spark, in DuckDB and in Arrow's 128 bits
+MAX_WIDE_DIGITS = 76  # of a decimal in Arrow's 256 bits
+JAVA_DIGITS = 39  # of a product before it is rounded to its scale
 
 
 def refuse_decimal(call: Call) -> str | None:
-    """Why this call over decimals does not render, or None."""
+    """The reason why this call over decimals is not supported, or None."""
     if family_of(call.type) != "decimal":
         return None
-    if len(call.args) == 1:  # Spark negates in 34 digits, and rounds what has more
+    if len(call.args) == 1:  # Spark negates with 34 digits and rounds longer values
         return (
             None if decimal_of(call.type)[0] <= 34 else "is rounded to 34 digits by Spark; cast it to at most 34 digits"
         )
     (p1, s1), (p2, s2) = (decimal_of(a.type) for a in call.args)
     scale = decimal_of(call.type)[1]
     if call.node == "Remainder" and max(p1 - s1, p2 - s2) + max(s1, s2) > MAX_DIGITS:
-        return f"needs more than {MAX_DIGITS} digits to bring its operands to one scale; cast an operand to a smaller decimal"
+        return (
+            f"needs more than {MAX_DIGITS} digits to give its operands one scale; cast an operand to a smaller decimal"
+        )
     rounds = p1 + p2 > MAX_DIGITS and scale < s1 + s2
     if call.node == "Multiply" and (call.mode == "TRY" or rounds) and p1 + p2 + 1 > MAX_WIDE_DIGITS:
         return f"needs more than {MAX_WIDE_DIGITS} digits; cast an operand to a smaller decimal"
@@ -42,14 +44,14 @@ def refuse_decimal(call: Call) -> str | None:
 
 
 def decimal_call(call: Call, args: Sequence[str]) -> str:
-    """Add, Subtract, Multiply or Divide of two decimals to the call's type; overflow raises, or is NULL in TRY mode."""
+    """Render Add, Subtract, Multiply or Divide of two decimals. Overflow raises, or is NULL in TRY mode."""
     (p1, s1), (p2, s2) = (decimal_of(a.type) for a in call.args)
     if call.node == "Divide":
         quotient = f"{_wide_function(call)}({args[0]}, nullif({args[1]}, 0))"
         return fail_when(f"{args[1]} = 0 AND {args[0]} IS NOT NULL", "division by zero", quotient, call)
     if call.node == "Multiply":
         if p1 + p2 <= MAX_DIGITS or (call.mode != "TRY" and decimal_of(call.type)[1] == s1 + s2):
-            wide = cast(args[0], f"decimal({max(p1, 19)},{s1})")  # from 19 digits DuckDB multiplies in 128 bits
+            wide = cast(args[0], f"decimal({max(p1, 19)},{s1})")  # from 19 digits on, DuckDB multiplies in 128 bits
             return cast(f"({wide} * {args[1]})", call.type)
         return f"{_wide_function(call)}({args[0]}, {args[1]})"
     scale = max(s1, s2)
@@ -62,22 +64,28 @@ def decimal_call(call: Call, args: Sequence[str]) -> str:
 
 
 def _dividend_scale(s1: int, p2: int, s2: int, scale: int) -> int:
-    """The scale a dividend needs so that Arrow's quotient, which it cuts off at scale `_quotient_scale`, has a digit more than `scale`."""
+    """The scale of the dividend for which Arrow's quotient has at least one digit more than `scale`.
+
+    Arrow truncates the quotient at `_quotient_scale`.
+    """
     return max(s1, scale - p2 + s2)
 
 
 def _quotient_scale(s1: int, p2: int, s2: int) -> int:
-    """Arrow's rule."""
+    """Arrow's rule for the scale of a quotient."""
     return max(4, s1 - s2 + p2 + 1)
 
 
 def _quotient_digits(p1: int, s1: int, p2: int, s2: int, scale: int) -> int:
-    """Digits of Arrow's quotient."""
+    """The number of digits of Arrow's quotient."""
     return p1 - s1 + s2 + _quotient_scale(_dividend_scale(s1, p2, s2, scale), p2, s2)
 
 
 def _to_39_digits(exact: pa.Array) -> pa.Array:
-    """Rounded HALF_UP to 39 digits, as Java's MathContext does it: where to depends on how many digits a value has."""
+    """Round HALF_UP to 39 significant digits, as Java's MathContext does.
+
+    The position depends on each value's length.
+    """
     scale, size, found = exact.type.scale, pc.abs(exact), exact
     for digits in range(JAVA_DIGITS + 1, exact.type.precision + 1):
         longer = pc.greater_equal(size, pa.scalar(Decimal((0, (1, *[0] * (digits - 1)), -scale)), exact.type))
@@ -97,11 +105,11 @@ _OPERATIONS: dict[str, Callable[..., pa.Array]] = {
 
 
 def _wide_function(call: Call) -> str:
-    """Declare the 256-bit form of this call; answers its name."""
+    """Declare the 256-bit function for this call and return its name."""
     left, right = call.args
     (p1, s1), (p2, s2), (precision, scale) = decimal_of(left.type), decimal_of(right.type), decimal_of(call.type)
     operation, nulls = _OPERATIONS[call.node], call.mode == "TRY"
-    if call.node == "Divide":  # one digit more than Spark's scale, cut off, decides HALF_UP
+    if call.node == "Divide":  # one truncated digit beyond Spark's scale decides HALF_UP
         wide_scale = _dividend_scale(s1, p2, s2, scale)
         wide_left, wide_right = pa.decimal256(p1 - s1 + wide_scale, wide_scale), pa.decimal256(p2, s2)
     elif call.node == "Multiply":

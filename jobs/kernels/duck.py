@@ -1,4 +1,4 @@
-"""Small pieces of DuckDB text that the rules share: types, constants, raising."""
+"""Small pieces of DuckDB text that the rules share: types, constants, errors."""
 
 import re
 from collections.abc import Sequence
@@ -23,15 +23,14 @@ _DUCK = {
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
-    **dict.fromkeys(
-        (*INTERVALS, *MONTH_INTERVALS, *TIMES), "BIGINT"
-    ),  # DuckDB's own intervals have months and days, and other comparisons
+    # DuckDB's own intervals contain months and days, and compare differently.
+    **dict.fromkeys((*INTERVALS, *MONTH_INTERVALS, *TIMES), "BIGINT"),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def duck_type(type_name: str) -> str:
-    """DuckDB's name of a type. Raises UnsupportedTypeError."""
+    """DuckDB's name for a type. Raises UnsupportedTypeError."""
     if (simple := _DUCK.get(type_name)) is not None:
         return simple
     if (match := _DECIMAL.fullmatch(type_name)) is not None:
@@ -40,7 +39,7 @@ def duck_type(type_name: str) -> str:
 
 
 def _nested(kind: pa.DataType) -> str:
-    """The fields of a struct go by their place: DuckDB would take two names that differ in the case of their letters for one."""
+    """Like `duck_type`, with positional names for struct fields: DuckDB ignores case when it compares field names."""
     if pa.types.is_struct(kind):
         return f"STRUCT({', '.join(f'f{i} {_nested(field.type)}' for i, field in enumerate(kind))})"
     if pa.types.is_map(kind):
@@ -51,7 +50,7 @@ def _nested(kind: pa.DataType) -> str:
 
 
 def placed(kind: pa.DataType) -> pa.DataType:
-    """The type as it is called within DuckDB: the fields of every struct in it by their place, intervals and times as integers."""
+    """The type as DuckDB uses it: struct fields are named by position, intervals and times are integers."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f"f{i}", placed(field.type)) for i, field in enumerate(kind)])
     if pa.types.is_map(kind):
@@ -62,53 +61,53 @@ def placed(kind: pa.DataType) -> pa.DataType:
 
 
 def decimal_of(type_name: str) -> tuple[int, int]:
-    """Precision and scale of a decimal type. Raises UnsupportedTypeError for any other."""
+    """The precision and scale of a decimal type. Raises UnsupportedTypeError for other types."""
     if (match := _DECIMAL.fullmatch(type_name)) is None:
         raise UnsupportedTypeError(type_name)
     return int(match[1]), int(match[2])
 
 
 def cast(sql: str, type_name: str) -> str:
-    """DuckDB's own cast; raises on a value that does not fit."""
+    """DuckDB's CAST; raises if a value does not fit."""
     return f"CAST({sql} AS {duck_type(type_name)})"
 
 
 def try_cast(sql: str, type_name: str) -> str:
-    """DuckDB's own cast; NULL for a value that does not fit. What `sql` itself raises still raises."""
+    """DuckDB's TRY_CAST; NULL if a value does not fit. Errors inside `sql` still raise."""
     return f"TRY_CAST({sql} AS {duck_type(type_name)})"
 
 
 def array_of(elements: Sequence[str], type_name: str) -> str:
-    """A list of values that have their types already."""
+    """A list of values that already have the element type."""
     return f"[{', '.join(elements)}]" if elements else cast("[]", type_name)
 
 
 def struct_of(fields: Sequence[str]) -> str:
-    """A struct of values that have their types already, under the names that it has within DuckDB."""
+    """A struct of values that already have the field types, with DuckDB's positional field names."""
     return f"struct_pack({', '.join(f'f{i} := {text}' for i, text in enumerate(fields))})"
 
 
 def quote(text: str) -> str:
-    """A string constant."""
-    if "\0" in text:  # the parser ends a statement there
+    """Quote a string constant."""
+    if "\0" in text:  # DuckDB's parser ends a statement at NUL
         return "(" + " || chr(0) || ".join(quote(part) for part in text.split("\0")) + ")"
     return "'" + text.replace("'", "''") + "'"
 
 
 def fail_when(condition: str, reason: str, value: str, call: Call) -> str:
-    """`value`, but where `condition` holds an error in ANSI mode and NULL in TRY mode."""
+    """`value`, but if `condition` is true, an error in ANSI mode and NULL in TRY mode."""
     if call.mode == "TRY":
         return f"CASE WHEN {condition} THEN NULL ELSE {value} END"
     return f"CASE WHEN {condition} THEN error({quote(reason)}) ELSE {value} END"
 
 
 def int_range(type_name: str) -> tuple[int, int]:
-    """Least and greatest value of an integer type."""
+    """The least and the greatest value of an integer type."""
     bits = INTEGER_BITS[type_name]
     return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
 def constant(expr: object) -> str | int | bool | None:
-    """The value of a constant argument. Requires: the rule refuses calls where it is none."""
+    """The value of a constant argument. Requires: the rule refuses calls in which the argument is not constant."""
     assert isinstance(expr, Literal), expr
     return expr.value

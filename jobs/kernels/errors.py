@@ -1,11 +1,11 @@
-"""What a kernel refuses, before it runs and while it runs."""
+"""Errors of kernels: refused expressions, and errors on rows."""
 
 from tussock.jobs.logical.nodes import Place
 from tussock.statestore.errors import InputError, TussockError
 
 
 class UnsupportedExpressionError(InputError):
-    """An expression that no kernel renders: it is not on the list of those tested against Spark."""
+    """No kernel computes this expression: it is not on the list of expressions that are tested against Spark."""
 
     def __init__(self, shape: str, text: str, reason: str, place: Place | None = None) -> None:
         super().__init__(shape, text, reason, place)
@@ -17,10 +17,10 @@ class UnsupportedExpressionError(InputError):
 
 
 class RowError(InputError):
-    """An expression raised on a row, as Spark in ANSI mode would.
+    """An expression raised on a row, as Spark does in ANSI mode.
 
-    `expression` is the index of the expression among those that the kernel was given, `row` that of the first such row in the kernel's
-    input, so that the caller can name both.
+    `expression` is the index of the expression among the kernel's expressions, `row` the index of the first such row in
+    the kernel's input. The caller can name both.
     """
 
     def __init__(self, text: str, reason: str, row: int, expression: int = 0) -> None:
@@ -35,11 +35,14 @@ class RowError(InputError):
 
 
 class KernelError(TussockError):
-    """DuckDB refused a query that was rendered by us: a defect of the renderer, or memory and disk at their bounds."""
+    """DuckDB refused a rendered query: the renderer has a defect, or memory or disk is exhausted."""
 
     def __init__(self, sql: str, reason: str) -> None:
         super().__init__(sql, reason)
         self.sql, self.reason = sql, reason
 
     def __str__(self) -> str:
-        return f"a kernel query failed: {self.reason}. Nothing of this epoch became visible. The query was: {self.sql[:2000]}"
+        return (
+            f"a kernel query failed: {self.reason}. Nothing of this epoch became visible. "
+            f"The query was: {self.sql[:2000]}"
+        )

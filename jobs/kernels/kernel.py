@@ -1,10 +1,11 @@
-"""The kernel: one DuckDB connection per thread that computes over Arrow tables, closed off from everything else.
+"""The kernel: one isolated DuckDB connection per thread that computes expressions over Arrow tables.
 
-One DuckDB thread (a Spark task is one core), bounded memory that may spill, no files, no network, no extension loading, UTC, locked
-configuration. A connection costs 20 ms, so each thread keeps its own; a query costs about 1 ms, so all expressions of a projection are
-one query.
+It uses one DuckDB thread (a Spark task has one core), bounded memory that may spill, UTC and a locked configuration. It
+has no access to files, the network or extensions. A connection costs 20 ms, so each thread keeps one. A query costs
+about 1 ms, so all expressions of a projection are one query.
 
-Every answer has one row for each input row, in their order: callers pair the two by position. docs/design/order.md says how.
+Every result has one row per input row, in the same order, because callers pair the two by position
+(docs/design/order.md).
 """
 
 import json
@@ -39,9 +40,9 @@ from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type, is_span
 
 DEFAULT_MEMORY = "512MB"
-_SHOWN_CHARACTERS = 100  # of a value in an error
-_KEEP_ORDER = frozenset({"PROJECTION", "PYTHON_ARROW_SCAN"})  # physical operators that pass on each row at its place
-_MOST_PLANS = 4096  # whose order a kernel remembers
+_SHOWN_CHARACTERS = 100  # of a value in an error message
+_KEEP_ORDER = frozenset({"PROJECTION", "PYTHON_ARROW_SCAN"})  # physical operators that keep each row at its position
+_MOST_PLANS = 4096  # number of plans whose order a kernel caches
 _NUMBER = "row_number_of_the_kernel"
 _NOT_A_ROWS_FAULT = (
     duckdb.ParserException,
@@ -55,11 +56,13 @@ class Kernel:
     """Computes bound expressions over tables whose column i is named `c{i}`."""
 
     def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
-        """`memory_limit` as DuckDB reads it; beyond it, sorts, joins and aggregates spill to `temp_directory` (None: they fail instead)."""
+        """`memory_limit`: in DuckDB's notation.
+
+        Beyond it, queries spill to `temp_directory`, or fail if that is None.
+        """
         self._memory_limit, self._temp_directory = memory_limit, temp_directory
-        self._plans: dict[
-            tuple[str, tuple[pa.DataType, ...]], bool
-        ] = {}  # whether a query's plan keeps the order of rows
+        # Whether a query's plan keeps the order of rows.
+        self._plans: dict[tuple[str, tuple[pa.DataType, ...]], bool] = {}
         self._connect()
 
     def _connect(self) -> None:
@@ -67,17 +70,17 @@ class Kernel:
         for setting in (
             "SET TimeZone = 'UTC'",
             f"SET temp_directory = '{(self._temp_directory or '').replace(chr(39), chr(39) * 2)}'",
-            # The first makes c0 * 2 > 2 into c0 > 1, which loses the overflow. The second makes a join of `x IN (five constants)`: the
-            # join changes the order of rows, and computes x also on rows for which a CASE leaves it out.
+            # expression_rewriter turns c0 * 2 > 2 into c0 > 1, which loses the overflow. in_clause turns `x IN (five
+            # constants)` into a join, which changes the order of rows and computes x on rows that a CASE excludes.
             "SET disabled_optimizers = 'expression_rewriter,in_clause'",
-            "SET python_enable_replacements = false",  # a table is what is passed in, never a variable of the caller
+            "SET python_enable_replacements = false",  # read only registered tables, never the caller's variables
             "SET autoinstall_known_extensions = false",
             "SET autoload_known_extensions = false",
             "SET enable_external_access = false",
             "SET lock_configuration = true",
         ):
             self._connection.execute(setting)
-        self._registered = 0  # of the declared functions, oldest first
+        self._registered = 0  # number of declared functions registered so far, oldest first
 
     def project(
         self, rows: pa.Table, exprs: Sequence[Expr], types: Sequence[str], keep: Sequence[str] = ()
@@ -85,21 +88,22 @@ class Kernel:
         """Compute one column per expression.
 
         Args:
-            rows: (n, …), columns named `c0`, `c1`, …; other names are allowed.
+            rows: (n, …), columns named `c0`, `c1`, …; other names are allowed too.
             exprs: bound expressions over those columns.
             types: the type of each expression, by Spark's name.
-            keep: names of input columns that are passed through after the computed ones, e.g. `("w",)`.
+            keep: names of input columns to append to the computed ones, e.g. `("w",)`.
 
         Returns:
-            (n, len(exprs) + len(keep)) in the order of `rows`; columns `c0`, `c1`, … of exactly `arrow_type(types[i])`, then `keep`.
+            (n, len(exprs) + len(keep)) in the order of `rows`: `c0`, `c1`, … of exactly `arrow_type(types[i])`, then
+            `keep`.
 
         Raises:
-            RowError: an expression raised on a row, as Spark would in ANSI mode.
-            FunctionCodeError, FunctionResultError: the code of a user's function is at fault, whatever the rows.
+            RowError: an expression raised on a row, as Spark does in ANSI mode.
+            FunctionCodeError, FunctionResultError: the code of a user's function is wrong.
             UnsupportedExpressionError: an expression is not on the tested list.
             KernelError: the rendered query failed for another reason.
 
-        Cost: one query for all expressions (about 1 ms and up); none for plain columns, which are passed on without a copy.
+        Cost: one query for all expressions (1 ms or more). Plain columns need no query and no copy.
         """
         places = [i for i, e in enumerate(exprs) if not isinstance(e, Column)]
         answer = self._select(rows, tuple(exprs[i] for i in places), places) if places else None
@@ -116,26 +120,28 @@ class Kernel:
             if column.type != arrow_type(type_name):
                 raise KernelError(
                     expression_text(expr),
-                    f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound",
+                    f"expected {arrow_type(type_name)} ({type_name}), the query returned {column.type}",
                 )
             columns.append(column)
         names = [*(f"c{i}" for i in range(len(columns))), *keep]
         return pa.table([*columns, *(rows[k] for k in keep)], names=names)
 
     def filter(self, rows: pa.Table, condition: Expr) -> pa.Table:
-        """The rows for which the condition is true (not false, not NULL), in order, all columns. Raises as `project` does.
+        """The rows for which the condition is true (not false, not NULL), in order, with all columns.
 
-        The condition is computed as a column on every row, so that no rewrite of a WHERE moves a part that may raise before the part
-        that guards it. Of columns without NULLs it costs nothing to ask whether they
-        are not NULL, as Spark's optimizer does before most joins.
+        Raises the errors of `project`. The condition is computed as a column on every row, so that DuckDB cannot move a
+        part of a WHERE before the part that guards it. `IS NOT NULL` costs nothing for columns without NULLs. Spark's
+        optimizer adds this test before most joins.
         """
         if all(_holds_for_all(c, rows) for c in conjuncts(condition)):
             return rows
         return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
 
     def attempt(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table | None:
-        """One column per expression, as DuckDB has it; None if one of them raises on a row. Requires: no expression calls a Python
-        function. Cost: one query, also if it raises."""
+        """Compute one column per expression, with DuckDB's types. None if an expression raises on a row.
+
+        Requires: no expression calls a Python function. Cost: one query, also if it raises.
+        """
         self._register_functions()
         try:
             return self._in_order(_columns_text(exprs), _placed(rows))
@@ -143,7 +149,7 @@ class Kernel:
             return None
 
     def compute(self, columns: str, rows: pa.Table) -> pa.Table:
-        """Compute columns that an executor writes as DuckDB text, e.g. `c0 // 2 AS half, c1`.
+        """Compute columns from a SELECT list that an executor writes, e.g. `c0 // 2 AS half, c1`.
 
         Args:
             columns: a SELECT list over the columns of `rows`.
@@ -152,7 +158,7 @@ class Kernel:
         Returns: (n, …) in the order of `rows`; the types are DuckDB's.
 
         Raises:
-            KernelError: with the text and DuckDB's reason.
+            KernelError: contains the text and DuckDB's reason.
         """
         try:
             return self._in_order(columns, rows)
@@ -160,12 +166,13 @@ class Kernel:
             raise KernelError(columns, _reason_of(err)) from err
 
     def constants(self, columns: Sequence[Sequence[Physical]], types: Sequence[str]) -> pa.Table:
-        """Constant rows: values as Literals of the columns' types hold them.
+        """Build a table of constants from values in the form of `Literal.value`.
 
         Args:
-            columns: at least one, all of one length of at least 1.
+            columns: at least one, all of the same length of at least 1.
 
-        Returns: columns of exactly `arrow_type(types[i])`. Raises KernelError. Cost: one query over the text of all values.
+        Returns: columns of exactly `arrow_type(types[i])`. Raises KernelError. Cost: one query over the text of all
+            values.
         """
         rows = [[render(Literal(v, t)) for v, t in zip(row, types, strict=True)] for row in zip(*columns, strict=True)]
         sql = "VALUES " + ", ".join(f"({', '.join(row)}, {n})" for n, row in enumerate(rows))
@@ -180,7 +187,7 @@ class Kernel:
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
     def close(self) -> None:
-        """Release the connection; the kernel is of no use afterwards."""
+        """Close the connection. The kernel cannot be used afterwards."""
         self._connection.close()
 
     def _select(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int]) -> pa.Table:
@@ -192,15 +199,16 @@ class Kernel:
             raise KernelError(columns, _reason_of(err)) from err
         except TussockError:
             raise
-        except (
-            Exception
-        ) as err:  # DuckDB's, also one of its own making; Arrow's and Python's, for a value that they cannot hold
+        except Exception as err:  # DuckDB's, even internal ones; Arrow's and Python's, for unrepresentable values
             if (fault := taken_fault()) is not None:
                 raise fault from err
             raise self._row_error(rows, exprs, places, err) from err
 
     def _in_order(self, columns: str, rows: pa.Table) -> pa.Table:
-        """Run a SELECT list over rows: one row for each, in their order. Raises KernelError if DuckDB gives another number of rows."""
+        """Run a SELECT list over rows.
+
+        The result has one row per input row, in their order; otherwise raises KernelError.
+        """
         sql = f"SELECT {columns} FROM rows"
         with self._over(rows=rows) as connection:
             if keeps_order := rows.num_rows < 2 or self._keeps_order(connection, sql, rows):
@@ -213,10 +221,10 @@ class Kernel:
         return found
 
     def _keeps_order(self, connection: duckdb.DuckDBPyConnection, sql: str, rows: pa.Table) -> bool:
-        """Whether DuckDB's plan consists of operators that keep the order of rows. One EXPLAIN for each query and types of columns.
+        """Whether all operators of DuckDB's plan keep the order of rows. One EXPLAIN per query and column types.
 
-        The number of rows is not in the key. DuckDB chooses among joins, aggregates and sorts by that number, but the text of the
-        query alone decides whether the plan contains any of these.
+        The number of rows is not in the key. DuckDB chooses among joins, aggregates and sorts by that number, but the
+        text of the query alone decides whether the plan contains any of these.
         """
         key = (sql, tuple(rows.schema.types))
         if (known := self._plans.get(key)) is None:
@@ -227,13 +235,16 @@ class Kernel:
         return known
 
     def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
-        """Run a query over tables, in whatever order its rows come."""
+        """Run a query over tables. The order of the result is arbitrary."""
         with self._over(**tables) as connection:
             return connection.sql(sql).to_arrow_table()
 
     @contextmanager
     def _over(self, **tables: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The connection, with tables by name. If DuckDB meets an error of its own making, it ends its instance, and a new one follows."""
+        """The connection with these tables.
+
+        An internal error of DuckDB ends its instance, so a new connection replaces it.
+        """
         try:
             for name, table in tables.items():
                 self._connection.register(name, table)
@@ -252,7 +263,7 @@ class Kernel:
         functions = declared()
         if self._registered == len(functions):
             return
-        create: Any = self._connection.create_function  # its stubs know Python values only, not Arrow columns
+        create: Any = self._connection.create_function  # its stubs declare Python values only, not Arrow columns
         for function in list(functions.values())[self._registered :]:
             create(
                 function.name,
@@ -265,7 +276,7 @@ class Kernel:
         self._registered = len(functions)
 
     def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: Exception) -> Exception:
-        """Which expression raised, and on which row first: by running each alone, then halves of the rows. O(log n) queries."""
+        """Find the expression that raised and its first such row: run each alone, then bisect. O(log n) queries."""
         for place, expr in zip(places, exprs, strict=True):
             if (found := self._failure(rows, expr)) is None:
                 continue
@@ -287,7 +298,7 @@ class Kernel:
 
 
 def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:
-    """Whether a condition is seen to be true of every row without a query."""
+    """Whether a condition is true for every row, decided without a query."""
     match condition:
         case Call(node="IsNotNull", args=(Column(index=index),)):
             return not rows[f"c{index}"].null_count
@@ -300,12 +311,15 @@ def _columns_text(exprs: tuple[Expr, ...]) -> str:
 
 
 def _operators(plan: list[Any]) -> set[str]:
-    """The names of all operators of a plan, as EXPLAIN (FORMAT JSON) gives it."""
+    """The names of all operators of a plan from EXPLAIN (FORMAT JSON)."""
     return {node["name"].strip() for node in plan}.union(*(_operators(node["children"]) for node in plan))
 
 
 def _put_in_order(found: pa.Table, count: int, sql: str) -> pa.Table:
-    """Sort `found` by its last column, the rows' numbers, and drop that column. Raises KernelError if a number is missing."""
+    """Sort `found` by its last column, the rows' numbers, and drop that column.
+
+    Raises KernelError if a number is missing.
+    """
     numbers = found.column(found.num_columns - 1)
     order = pc.sort_indices(numbers)
     if found.num_rows != count or not np.array_equal(numbers.take(order).to_numpy(), np.arange(count)):
@@ -314,11 +328,11 @@ def _put_in_order(found: pa.Table, count: int, sql: str) -> pa.Table:
 
 
 def _other_rows(sql: str, found: int, expected: int) -> KernelError:
-    return KernelError(sql, f"DuckDB gives {found} rows for {expected} rows, and not each of them once")
+    return KernelError(sql, f"expected {expected} rows, each once, DuckDB returned {found}")
 
 
 def _placed(rows: pa.Table) -> pa.Table:
-    """The rows as DuckDB reads them: nested columns under its names, intervals as integers."""
+    """Convert rows for DuckDB: nested columns get its field names, intervals become integers."""
     for i, field in enumerate(rows.schema):
         if (is_nested(field.type) or is_span(field.type)) and (kind := placed(field.type)) != field.type:
             rows = rows.set_column(i, field.name, relabelled(rows.column(i), kind))
@@ -326,38 +340,37 @@ def _placed(rows: pa.Table) -> pa.Table:
 
 
 def _named(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.ChunkedArray:
-    """A column from DuckDB, where that has another type for it, in exactly the type that was bound."""
+    """Convert a column from DuckDB's type to the bound type."""
     if column.type == wanted:
         return column
     if column.type != placed(wanted):
-        raise KernelError(expression_text(expr), f"it gives {column.type} where {wanted} was bound")
+        raise KernelError(expression_text(expr), f"expected {wanted}, the query returned {column.type}")
     return relabelled(column, wanted)
 
 
 def _reason_of(err: Exception) -> str:
-    """DuckDB's own words without the query's text and its advice, which speak of what the user did not write."""
+    """DuckDB's message without the query text and its advice, which refer to SQL that the user did not write."""
     if not isinstance(err, duckdb.Error):
         return cause_of(err)
     first = str(err).strip().split("\n")[0]
     if isinstance(err, duckdb.OutOfMemoryException):
-        return f"{first.rstrip('.')}. Give the kernel a larger memory limit, or a directory to spill to"
+        return f"{first.rstrip('.')}. Raise the kernel's memory limit, or give it a directory to spill to"
     if "Python exception" in str(err):
         first = re.sub(r"^.*executing the UDF: \w+: ", "", str(err).strip().split("\n")[-1])
-    first = re.sub(
-        r"Could not convert string '' to (\w+)", r"the text cannot be read as \1", first
-    )  # '' is what no pattern matched
+    # '' is the result of a pattern that did not match.
+    first = re.sub(r"Could not convert string '' to (\w+)", r"the text cannot be read as \1", first)
     return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
 
 
 def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
-    """The values that the expression reads on one row: `c0 = 'abc', c3 = None`."""
+    """The values that the expression reads on one row, e.g. `c0 = 'abc', c3 = None`."""
     names = [f"c{i}" for i in sorted(columns_of(expr))]
     return ", ".join(f"{name} = {_shown(rows[name], row)}" for name in names) or "no columns"
 
 
 def _shown(column: pa.ChunkedArray, row: int) -> str:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        data = column[row].as_buffer()  # of a text, too: it may be what no text can be
+        data = column[row].as_buffer()  # a string column may hold bytes that are not valid UTF-8
         value = None if data is None else data.to_pybytes()
         text = repr(
             value.decode(errors="backslashreplace") if value is not None and pa.types.is_string(column.type) else value
@@ -368,13 +381,13 @@ def _shown(column: pa.ChunkedArray, row: int) -> str:
 
 
 class _OfThread(threading.local):
-    """The kernel of one thread, dropped when the thread ends."""
+    """The kernel of one thread; it is dropped when the thread ends."""
 
     kept: "_Kept | None" = None
 
 
 class _Kept:
-    """A kernel and its folder to spill to, which end when nothing refers to this any more, or with the process."""
+    """A kernel and its spill folder. Both are closed when the last reference is dropped or the process ends."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -384,13 +397,15 @@ class _Kept:
 
 
 _of_thread = _OfThread()
-_of_parent: list[Kernel] = []  # in a forked child
+_of_parent: list[Kernel] = []  # kernels of the parent, in a forked child
 
 
 def thread_kernel() -> Kernel:
-    """This thread's kernel, made at the first call and closed when the thread ends. A forked child makes its own.
+    """This thread's kernel.
 
-    Threads share no kernel: it has room for the rows of one query at a time.
+    The first call makes it, and the end of the thread closes it. A forked child makes a new one.
+
+    Threads do not share a kernel, because it can hold the rows of only one query at a time.
     """
     kept = _of_thread.kept
     if kept is None or kept.pid != os.getpid():
@@ -399,10 +414,10 @@ def thread_kernel() -> Kernel:
 
 
 def spill_folder() -> str:
-    """Make a folder for the rows that one kernel spills: mode 0700, under a random name.
+    """Make a folder with mode 0700 and a random name for the rows that one kernel spills.
 
-    It lies in Spark's local directory if the process has one: Spark's workers end without running exit handlers, and Spark removes that
-    directory when the application ends. Other processes use the system's directory for temporary files.
+    If the process has Spark's local directory, the folder is in it: Spark's workers end without exit handlers, and
+    Spark removes that directory when the application ends. Otherwise it is in the system's temporary directory.
     """
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local if local and os.access(local, os.W_OK) else None)
@@ -412,5 +427,5 @@ def _end(pid: int, kernel: Kernel, folder: str) -> None:
     if os.getpid() == pid:
         kernel.close()
         shutil.rmtree(folder, ignore_errors=True)
-    else:  # a forked child must not close its parent's connection, whose locks a thread of the parent may have held
+    else:  # a forked child must not close its parent's connection: a thread of the parent may have held its locks
         _of_parent.append(kernel)

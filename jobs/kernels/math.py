@@ -7,11 +7,11 @@ from tussock.jobs.kernels.registry import INTEGER_BITS, INTEGERS, constant_args,
 from tussock.jobs.logical.nodes import Call
 
 _DOUBLE = [(("double",), "double")]
-_MAX_ROUND_DIGITS = 20  # of a double: with its at most 16 digits before the point they fit a decimal
+_MAX_ROUND_DIGITS = 20  # for a double: with at most 16 digits before the point, the value fits a decimal
 
 
 def _whole(call: Call, function: str, sql: str) -> str:
-    """floor or ceil; of a double as a bigint, where Java saturates and NaN is 0."""
+    """Render floor or ceil. For a double the result is a bigint: Java saturates, and NaN gives 0."""
     if family_of(call.type) == "decimal":
         return cast(f"{function}({sql})", call.type)
     if call.args[0].type == "bigint":
@@ -39,17 +39,17 @@ def _refuse_round(call: Call) -> str | None:
         return reason
     digits = constant(call.args[1])
     if not isinstance(digits, int):
-        return "renders only with a number of digits"
+        return "is supported only with a number of digits"
     if family_of(call.type) == "decimal" and digits < 0:
-        return "renders only with digits after the point"
+        return "is supported only with digits after the point"
     if call.type == "double" and not 0 <= digits <= _MAX_ROUND_DIGITS:
-        return f"renders only with 0 to {_MAX_ROUND_DIGITS} digits"
+        return f"is supported only with 0 to {_MAX_ROUND_DIGITS} digits"
     return None
 
 
 @renders("Round", [((t, "int"), t) for t in (*INTEGERS, "double", "decimal")], refuse=_refuse_round, raises=True)
 def round_(call: Call, args: Sequence[str]) -> str:
-    """HALF_UP; of a double by its decimal text, as Spark does, so that 2.675 gives 2.68."""
+    """Round HALF_UP. For a double, Spark rounds its decimal text, so that 2.675 gives 2.68."""
     digits = constant(call.args[1])
     assert isinstance(digits, int)
     if call.type == "double":
@@ -68,7 +68,7 @@ def round_(call: Call, args: Sequence[str]) -> str:
     return cast(f"(({wide} + sign({args[0]}) * {unit // 2}) // {unit} * {unit})", call.type)
 
 
-# Powers and logarithms. The last bits differ between the C and the Java library, as they do between machines. -----------
+# Powers and logarithms. The last bits differ between the C and the Java library, and between machines. ----------------
 
 
 @renders("Sqrt", _DOUBLE)
@@ -89,7 +89,7 @@ def exp(call: Call, args: Sequence[str]) -> str:
 def _register_logarithm(node: str, function: str) -> None:
     @renders(node, _DOUBLE)
     def logarithm(call: Call, args: Sequence[str]) -> str:
-        return f"CASE WHEN {args[0]} > 0 THEN {function}({args[0]}) END"  # NULL for 0 and below; NaN is above
+        return f"CASE WHEN {args[0]} > 0 THEN {function}({args[0]}) END"  # NULL for 0 and below; NaN is greater than 0
 
 
 for _node, _function in (("Log", "ln"), ("Log10", "log10"), ("Log2", "log2")):
@@ -98,7 +98,7 @@ for _node, _function in (("Log", "ln"), ("Log10", "log10"), ("Log2", "log2")):
 
 @renders("Pow", [(("double", "double"), "double")])
 def pow_(call: Call, args: Sequence[str]) -> str:
-    """C calls 1 to the power of NaN, and -1 or 1 to an infinite power, 1; Java calls them NaN."""
+    """1 to the power of NaN, and -1 or 1 to an infinite power, are 1 in C and NaN in Java."""
     base, exponent = args
     nan = f"isnan({exponent}) OR (isinf({exponent}) AND abs({base}) = 1)"
     return f"CASE WHEN {base} IS NULL OR {exponent} IS NULL THEN NULL WHEN {nan} THEN 'nan'::DOUBLE ELSE pow({base}, {exponent}) END"
@@ -124,7 +124,7 @@ for _node, _function in _ANGLES.items():
 
 @renders("Atan2", [(("double", "double"), "double")])
 def atan2(call: Call, args: Sequence[str]) -> str:
-    return f"atan2({args[0]} + 0.0::DOUBLE, {args[1]} + 0.0::DOUBLE)"  # -0.0 counts as 0.0
+    return f"atan2({args[0]} + 0.0::DOUBLE, {args[1]} + 0.0::DOUBLE)"  # turns -0.0 into 0.0
 
 
 @renders("Signum", _DOUBLE)
@@ -132,7 +132,7 @@ def signum(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {args[0]} = 0 OR isnan({args[0]}) THEN {args[0]} ELSE CAST(sign({args[0]}) AS DOUBLE) END"
 
 
-# Bits --------------------------------------------------------------------------------------------------------------------
+# Bits ---------------------------------------------------------------------------------------------
 
 _TWO_INTEGERS = [((t, t), t) for t in INTEGERS]
 _SHIFTS = [((t, "int"), t) for t in ("int", "bigint")]
@@ -155,12 +155,12 @@ def bitwise_not(call: Call, args: Sequence[str]) -> str:
 
 @renders("BitwiseCount", [((t,), "int") for t in INTEGERS])
 def bit_count(call: Call, args: Sequence[str]) -> str:
-    return cast(f"bit_count({cast(args[0], 'bigint')})", "int")  # a negative number's sign fills 64 bits
+    return cast(f"bit_count({cast(args[0], 'bigint')})", "int")  # the sign of a negative number fills 64 bits
 
 
 @renders("ShiftLeft", _SHIFTS)
 def shift_left(call: Call, args: Sequence[str]) -> str:
-    """Bits that leave the type are lost; the distance is taken modulo the type's width."""
+    """Bits beyond the type are lost. The distance is taken modulo the type's width."""
     low, high = int_range(call.type)
     width = high - low + 1
     moved = f"CAST({args[0]} AS HUGEINT) * (1::HUGEINT << ({args[1]} & {INTEGER_BITS[call.type] - 1}))"

@@ -1,7 +1,7 @@
-"""Arrays and structs: made, taken apart, measured; and their order.
+"""Arrays, structs and maps: construction, access, size and order.
 
-Spark compares arrays and structs part by part with NULL below every value; DuckDB puts NULL above. So they are compared here as the byte
-strings that state tables order them by (tussock.statestore.hummock.key).
+Spark compares arrays and structs part by part, with NULL below every value. DuckDB puts NULL above. They are therefore
+compared as the byte strings that define their order in state tables (tussock.statestore.hummock.key).
 """
 
 import hashlib
@@ -24,14 +24,14 @@ _NARROW = ("tinyint", "smallint", "int")
 
 
 def as_bytes(text: str, type_name: str) -> str:
-    """What compares as a value of the type does: itself, or of arrays and structs its bytes."""
+    """An expression that compares as values of the type do: for arrays and structs their bytes, otherwise the value."""
     if family_of(type_name) not in ORDERED:
         return text
     return f"{declare(_of_type('bytes_of', type_name), (type_name,), 'binary', _bytes_of)}({text})"
 
 
 def _of_type(name: str, type_name: str) -> str:
-    """A function's name for one type."""
+    """The name of a function for one type."""
     return f"{name}_{hashlib.md5(type_name.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
@@ -39,7 +39,7 @@ def _bytes_of(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pc.if_else(column.is_valid(), encode_values(column), pa.scalar(None, pa.binary()))
 
 
-# Made --------------------------------------------------------------------------------------------------------------------
+# Construction -------------------------------------------------------------------------------------
 
 
 @renders("CreateArray", [((), "array")], strict=False, params=("useStringTypeWhenEmpty",))
@@ -49,13 +49,13 @@ def create_array(call: Call, args: Sequence[str]) -> str:
 
 @renders("CreateNamedStruct", [((), "struct")], strict=False)
 def create_named_struct(call: Call, args: Sequence[str]) -> str:
-    """Arguments: name, value, name, value, …; the names are in the type too."""
+    """Arguments: name, value, name, value, …. The type contains the names too."""
     return struct_of(args[1::2])
 
 
 @renders("MapSort", [(("map",), "map")])
 def map_sort(call: Call, args: Sequence[str]) -> str:
-    """A map with its entries in the order of their keys, as which Spark groups by it."""
+    """Sort the entries of a map by key. Spark groups by maps in this form."""
     return f"{declare(_of_type('map_sort', call.type), (call.type,), call.type, _map_sort)}({args[0]})"
 
 
@@ -72,12 +72,12 @@ def _map_sort(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 @renders_any(ROW_KEY)
 def row_key(call: Call, args: Sequence[str]) -> str:
-    """The bytes by which state tables tell rows apart, as a text."""
+    """The bytes that identify a row in state tables, as hexadecimal text."""
     kind = f"struct<{','.join(f'k{i}:{arg.type}' for i, arg in enumerate(call.args))}>"
     return f"hex({as_bytes(struct_of(args), kind)})"
 
 
-# Taken apart -------------------------------------------------------------------------------------------------------------
+# Access -------------------------------------------------------------------------------------------
 
 
 @renders("GetStructField", [(("struct",), "any")], params=("ordinal",))
@@ -86,12 +86,12 @@ def get_struct_field(call: Call, args: Sequence[str]) -> str:
 
 
 def _refuse_wide_index(call: Call) -> str | None:
-    return None if call.args[1].type in _NARROW else "renders only with an index of type int or narrower"
+    return None if call.args[1].type in _NARROW else "is supported only with an index of type int or narrower"
 
 
 @renders("GetArrayItem", [(("array",), "any")], refuse=_refuse_wide_index, raises=True)
 def get_array_item(call: Call, args: Sequence[str]) -> str:
-    """`a[i]`, counted from 0."""
+    """`a[i]`; the first index is 0."""
     array, index = args
     beyond = f"{array} IS NOT NULL AND ({index} < 0 OR {index} >= len({array}))"
     return fail_when(beyond, "the array has no such index", _item(array, index), call)
@@ -110,7 +110,7 @@ def _item(array: str, index: str) -> str:
 
 @renders("ElementAt", [(("array",), "any")], refuse=_refuse_wide_index, raises=True)
 def element_at(call: Call, args: Sequence[str]) -> str:
-    """Counted from 1, or from the end below 0."""
+    """The first index is 1. A negative index counts from the end."""
     array, index = args
     missing = fail_when(
         f"abs(CAST({index} AS BIGINT)) > len({array})", "the array has no such index", f"{array}[{index}]", call
@@ -121,13 +121,13 @@ def element_at(call: Call, args: Sequence[str]) -> str:
 @renders(
     "ElementAt",
     [(("array",), "any")],
-    mode="LEGACY",  # try_element_at, and split_part, whose default replaces the error
+    mode="LEGACY",  # try_element_at; also split_part, whose default replaces the error
     refuse=_refuse_wide_index,
     raises=True,
     params=("defaultValueOutOfBound",),
 )
 def element_at_or_default(call: Call, args: Sequence[str]) -> str:
-    """As element_at, but NULL, or the default of split_part, where there is no such element."""
+    """Like element_at, but for a missing element the result is NULL, or the default of split_part."""
     array, index = args
     found = f"{array}[{index}]"
     if dict(call.params).get("defaultValueOutOfBound") == "":
@@ -139,14 +139,14 @@ def _not_from_zero(array: str, index: str, value: str, call: Call) -> str:
     return fail_when(f"{array} IS NOT NULL AND {index} = 0", "the index is 0: elements are counted from 1", value, call)
 
 
-# Measured ----------------------------------------------------------------------------------------------------------------
+# Size and membership ------------------------------------------------------------------------------
 
 
 def _refuse_legacy_size(call: Call) -> str | None:
     return (
         None
         if dict(call.params).get("legacySizeOfNull", "false") == "false"
-        else "is not tested where the size of NULL is -1"
+        else "is not tested with the setting for which the size of NULL is -1"
     )
 
 
@@ -157,7 +157,7 @@ def size(call: Call, args: Sequence[str]) -> str:
 
 @renders("ArrayContains", [(("array", t), "boolean") for t in ANY if t != "map"], strict=False)
 def array_contains(call: Call, args: Sequence[str]) -> str:
-    """NULL where the value is not found and may be behind a NULL."""
+    """NULL if the value is not found and the array contains a NULL."""
     array, value = args
     has = f"list_contains({array}, {value})"
     unknown = f"{array} IS NULL OR {value} IS NULL"

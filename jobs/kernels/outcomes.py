@@ -1,8 +1,9 @@
-"""The outcomes of conditions over the rows of a small chunk, without a query of the kernel for each condition.
+"""Find the possible outcomes of conditions on a small chunk, without a kernel query per condition.
 
-Five hundred views may filter one table, and a query costs 2 ms. So the values that the conditions compare with constants are computed
-for all of them together, and summed up. `ChunkValues.keeps_none` follows AND, OR, NOT and the comparisons of a condition over these values.
-It may count an outcome that no row has, and never misses one that a row has.
+Five hundred views may filter one table, and a query costs 2 ms. One query therefore computes the values that the
+conditions compare with constants, and this module summarises them. `ChunkValues.keeps_none` evaluates AND, OR, NOT and
+the comparisons of a condition over the summaries. The result may include an outcome that no row has, but it never
+misses one.
 """
 
 import base64
@@ -21,11 +22,11 @@ from tussock.jobs.kernels.registry import NUMBERS, family_of, may_raise
 from tussock.jobs.logical.expression_tree import python_calls, renumbered, without_places
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 
-MOST_ROWS = 4096  # of a chunk whose values are summed up
-FEWEST_CONDITIONS = 4  # from this many on, one query computes values for all of them
-_AT_ONCE = 256  # values of one query
+MOST_ROWS = 4096  # largest chunk that is summarised
+FEWEST_CONDITIONS = 4  # from this number on, one query computes the values of all conditions
+_AT_ONCE = 256  # values per query
 
-Outcomes = int  # of a condition on some rows: a union of these
+Outcomes = int  # possible outcomes of a condition: a union of these
 TRUE, FALSE, NULL, RAISES = 1, 2, 4, 8
 
 _TURNED = {
@@ -44,11 +45,12 @@ _COMPARED = frozenset({"boolean", *NUMBERS, "string", "binary", "date", "timesta
 class Summary:
     """The values of an expression on the rows of a chunk.
 
-    `values` holds each once, without NULL, in a form that Python compares as Spark does. None: Python does not compare them so.
+    `values` contains each value once, without NULL, in a form that Python compares as Spark does. None if Python cannot
+    compare values of this type as Spark does.
     """
 
     values: frozenset[Any] | None
-    least: Any  # None without values
+    least: Any  # None if there are no values
     greatest: Any
     nulls: bool
     all_null: bool
@@ -56,7 +58,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class ComparedValue:
-    """A part of a condition that depends on the values of one expression. `of(summary)` gives its outcomes, None if unknown."""
+    """A part of a condition that depends on one expression. `of(summary)` returns its outcomes, None if unknown."""
 
     value: Expr
     of: Callable[[Summary], Outcomes | None]
@@ -64,21 +66,24 @@ class ComparedValue:
 
 @lru_cache(maxsize=4096)
 def over_columns(condition: Expr, columns: tuple[int, ...]) -> Expr:
-    """A reader's condition over the columns of its producer, of which the reader takes `columns`. Conditions of several readers that
-    compare the same value then hold equal expressions."""
+    """Rewrite a reader's condition over its producer's columns. `columns` are the columns that the reader takes.
+
+    Conditions of several readers that compare the same value then contain equal expressions.
+    """
     return without_places(renumbered(condition, columns))
 
 
 class ChunkValues:
-    """The values of one chunk, summed up. Requires: the chunk has at least one row, and MOST_ROWS at most."""
+    """Summaries of the values of one chunk. Requires: the chunk has 1 to MOST_ROWS rows."""
 
     def __init__(self, chunk: pa.Table, kernel: Kernel, conditions: Iterable[Expr]) -> None:
         """
         Args:
-            chunk: its columns are `c0`, `c1`, …
-            conditions: all conditions of later calls, as `over_columns` gives them.
+            chunk: its columns are named `c0`, `c1`, …
+            conditions: all conditions of later calls, in the form of `over_columns`.
 
-        Cost: no query if the conditions compare plain columns, or are fewer than FEWEST_CONDITIONS; else one for each 256 values.
+        Cost: one query per 256 values. No query if there are fewer than FEWEST_CONDITIONS conditions, or all of them
+        compare plain columns.
         """
         self._chunk = chunk
         self._summaries: dict[Expr, Summary] = {}
@@ -87,7 +92,7 @@ class ChunkValues:
             self._compute(kernel, list(dict.fromkeys(v for c in wanted for v in _computed_values(c))))
 
     def keeps_none(self, condition: Expr) -> bool:
-        """Whether a filter by this condition surely keeps no row, and raises on none. Cost: a step for each node of the condition."""
+        """Whether a filter with this condition surely keeps no row and never raises. Cost: one step per node."""
         return not self._of(condition) & (TRUE | RAISES)
 
     def _of(self, condition: Expr) -> Outcomes:
@@ -114,7 +119,7 @@ class ChunkValues:
         return known
 
     def _compute(self, kernel: Kernel, values: Sequence[Expr]) -> None:
-        """Sum up values that are not plain columns. If one of them raises on a row, those of its query stay unknown."""
+        """Summarise values that are not plain columns. If one of them raises, all values of its query stay unknown."""
         for raising in (False, True):
             ours = tuple(v for v in values if may_raise(v) is raising)
             for start in range(0, len(ours), _AT_ONCE):
@@ -126,7 +131,7 @@ class ChunkValues:
 
 
 def _joined(left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: Callable[[Expr], Outcomes]) -> Outcomes:
-    """AND, which `ends` at FALSE, or OR, at TRUE: there the right side is not evaluated."""
+    """Combine the sides of AND or OR. At `ends` (FALSE for AND, TRUE for OR) the right side is not evaluated."""
     found = left & (ends | RAISES)
     if not left & (goes_on | NULL):
         return found
@@ -140,7 +145,7 @@ def _joined(left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: 
 
 
 def _computed_values(condition: Expr) -> Iterator[Expr]:
-    """The values that a condition compares, without plain columns, and without calls of Python functions, which may take long."""
+    """The values that a condition compares, except plain columns and calls of Python functions, which may be slow."""
     if isinstance(condition, Call) and condition.node in ("And", "Or", "Not"):
         for arg in condition.args:
             yield from _computed_values(arg)
@@ -152,7 +157,10 @@ def _computed_values(condition: Expr) -> Iterator[Expr]:
 
 @lru_cache(maxsize=4096)
 def comparison(condition: Expr) -> ComparedValue:
-    """The value that decides a condition without AND, OR and NOT: the one compared with constants, else the condition itself."""
+    """The value that decides a condition without AND, OR and NOT.
+
+    It is the value that is compared with constants, or else the condition itself.
+    """
     match condition:
         case Call(node=node, args=(value, Literal() as constant)) if node in _TURNED and _alike(value, (constant,)):
             return _with_constant(value, node, constant)
@@ -168,7 +176,7 @@ def comparison(condition: Expr) -> ComparedValue:
 
 
 def _alike(value: Expr, constants: Sequence[Expr] = ()) -> bool:
-    """Whether Python compares values of this type as Spark does, and all of these are constants of the type."""
+    """Whether Python compares values of this type as Spark does, and `constants` are all constants of the type."""
     return family_of(value.type) in _COMPARED and all(
         isinstance(c, Literal) and c.type == value.type for c in constants
     )
@@ -179,7 +187,7 @@ def _is_null(summary: Summary) -> Outcomes:
 
 
 def _among(summary: Summary, constants: frozenset[Any]) -> Outcomes | None:
-    """Of `value IN (constants)`."""
+    """The outcomes of `value IN (constants)`."""
     if summary.values is None:
         return None
     found = 0 if summary.values.isdisjoint(constants) else TRUE
@@ -233,7 +241,7 @@ def _of_order(summary: Summary, node: str, constant: Any) -> Outcomes:
 
 
 def summary_of(column: pa.ChunkedArray, type_name: str) -> Summary:
-    """Sum up a column of this type, by Spark's name. Cost: a Python value for each row."""
+    """Summarise a column of a type (Spark's name). Cost: one Python value per row."""
     nulls, all_null = column.null_count > 0, column.null_count == len(column)
     values = _values(column.drop_null(), type_name)
     least, greatest = (min(values), max(values)) if values else (None, None)
@@ -256,7 +264,7 @@ def _values(column: pa.ChunkedArray, type_name: str) -> frozenset[Any] | None:
 
 
 def comparable(constant: Literal) -> Any:
-    """A constant in the form of `Summary.values`; None for NULL, and for what Python does not compare as Spark does."""
+    """A constant in the form of `Summary.values`. None for NULL, and if Python cannot compare it as Spark does."""
     value = constant.value
     if value is None:
         return None

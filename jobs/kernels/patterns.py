@@ -1,7 +1,7 @@
-"""Java's regular expressions as RE2 reads them, for the part of the language where both mean the same.
+"""Translate Java's regular expressions to RE2, for the part of the language that means the same in both.
 
-Java's `.` stops at more line ends than RE2's, and its `$` also matches before a last line end: both are spelled out. Look-around, back
-references, possessive and lazy counts, flags, and classes within classes are refused.
+Java's `.` stops at more line terminators than RE2's, and its `$` also matches before a final line terminator. Both are
+expanded. Look-around, back references, possessive and lazy quantifiers, flags and nested classes are refused.
 """
 
 import re
@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 
 
 def regex_of(pattern: str) -> str:
-    """The pattern for RE2. Requires: `refuse_regex` takes it."""
+    """The pattern for RE2. Requires: `refuse_regex` accepts it."""
     return "".join(_rewritten(match) for match in _TOKEN.finditer(pattern))
 
 
@@ -41,7 +41,7 @@ def _rewritten(match: re.Match[str]) -> str:
 
 
 def refuse_regex(call: Call) -> str | None:
-    """Why the call's pattern does not render, or None."""
+    """The reason why the call's pattern is not supported, or None."""
     if (reason := constant_args(1)(call)) is not None:
         return reason
     pattern = constant(call.args[1])
@@ -50,28 +50,29 @@ def refuse_regex(call: Call) -> str | None:
     at = 0
     while at < len(pattern):
         if (match := _TOKEN.match(pattern, at)) is None:
-            return f"has a pattern with {pattern[at : at + 4]!r}, which is not on the list of what means the same in Java and here"
+            return f"has a pattern with {pattern[at : at + 4]!r}, which is not among the supported elements of patterns"
         at = match.end()
     try:
         re.compile(pattern)
     except re.error as err:
-        return f"has a pattern that is not valid: {err}"
+        return f"has an invalid pattern: {err}"
     return None
 
 
 def refuse_search(call: Call) -> str | None:
-    """Why a pattern that is searched for, to be replaced or extracted, does not render.
+    """The reason why a pattern cannot be replaced or extracted, or None.
 
-    As `refuse_regex`, and where it can match an empty text, which Java and RE2 step over differently.
+    Besides the reasons of `refuse_regex`, it must not match an empty text: Java and RE2 advance differently after such
+    a match.
     """
     if (reason := refuse_regex(call)) is not None:
         return reason
     pattern = constant(call.args[1])
     if not isinstance(pattern, str) or "$" in pattern or re.search(pattern, "") is not None:
-        return "renders only with a constant pattern without $ that never matches an empty text"
+        return "is supported only with a constant pattern without $ that never matches an empty text"
     return None
 
 
 def group_count(pattern: str) -> int:
-    """Capturing groups of a pattern. Requires: `refuse_regex` takes it."""
+    """The number of capturing groups in a pattern. Requires: `refuse_regex` accepts it."""
     return re.compile(pattern).groups

@@ -1,11 +1,12 @@
-"""Python functions of the user: loaded from the text that the catalog keeps, called over whole columns.
+"""The user's Python functions: loaded from the text in the catalog, called over whole columns.
 
-A function gets Arrow arrays, or pandas Series where the annotation of its first parameter says so (`x: pd.Series`), and gives one such
-column, equally long. A batch is 2,048 rows at most, and only the rows that reach the call. Series have pandas' types that know NULL (Int64,
-boolean, Float64), so that what a function sees of a row does not depend on the rows beside it; in what it gives, NaN in a plain float
-column is NULL.
+A function receives Arrow arrays, or pandas Series if its first parameter is annotated as `pd.Series`. It returns one
+such column of equal length. A batch has at most 2,048 rows, and contains only the rows that reach the call. Series have
+pandas' nullable types (Int64, boolean, Float64), so that the type of a row does not depend on other rows. In a result,
+NaN in a plain float column is NULL.
 
-Modules are loaded under names of their own, per digest: two versions of a function live in one process side by side.
+Each version of a module is loaded under its own name, which contains the digest. One process can thus run two versions
+of a function.
 """
 
 import builtins
@@ -31,19 +32,19 @@ from tussock.statestore.months import given_array, given_type, kept_array
 from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type
 
-FOLDER = "functions"  # of a pipeline
+FOLDER = "functions"  # in a pipeline's folder
 _SERIES = frozenset({"Series", "pd.Series", "pandas.Series"})
 
 
 class FunctionInput(Enum):
-    """What a function's columns are."""
+    """The type of a function's columns."""
 
     ARROW = "Arrow arrays"
     PANDAS = "pandas Series"
 
 
 class FunctionCodeError(InputError):
-    """A function's code can't be had, or loaded, or is none for its declaration."""
+    """A function's code cannot be loaded, or does not match its declaration."""
 
     def __init__(self, function: str, file: str, reason: str) -> None:
         super().__init__(function, file, reason)
@@ -54,7 +55,7 @@ class FunctionCodeError(InputError):
 
 
 class FunctionResultError(InputError):
-    """A function gave what is not one value of its type for each row: its code is at fault, whatever the rows."""
+    """A function did not return one value of its type per row. Its code is wrong, not the rows."""
 
     def __init__(self, function: str, file: str, found: str, expected: str) -> None:
         super().__init__(function, file, found, expected)
@@ -62,19 +63,19 @@ class FunctionResultError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"function {self.function!r} ({self.file}) gave {self.found}, expected {self.expected}. Nothing of this epoch was committed. "
-            "Go on without the views that call it (`tussock barrier abandon --drop VIEW`), then correct it, CREATE OR REPLACE FUNCTION, "
-            "and create them again."
+            f"function {self.function!r} ({self.file}) gave {self.found}, expected {self.expected}. "
+            "Nothing of this epoch was committed. Continue without the views that call it (`tussock barrier abandon "
+            "--drop VIEW`). Then correct it, run CREATE OR REPLACE FUNCTION, and create the views again."
         )
 
 
 class _RaisedError(Exception):
-    """What a function raised, in one line, on its way through DuckDB."""
+    """A function's exception as one line, to be passed through DuckDB."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFunction:
-    """A function that can be called."""
+    """A function that is ready to be called."""
 
     declared: CreateFunction
     call: Callable[..., Any]
@@ -82,11 +83,11 @@ class LoadedFunction:
 
 
 _installed: dict[str, CreateFunction] = {}  # by digest
-_loading = threading.RLock()  # a module that another thread runs for the first time is in `sys.modules`, but not whole
+_loading = threading.RLock()  # while another thread runs a module for the first time, `sys.modules` has it incomplete
 
 
 class _Faults(threading.local):
-    """The error behind DuckDB's, if it is no row's fault. A kernel calls functions in the thread of its query."""
+    """The cause of a DuckDB error that no row caused. A kernel calls functions in the thread of its query."""
 
     last: InputError | None = None
 
@@ -95,14 +96,14 @@ _faults = _Faults()
 
 
 def install(functions: Iterable[CreateFunction]) -> None:
-    """Make functions known to this process, by their digests. Their code is loaded when they are first called."""
+    """Register functions in this process by their digests. Their code is loaded at the first call."""
     for function in functions:
         if (digest := function.digest) not in _installed:
             _installed[digest] = function
 
 
 def taken_fault() -> InputError | None:
-    """The error of a function, other than on a row, that ended the last query, if one did; asked once."""
+    """Return and clear the function error that ended the last query. None if there was none, or if a row caused it."""
     fault, _faults.last = _faults.last, None
     return fault
 
@@ -113,7 +114,7 @@ def loaded(function: CreateFunction) -> LoadedFunction:
     try:
         with _loading:
             found = getattr(_Modules(function).module(function.module), function.function, None)
-    except Exception as err:  # whatever the user's module raises
+    except Exception as err:  # the user's module may raise any exception
         raise FunctionCodeError(function.name, file, f"it can't be imported: {_said(err)}") from err
     if not callable(found):
         there = (
@@ -139,8 +140,10 @@ def _over(annotation: Any) -> FunctionInput:
 
 
 def called(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
-    """Call a function over columns that Spark hands over; the result is of the type that it declares. Raises FunctionCodeError,
-    FunctionResultError, and what the function raises."""
+    """Call a function over columns from Spark. The result has the declared type.
+
+    Raises FunctionCodeError, FunctionResultError, and the exceptions of the function.
+    """
     install([declared])
     function = _loaded(declared.digest)
     given = [
@@ -151,7 +154,7 @@ def called(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
 
 
 class _Modules:
-    """The modules of one function. They import each other by their names in the folder, and all else as any module does."""
+    """The modules of one function. They import each other by their names in the folder. Other imports work as usual."""
 
     def __init__(self, function: CreateFunction) -> None:
         self._prefix = f"tussock_function_{function.digest[:16]}"
@@ -165,7 +168,7 @@ class _Modules:
         module = ModuleType(full)
         vars(module)["__builtins__"] = self._builtins
         code = compile(self._sources[name], f"{FOLDER}/{name}.py", "exec", dont_inherit=True)
-        sys.modules[full] = module  # before it runs: dataclasses and modules that import each other look it up
+        sys.modules[full] = module  # before it runs, because dataclasses and circular imports look it up
         try:
             exec(code, vars(module))
         except BaseException:
@@ -181,7 +184,7 @@ class _Modules:
         return builtins.__import__(name, globals, locals, fromlist, level)
 
 
-# --- calls -----------------------------------------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
 
 
 @renders_any(PYTHON, params=("name", "digest"))
@@ -192,7 +195,7 @@ def _python_function(call: Call, args: Sequence[str]) -> str:
 
 
 def _caller(name: str, digest: str, parameters: int) -> Callable[..., pa.Array]:
-    """What DuckDB calls. It looks at the signature to count the parameters."""
+    """The function that DuckDB calls. DuckDB inspects its signature to count the parameters."""
 
     def call(*columns: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _call(name, digest, *columns)
@@ -248,7 +251,7 @@ def _pandas_types() -> dict[pa.DataType, Any]:
 
 
 def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
-    """What a function gave, as one array of exactly its type. Raises FunctionResultError."""
+    """Convert a function's result to one array of exactly its type. Raises FunctionResultError."""
     declared = function.declared
     kept = arrow_type(declared.returns)
     kind = given_type(kept)
@@ -268,7 +271,7 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
             result = pa.Array.from_pandas(result, type=kind)
         except (pa.ArrowException, TypeError, ValueError) as err:
             raise wrong(
-                f"a Series that is no {declared.returns} ({_said(err)})", "values of the type that it is declared with"
+                f"a Series that is no {declared.returns} ({_said(err)})", "values of the declared type"
             ) from err
     if len(result) != rows:
         raise wrong(f"{len(result)} values for {rows} rows", "one value for each row")
@@ -293,7 +296,7 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type are cast to the other without a change of what they mean; values that do not fit raise."""
+    """Whether a cast between two types keeps the meaning of values. Values that do not fit raise."""
     families = (
         (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
         (pa.types.is_string, pa.types.is_large_string),
@@ -309,7 +312,7 @@ def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """An error in one line, with the user's own line where it came from."""
+    """An exception in one line, with the line of the user's code that raised it."""
     text = " ".join(str(error).split())
     where, trace = "", error.__traceback__
     while trace is not None:

@@ -1,12 +1,14 @@
-"""The tested list: which expression nodes render, over which types, and how.
+"""The tested list: the expression nodes that kernels render, their types, and how they render.
 
-A node's *shape* is its Catalyst class name, its eval mode where that changes the answer, and the families of its argument and
-result types: `Add(int,int)->int`, `Cast[TRY](string)->date`. A family is the type's name; all decimals are one. For nodes
-that take any number of arguments the shape holds each family once, in order of appearance: `Coalesce(string)->string`. Of nodes that
-put values together or take them out it holds what they are put into or taken from: `CreateArray()->array`, `GetArrayItem(array)->any`.
+A node's *shape* consists of its Catalyst class name, its eval mode if that changes the result, and the families of its
+argument and result types: `Add(int,int)->int`, `Cast[TRY](string)->date`. A family is the type's name without
+    parameters.
+The shape of a variadic node contains each family once, in order of appearance: `Coalesce(string)->string`. For nodes
+    that
+build or access nested values, it contains the nested family only: `CreateArray()->array`, `GetArrayItem(array)->any`.
 
-A shape renders iff a rule lists it, and a rule lists it only because tests/jobs/kernels compares it with Spark over edge values: the
-list here and the list there are checked to be equal. Everything else is refused by `check`, never approximated.
+A shape renders only if a rule lists it. A rule lists a shape only if tests/jobs/kernels compares it with Spark over
+edge values; a test checks that both lists are equal. `check` refuses all other shapes. None is approximated.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +30,7 @@ ANY = (*TYPES, *NESTED)
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 VARIADIC = frozenset({"Coalesce", "CaseWhen", "Concat", "ConcatWs", "Greatest", "In", "Least", "XxHash64"})
-#: Nodes that move values without looking at them: what they put together, and what they take out, may be of any type.
+#: Nodes that move values without inspecting them: their parts may have any type.
 MAKERS = frozenset({"CreateArray", "CreateMap", "CreateNamedStruct"})
 TAKERS = frozenset({"ElementAt", "GetArrayItem", "GetArrayStructFields", "GetMapValue", "GetStructField"})
 
@@ -41,12 +43,13 @@ Refuse = Callable[[Call], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one node renders: the call and its rendered arguments to DuckDB text of exactly the call's type.
+    """Renders one node: converts a call and its rendered arguments to DuckDB text with exactly the call's type.
 
-    `refuse` looks at a call of a listed shape and answers why it does not render all the same (a pattern that is not a constant),
-    or None. `raises` says whether the node itself may raise on a row: AND and OR then keep it from rows they do not reach.
-    A `strict` node is NULL as soon as one argument is: Spark evaluates them in order and stops at the first NULL, so that what a
-    later one would raise is not raised. `params` names the node's own parameters that the rule takes care of.
+    `refuse` returns the reason why a call with a listed shape still cannot be rendered (e.g. a pattern that is not a
+    constant), or None. `raises` is whether the node itself may raise on a row. AND and OR then guard it, so that it
+    runs only on the rows that reach it. A `strict` node is NULL if an argument is NULL: Spark evaluates the arguments
+    in order and stops at the first NULL, so later arguments cannot raise. `params` are the node's parameters that the
+    rule handles.
     """
 
     node: str
@@ -56,7 +59,7 @@ class Rule:
     raises: bool
     strict: bool
     params: frozenset[str]
-    any_shape: bool = False  # of what Spark has no other answer to compare with
+    any_shape: bool = False  # for nodes that Spark cannot compute, so that nothing can be compared
 
 
 _RULES: dict[tuple[str, str | None], Rule] = {}
@@ -67,8 +70,10 @@ def _takes_all(call: Call) -> str | None:
 
 
 def family_of(type_name: str) -> str:
-    """The type's name without its parameters: all decimals are one family, all arrays, all maps, all structs, all times of day, and so are
-    the intervals of either kind."""
+    """The type's name without its parameters. There is one family each for decimals, arrays, maps, structs and times.
+
+    Intervals have two families: months and microseconds.
+    """
     if "<" in type_name:
         return type_name[: type_name.index("<")]
     if type_name.startswith("interval "):
@@ -77,7 +82,7 @@ def family_of(type_name: str) -> str:
 
 
 def shape_of(call: Call) -> str:
-    """The node as the tested list names it."""
+    """The shape of a call in the tested list."""
     families = [family_of(a.type) for a in call.args]
     if call.node in MAKERS:
         return shape(call.node, (), family_of(call.type), mode_of(call))
@@ -89,12 +94,12 @@ def shape_of(call: Call) -> str:
 
 
 def mode_of(call: Call) -> str | None:
-    """ANSI, TRY, LEGACY or None; some nodes carry a switch instead of a mode."""
+    """ANSI, TRY, LEGACY or None. Some nodes have a switch instead of a mode."""
     return "LEGACY" if any(call.params and (name, "false") in call.params for name in _SWITCHES) else call.mode
 
 
 def shape(node: str, args: Iterable[str], result: str, mode: str | None = None) -> str:
-    """`Add(int,int)->int`; TRY is part of the name, ANSI is the rule and LEGACY never listed."""
+    """A shape such as `Add(int,int)->int`. It contains the mode unless that is ANSI; LEGACY is never listed."""
     marked = node if mode in (None, "ANSI") else f"{node}[{mode}]"
     return f"{marked}({','.join(args)})->{result}"
 
@@ -109,7 +114,10 @@ def renders(
     strict: bool = True,
     params: Iterable[str] = (),
 ) -> Callable[[Render], Render]:
-    """Put a node on the tested list: `shapes` are pairs of argument families and result family; `mode` is "TRY" or None (ANSI)."""
+    """Add a node to the tested list.
+
+    `shapes`: pairs of argument families and result family. `mode`: "TRY" or None (ANSI).
+    """
 
     def register(render: Render) -> Render:
         key = (node, mode)
@@ -123,7 +131,7 @@ def renders(
 
 
 def renders_any(node: str, *, params: Iterable[str] = ()) -> Callable[[Render], Render]:
-    """Render a node over any types: one that may raise, and takes NULL as any other value."""
+    """Add a node that renders for any types. It may raise, and it accepts NULL as a value."""
 
     def register(render: Render) -> Render:
         _RULES[node, None] = Rule(node, frozenset(), render, _takes_all, True, False, frozenset(params), any_shape=True)
@@ -133,12 +141,12 @@ def renders_any(node: str, *, params: Iterable[str] = ()) -> Callable[[Render], 
 
 
 def rule_of(call: Call) -> Rule:
-    """The rule that renders this call. Raises UnsupportedExpressionError, naming the node, its types and its place."""
+    """The rule that renders this call. UnsupportedExpressionError contains the node, its types and its place."""
     mode = mode_of(call)
     rule = _RULES.get((call.node, None if mode == "ANSI" else mode))
     name = shape_of(call)
     if rule is None or not (rule.any_shape or name in rule.shapes):
-        known = "" if rule is None else f"; {call.node} is there for " + ", ".join(sorted(rule.shapes)[:12])
+        known = "" if rule is None else f"; tested forms of {call.node}: " + ", ".join(sorted(rule.shapes)[:12])
         reason = f"is not on the list of expressions that are tested to equal Spark{known}"
         raise UnsupportedExpressionError(name, expression_text(call), reason, call.place)
     if unknown := [f"{name}={value}" for name, value in call.params if name not in rule.params]:
@@ -151,12 +159,12 @@ def rule_of(call: Call) -> Rule:
 
 
 def tested_shapes() -> frozenset[str]:
-    """Every shape on the list."""
+    """All shapes on the list."""
     return frozenset().union(*(r.shapes for r in _RULES.values()))
 
 
 def may_raise(expr: Expr) -> bool:
-    """Whether evaluating the expression can raise on some row. Requires: it passed `check`."""
+    """Whether the expression can raise on some row. Requires: it passed `check`."""
     if isinstance(expr, Column | Literal):
         return False
     raises = rule_of(expr).raises and not (expr.node == "Cast" and widens(expr.args[0].type, expr.type))
@@ -164,7 +172,7 @@ def may_raise(expr: Expr) -> bool:
 
 
 def widens(source: str, target: str) -> bool:
-    """Whether every number of one type is one of the other, so that a cast never raises; floats may round it."""
+    """Whether each value of one numeric type fits the other, so that a cast never raises. Floats may round it."""
     if target in FLOATS:
         return source in INTEGERS or source == "float"
     if source in INTEGERS and target in INTEGERS:
@@ -180,7 +188,7 @@ def widens(source: str, target: str) -> bool:
 
 
 def _digits_of(type_name: str) -> tuple[int, int] | None:
-    """The digits before and behind the point that values of an exact number's type have at most."""
+    """The maximum number of digits before and after the decimal point, for an exact numeric type."""
     if type_name in INTEGERS:
         return len(str(1 << INTEGER_BITS[type_name] - 1)), 0
     if family_of(type_name) != "decimal":
@@ -190,12 +198,12 @@ def _digits_of(type_name: str) -> tuple[int, int] | None:
 
 
 def constant_args(*places: int) -> Refuse:
-    """Refuses a call unless the arguments at `places` are constants."""
+    """Refuse a call unless the arguments at `places` are constants."""
 
     def refuse(call: Call) -> str | None:
         for i in places:
             if i < len(call.args) and not isinstance(call.args[i], Literal):
-                return f"renders only with a constant as argument {i + 1}"
+                return f"is supported only with a constant as argument {i + 1}"
         return None
 
     return refuse

@@ -1,6 +1,7 @@
-"""Bound expressions to DuckDB text: column i of the input is `c{i}`, and every piece has exactly Spark's type.
+"""Render bound expressions as DuckDB text. Column i of the input is `c{i}`, and every piece has exactly Spark's type.
 
-The text comes from the plan alone, never from the user: a node renders by the rule of its shape (see registry), or not at all.
+The text depends on the plan alone, never on the user's text. A node without a rule for its shape is refused (see
+registry).
 """
 
 import base64
@@ -29,7 +30,7 @@ from tussock.statestore.nested import is_nested
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 from tussock.statestore.types import type_name as type_name_of
 
-_SHORT = 40  # characters; shorter pieces are repeated rather than named
+_SHORT = 40  # characters; a shorter piece is repeated instead of bound to a variable
 _DIVISOR_FIRST = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
 
 
@@ -37,9 +38,9 @@ def check(expr: Expr) -> None:
     """Refuse an expression that no kernel renders.
 
     Raises:
-        UnsupportedExpressionError: naming the node, its types, its place in the user's text, and why.
+        UnsupportedExpressionError: contains the node, its types, its place in the user's text, and the reason.
     """
-    _require_type(expr, expr.type)  # inside, a list of texts or an interval may stand where a rule takes it
+    _require_type(expr, expr.type)  # nested inside, a list of texts or an interval is allowed if a rule accepts it
     render(expr)
 
 
@@ -53,7 +54,7 @@ def has_kernel(expr: Expr) -> bool:
 
 
 def render(expr: Expr) -> str:
-    """The expression as DuckDB text, parenthesised where it is not one word. Raises UnsupportedExpressionError."""
+    """Render the expression as DuckDB text, in parentheses unless it is one word. Raises UnsupportedExpressionError."""
     match expr:
         case Column(index=index, type=type_name):
             _require_type(expr, type_name)
@@ -67,10 +68,13 @@ def render(expr: Expr) -> str:
 
 
 def _render_call(call: Call, rule: Rule) -> str:
-    """The node over its arguments, each evaluated once, in Spark's order, and only on the rows on which Spark would evaluate it.
+    """Render a node.
 
-    Of a strict node an argument that may raise is evaluated only after a test of those before it, since Spark stops at the first NULL.
-    Other nodes guard what they do not always evaluate themselves; only what they do evaluate is named here.
+    Each argument is evaluated once, in Spark's order, and only on the rows on which Spark evaluates it.
+
+    Spark stops at the first NULL of a strict node. An argument that may raise is therefore evaluated only after a NULL
+    test of the arguments before it. Other nodes guard their conditional arguments themselves. Only arguments that are
+    always evaluated are bound to variables here.
     """
     texts = [render(a) for a in call.args]
     names = [
@@ -91,12 +95,18 @@ def _render_call(call: Call, rule: Rule) -> str:
 
 
 def _name_of(text: str) -> str:
-    """A variable for a value: the same for the same text, so that one inside another of the same name is the same value."""
+    """The variable for a value.
+
+    Equal texts have equal names, so a nested variable of the same name has the same value.
+    """
     return f"v{hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
 def _let(name: str, text: str, body: str) -> str:
-    """`body` with `name` standing for `text`. A list of one value and a lambda: DuckDB has no LET; on a million rows it costs 5 ms."""
+    """`body` with `name` bound to `text`. DuckDB has no LET, so a lambda over a list of one value does it.
+
+    Cost: 5 ms for a million rows.
+    """
     if name == text:
         return body
     around = _around(name, body)
@@ -106,7 +116,7 @@ def _let(name: str, text: str, body: str) -> str:
 
 
 def _around(name: str, body: str) -> list[str]:
-    """The pieces of `body` before, between and after the uses of a variable. The same letters within a constant are no use of it."""
+    """The pieces of `body` between the uses of a variable. The variable's name in a string constant is not a use."""
     if name not in body:
         return [body]
     pieces, start = [], 0
@@ -126,7 +136,7 @@ def _require_type(expr: Expr, type_name: str) -> None:
 
 
 def _literal(literal: Literal) -> str:
-    """A constant in physical form (see logical.Literal) as a typed DuckDB constant; an interval as its months or microseconds."""
+    """Render a constant in physical form (see logical.Literal). An interval becomes its months or microseconds."""
     value, type_name = literal.value, literal.type
     if type_name.startswith("interval "):
         type_name = "bigint"
@@ -156,7 +166,7 @@ def _constant(value: bool | int | str | None, type_name: str) -> str:
 
 
 def _nested_constant(value: Any, kind: pa.DataType) -> str:
-    """A constant, nested or not, from the parsed JSON of its physical form."""
+    """Render a constant, nested or not, from the parsed JSON of its physical form."""
     if value is None or not is_nested(kind):
         return _constant(value, type_name_of(kind))
     if pa.types.is_struct(kind):

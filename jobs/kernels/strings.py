@@ -1,4 +1,4 @@
-"""Functions of text. Positions and lengths count code points; comparison is by bytes."""
+"""Functions of text. Positions and lengths count code points; texts are compared as bytes."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ def _ascii(sql: str) -> str:
 
 @renders("Upper", _TEXT)
 def upper(call: Call, args: Sequence[str]) -> str:
-    """Full case mapping: ß becomes SS. DuckDB maps one to one, which is equal within ASCII."""
+    """Full case mapping: ß becomes SS. DuckDB maps single characters, which gives the same result for ASCII."""
     return f"CASE WHEN {_ascii(args[0])} THEN upper({args[0]}) ELSE {upper_function()}({args[0]}) END"
 
 
@@ -40,7 +40,10 @@ def octet_length(call: Call, args: Sequence[str]) -> str:
 
 @renders("Substring", [(("string", "int", "int"), "string")])
 def substring(call: Call, args: Sequence[str]) -> str:
-    """From 1, or from the end where negative; 0 is 1. What lies before the first character counts as taken."""
+    """Positions start at 1; 0 means 1; a negative position counts from the end.
+
+    Characters before the start of the text count toward the length.
+    """
     text, position, count = args
     if isinstance(call.args[1], Literal) and isinstance(call.args[2], Literal):
         start, wanted = call.args[1].value, call.args[2].value
@@ -64,7 +67,7 @@ def concat(call: Call, args: Sequence[str]) -> str:
 def concat_ws(call: Call, args: Sequence[str]) -> str:
     if len(args) == 1:
         return f"left({args[0]}, 0)"
-    return f"concat_ws({', '.join(args)})"  # skips NULLs, but not a NULL separator
+    return f"concat_ws({', '.join(args)})"  # skips NULL arguments; a NULL separator gives NULL
 
 
 def _register_trim(node: str, function: str) -> None:
@@ -154,14 +157,17 @@ for _node, _function in (("StartsWith", "starts_with"), ("EndsWith", "ends_with"
     _register_test(_node, _function)
 
 
-# Parts of text -----------------------------------------------------------------------------------------------------------
+# Parts of text ------------------------------------------------------------------------------------
 
 
 def _literal_text_at(*places: int) -> Callable[[Call], str | None]:
     def refuse(call: Call) -> str | None:
         if all(isinstance(call.args[i], Literal) and constant(call.args[i]) not in (None, "") for i in places):
             return None
-        return f"renders only with a constant, neither empty nor NULL, as argument {' and '.join(str(i + 1) for i in places)}"
+        return (
+            "is supported only with a constant, neither empty nor NULL, as argument "
+            f"{' and '.join(str(i + 1) for i in places)}"
+        )
 
     return refuse
 
@@ -177,7 +183,7 @@ def _refuse_substring_index(call: Call) -> str | None:
 
 @renders("SubstringIndex", [(("string", "string", "int"), "string")], refuse=_refuse_substring_index)
 def substring_index(call: Call, args: Sequence[str]) -> str:
-    """What stands before the n-th delimiter, or after the n-th from the end."""
+    """The text before the n-th delimiter; for a negative n, the text after the n-th delimiter from the end."""
     count = constant(call.args[2])
     if not isinstance(count, int):
         return "CAST(NULL AS VARCHAR)"
@@ -187,7 +193,7 @@ def substring_index(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {args[0]} = '' THEN '' ELSE array_to_string(string_split({args[0]}, {args[1]}){part}, {args[1]}) END"
 
 
-# Patterns ----------------------------------------------------------------------------------------------------------------
+# Patterns -----------------------------------------------------------------------------------------
 
 
 def _refuse_like(call: Call) -> str | None:
@@ -195,7 +201,7 @@ def _refuse_like(call: Call) -> str | None:
         return reason
     pattern, escape = constant(call.args[1]), dict(call.params).get("escapeChar", "\\")
     if isinstance(pattern, str) and escape in pattern:
-        return "renders only without an escape character in its pattern"
+        return "is supported only without an escape character in its pattern"
     return None
 
 
@@ -215,9 +221,9 @@ def rlike(call: Call, args: Sequence[str]) -> str:
 def _refuse_replace(call: Call) -> str | None:
     replacement = constant(call.args[2]) if isinstance(call.args[2], Literal) else None
     if not isinstance(replacement, str) or set(replacement) & {"$", "\\"}:
-        return "renders only with a constant replacement without $ and \\"
+        return "is supported only with a constant replacement without $ and \\"
     if not (isinstance(call.args[3], Literal) and call.args[3].value == 1):
-        return "renders only from position 1"
+        return "is supported only from position 1"
     return refuse_search(call)
 
 
@@ -229,11 +235,11 @@ def regexp_replace(call: Call, args: Sequence[str]) -> str:
 def _refuse_extract(call: Call) -> str | None:
     groups = call.args[2]
     if not (isinstance(groups, Literal) and isinstance(groups.value, int) and groups.value >= 0):
-        return "renders only with a constant group number"
+        return "is supported only with a constant group number"
     if (reason := refuse_search(call)) is not None:
         return reason
     known = group_count(str(constant(call.args[1])))
-    return None if groups.value <= known else f"asks for group {groups.value} of {known}"
+    return None if groups.value <= known else f"requests group {groups.value}, but the pattern has {known}"
 
 
 @renders("RegExpExtract", [(("string", "string", "int"), "string")], refuse=_refuse_extract)
@@ -241,7 +247,7 @@ def regexp_extract(call: Call, args: Sequence[str]) -> str:
     return f"regexp_extract({args[0]}, {quote(regex_of(str(constant(call.args[1]))))}, {args[2]})"
 
 
-# Digests -----------------------------------------------------------------------------------------------------------------
+# Digests ------------------------------------------------------------------------------------------
 
 
 @renders("Hex", [(("binary",), "string"), (("string",), "string"), (("bigint",), "string")])
@@ -261,7 +267,7 @@ def sha1(call: Call, args: Sequence[str]) -> str:
 
 def _refuse_sha2(call: Call) -> str | None:
     is_256 = isinstance(call.args[1], Literal) and call.args[1].value in (0, 256)
-    return None if is_256 else "renders only with 256 bits"
+    return None if is_256 else "is supported only with 256 bits"
 
 
 @renders("Sha2", [(("binary", "int"), "string")], refuse=_refuse_sha2)

@@ -1,7 +1,7 @@
-"""Text read as dates and times: Cast from string, and to_date, to_timestamp and unix_timestamp with a pattern.
+"""Parse text as dates and times: Cast from string, and to_date, to_timestamp and unix_timestamp with a pattern.
 
-Spark's Cast takes far more texts than people write (time zone names, a time without a date). Those written here are read as Spark
-reads them; a text that Spark might still read otherwise raises in both modes rather than become NULL.
+Spark's Cast accepts many unusual texts (time zone names, a time without a date). This module parses the usual forms as
+Spark does. A text that Spark might parse differently raises in both modes, instead of giving NULL.
 """
 
 import re
@@ -12,13 +12,12 @@ from tussock.jobs.kernels.registry import constant_args, renders
 from tussock.jobs.kernels.zones import instant_of, zone_of
 from tussock.jobs.logical.nodes import Call
 
-SPACE = r"[\x00-\x20\x7f]*"  # what Spark strips around dates and times
+SPACE = r"[\x00-\x20\x7f]*"  # Spark strips these characters around dates and times
 _DAY = r"\+?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"
 _BEFORE_YEAR_1 = "^" + SPACE + r"(?:-[0-9]|\+?0000)"
 _CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9](?::[0-5]?[0-9])?)?"
-_TIME = (
-    r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"
-)  # beyond microseconds: cut off
+# Digits beyond microseconds are truncated.
+_TIME = r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"
 _USUAL_DAY = "^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _USUAL_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
 _OFFSET = r"(Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
@@ -30,17 +29,20 @@ def _extract(sql: str, pattern: str, group: int) -> str:
 
 
 def _usual(sql: str, pattern: str, value: str) -> str:
-    """The first branch of a CASE: texts in the usual form, which DuckDB reads as Spark does, at a tenth of the cost of the others."""
+    """The first branch of a CASE, for texts in the usual form.
+
+    DuckDB parses these like Spark, at a tenth of the cost.
+    """
     return f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN {value}"
 
 
 def _guard(sql: str) -> str:
-    """Branches of a CASE for what is not read here."""
+    """A branch of a CASE for texts that are not supported."""
     return f"WHEN regexp_matches({sql}, {quote(_BEFORE_YEAR_1)}) THEN error('years before 1 are not supported')"
 
 
 def _day_text(sql: str, tail: str) -> str:
-    """`y-m-d` of a text that holds `y`, `y-m` or `y-m-d` and `tail`; '' of any other."""
+    """The date `y-m-d` of a text that consists of `y`, `y-m` or `y-m-d` and `tail`; '' for other texts."""
     pattern = _DAY % tail
     year = _extract(sql, pattern, 1)
     parts = [year, *(f"coalesce(nullif({_extract(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
@@ -48,13 +50,16 @@ def _day_text(sql: str, tail: str) -> str:
 
 
 def string_to_date(call: Call, sql: str) -> str:
-    """Anything after a blank or T is ignored."""
+    """Parse a date. Any text after a blank or T is ignored."""
     text = f"CASE {_usual(sql, _USUAL_DAY, sql)} {_guard(sql)} WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
     return try_cast(text, "date") if call.mode == "TRY" else cast(text, "date")
 
 
 def string_to_time(call: Call, sql: str) -> str:
-    """To TIMESTAMP or TIMESTAMP_NTZ: a day, a day and a time, and these with an offset, which a TIMESTAMP_NTZ ignores."""
+    """Parse a TIMESTAMP or TIMESTAMP_NTZ: a day, optionally with a time and an offset.
+
+    TIMESTAMP_NTZ ignores the offset.
+    """
     convert = try_cast if call.mode == "TRY" else cast
     zoned = _TIME + _OFFSET
     offset = _extract(sql, zoned, 4)
@@ -76,7 +81,7 @@ def string_to_time(call: Call, sql: str) -> str:
 
 
 def _time_text(sql: str, pattern: str) -> str:
-    """`y-m-d h:m:s.f` of a text that the pattern matches, missing minutes and seconds filled in."""
+    """The time `y-m-d h:m:s.f` of a text that matches the pattern. Missing minutes and seconds become 0."""
     clock = _extract(sql, pattern, 2)
     filled = f"({clock} || CASE length({clock}) - length(replace({clock}, ':', '')) WHEN 0 THEN ':00:00' WHEN 1 THEN ':00' ELSE '' END)"
     return f"({_extract(sql, pattern, 1)} || ' ' || {filled} || rtrim({_extract(sql, pattern, 3)}, '.'))"
@@ -87,7 +92,7 @@ def _offset_seconds(offset: str) -> str:
     return f"({minutes}) * CASE WHEN left({offset}, 1) = '-' THEN -60 ELSE 60 END"
 
 
-# With a pattern ----------------------------------------------------------------------------------------------------------
+# With a pattern -----------------------------------------------------------------------------------
 
 _FIELDS = {"yyyy": ("y", "[0-9]{4}"), "MM": ("m", "[0-9]{2}"), "dd": ("d", "[0-9]{2}"), "HH": ("H", "[01][0-9]|2[0-3]")}
 _FIELDS |= {"mm": ("M", "[0-5][0-9]"), "ss": ("S", "[0-5][0-9]")}
@@ -95,22 +100,27 @@ _PIECE = re.compile(r"([A-Za-z])\1*|[-/:., _]+")
 
 
 def refuse_pattern(call: Call) -> str | None:
-    """Why the call's pattern does not render, or None."""
+    """The reason why the call's pattern is not supported, or None."""
     if (reason := constant_args(1)(call)) is not None:
         return reason
     pattern = constant(call.args[1])
     if not isinstance(pattern, str):
-        return "renders only with a pattern"
+        return "is supported only with a pattern"
     pieces = [match[0] for match in _PIECE.finditer(pattern)]
     letters = [piece for piece in pieces if piece[0].isalpha()]
     known = "".join(pieces) == pattern and set(letters) <= set(_FIELDS) and len(set(letters)) == len(letters)
     if not known or not {"yyyy", "MM", "dd"} <= set(letters):
-        return "renders only with patterns of yyyy, MM, dd and perhaps HH, mm, ss, each once, and -/:., _ between"
+        return (
+            "is supported only with patterns of yyyy, MM, dd and optionally HH, mm, ss, each once, separated by -/:., _"
+        )
     return None
 
 
 def _parsed(call: Call, sql: str) -> str:
-    """TIMESTAMP text of a string that has the call's pattern to the letter; raises, or NULL in TRY mode, for any other."""
+    """A TIMESTAMP_NTZ from a text that matches the call's pattern exactly.
+
+    Other texts raise, or give NULL in TRY mode.
+    """
     pattern, places = "", dict.fromkeys("ymdHMS", "")
     fields = 0
     for match in _PIECE.finditer(str(constant(call.args[1]))):
@@ -139,10 +149,10 @@ def _parsed(call: Call, sql: str) -> str:
     params=("suggestedFuncOnFail",),
 )
 def get_timestamp(call: Call, args: Sequence[str]) -> str:
-    """to_timestamp, and to_date before its Cast, with a pattern."""
+    """to_timestamp with a pattern; also to_date, before its Cast."""
     return instant_of(_parsed(call, args[0]), zone_of(call))
 
 
 def parsed_instant(call: Call, sql: str) -> str:
-    """unix_timestamp of a text."""
+    """The instant for unix_timestamp of a text."""
     return instant_of(_parsed(call, sql), zone_of(call))
