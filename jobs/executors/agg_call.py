@@ -9,9 +9,12 @@ from tussock.jobs.logical.nodes import AggFunction
 
 
 class Agg(msgspec.Struct, frozen=True):
-    """One aggregate (`arg` None: count rows). `type` is the result's, `arg_type` the first argument's; `more` are the columns of further
-    arguments. `params` and `order` as in logical.AggCall. What a FILTER leaves out has NULL in an argument; where NULL means something,
-    `kept` is the boolean column of the FILTER."""
+    """One aggregate of PartialAgg and HashAgg.
+
+    `arg` is the first argument's column (None: count rows), `arg_type` its type, `more` are the columns of the other
+    arguments, and `type` is the result's type. `params` and `order` are those of logical.AggCall. Rows that a FILTER
+    excludes have NULL in an argument. If NULL is a meaningful value, `kept` is the FILTER's boolean column instead.
+    """
 
     function: AggFunction
     arg: int | None
@@ -27,27 +30,27 @@ class Agg(msgspec.Struct, frozen=True):
 
     @property
     def args(self) -> tuple[int, ...]:
-        """Columns of the arguments."""
+        """The columns of the arguments."""
         return self.more if self.arg is None else (self.arg, *self.more)
 
     @property
     def arg_types(self) -> tuple[str, ...]:
-        """Their types."""
+        """The types of the arguments."""
         return self.more_types if self.arg_type is None else (self.arg_type, *self.more_types)
 
     @property
     def first(self) -> tuple[int, str]:
-        """The first argument's column and type. Requires: there is one."""
+        """The first argument's column and type. Requires: the call has an argument."""
         assert self.arg is not None
         assert self.arg_type is not None
         return self.arg, self.arg_type
 
     def param(self, name: str) -> str | None:
-        """A constant by name; None where there is none."""
+        """A constant parameter by name. None if it is not set."""
         return dict(self.params).get(name)
 
     def text(self) -> str:
-        """As EXPLAIN shows it: `sum(c3)`, `max_by(c1, c2)`, `count(distinct c4)`."""
+        """The call in EXPLAIN's format: `sum(c3)`, `max_by(c1, c2)`, `count(distinct c4)`."""
         args = ", ".join(f"c{a}" for a in self.args) or "*"
         order = f" order by {', '.join(o.text() for o in self.order)}" if self.order else ""
         kept = "" if self.kept is None else f" where c{self.kept}"
@@ -55,5 +58,5 @@ class Agg(msgspec.Struct, frozen=True):
 
 
 def calls_text(calls: Sequence[Agg]) -> str:
-    """Several calls in one line."""
+    """Several calls in one line, for EXPLAIN."""
     return ", ".join(call.text() for call in calls)

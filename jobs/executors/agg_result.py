@@ -1,6 +1,7 @@
-"""What a call's slots make of a group: a value with Spark's type, and where Spark would raise instead.
+"""Compute a call's result from a group's slots: a value of Spark's type, or an error if Spark would raise.
 
-Errors are judged on the epoch's final value, never while summing up: one that names the group in ANSI mode, NULL in TRY mode.
+Only the final value of an epoch can be an error, never an intermediate sum. In ANSI mode the error contains the group;
+in TRY mode the value is NULL.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class AggregateError(InputError):
-    """An aggregate of a group has no value of its type. Which view's, the note says that it gets on its way."""
+    """An aggregate of a group has no value of its type. A note on the error contains the view."""
 
     def __init__(self, call: str, type_name: str, group: str) -> None:
         super().__init__(call, type_name, group)
@@ -29,30 +30,33 @@ class AggregateError(InputError):
 
 
 class AggregateOverflowError(AggregateError):
-    """A sum or average does not fit its type, as Spark in ANSI mode would say."""
+    """A sum or average does not fit its type. Spark raises too, in ANSI mode."""
 
     def __str__(self) -> str:
         return (
-            f"{self.call} {self.where} does not fit {self.type_name}. "
-            "Correct the rows, or go on without the view (`tussock barrier abandon --drop`) and create it again with the argument cast to "
-            "a wider type, such as double."
+            f"{self.call} {self.where} does not fit {self.type_name}. Correct the rows. Or continue without the view "
+            "(`tussock barrier abandon --drop`), and create it again with the argument cast to a wider type, such as "
+            "double."
         )
 
 
 class AggregateDivisionError(AggregateError):
-    """corr over values that are all the same, where Spark in ANSI mode raises a division by zero."""
+    """The values of a column are all the same, so corr divides by zero. Spark raises too, in ANSI mode."""
 
     def __str__(self) -> str:
         return (
-            f"{self.call} {self.where} divides by zero: the values of one of its columns are all the same. Correct the rows, or go on "
-            "without the view (`tussock barrier abandon --drop`) and create it again over what has no such group, or with "
-            "covar_pop(…) / nullif(stddev_pop(…) * stddev_pop(…), 0)."
+            f"{self.call} {self.where} divides by zero: the values of one of its columns are all the same. "
+            "Correct the rows. Or continue without the view (`tussock barrier abandon --drop`), and create it again "
+            "on rows without such a group, or with covar_pop(…) / nullif(stddev_pop(…) * stddev_pop(…), 0)."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A call's value per group. `bad` says where Spark raises `error` (the value there is NULL); None: nowhere."""
+    """A call's value per group.
+
+    `bad` marks the groups for which Spark raises `error` (their value is NULL); None: no group.
+    """
 
     values: pa.Array
     bad: Mask | None = None
@@ -60,5 +64,5 @@ class Result:
 
 
 def doubles(values: F64, valid: Mask) -> pa.Array:
-    """A double column, NULL where not valid."""
+    """A double column that is NULL if not valid."""
     return pa.array(values, pa.float64(), mask=~valid)

@@ -1,7 +1,7 @@
-"""What all executors share: netting, and the error for changes that contradict the rows they change.
+"""Code that all executors share: netting, and the error for changes that contradict stored rows.
 
-An executor gets all input of its epoch in one `apply`, rows in no order that means anything. Deletes of an epoch count before its
-inserts, and what it emits is netted: at most one -old and one +new per stream key.
+An executor gets all input of its epoch in one `apply`; the order of the rows has no meaning. The deletes of an epoch
+apply before its inserts. The output is netted: at most one -old and one +new per stream key.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from tussock.statestore.vnode import normalise, one_array, xxhash64
 Positions = npt.NDArray[np.int64]
 
 TWO_ROWS = "two live rows with one key"
-NO_ROW = "a delete of a row that is not there"
+NO_ROW = "a delete of a row that does not exist"
 
 
 class ChangeError(DamagedError):
-    """Changes that do not fit the rows they change; `problem` is TWO_ROWS or NO_ROW."""
+    """A change does not fit the stored rows. `problem` is TWO_ROWS or NO_ROW."""
 
     def __init__(self, table: str, problem: str, key: str) -> None:
         super().__init__(table, problem, key)
@@ -40,13 +40,14 @@ class ChangeError(DamagedError):
 
     def __str__(self) -> str:
         return (
-            f"state table {self.table!r}, key ({self.key}): {self.problem}. Changes and stored rows contradict each other, so one of them "
-            "is wrong. Nothing of this epoch was committed. Drop the view and create it again; keep a copy of the store to find the cause."
+            f"state table {self.table!r}, key ({self.key}): {self.problem}. Changes and stored rows contradict each "
+            "other, so one of them is wrong. Nothing of this epoch was committed. Drop the view and create it again. "
+            "Keep a copy of the store to find the cause."
         )
 
 
 def change_error(table: str, problem: str, keys: pa.Table, row: int) -> ChangeError:
-    """The error for one row of `keys`, the columns that name it."""
+    """The error for one row of `keys`, which has the columns of the key."""
     return ChangeError(table, problem, show_row(keys, row))
 
 
@@ -56,25 +57,26 @@ def numbered_columns(types: Sequence[str]) -> tuple[ColumnSpec, ...]:
 
 
 def state_table(name: str, types: Sequence[str], key: Sequence[KeyColumn], distribution: Sequence[int]) -> TableSchema:
-    """A state table's layout with id 0; the planner numbers it."""
+    """A state table's layout with id 0. The planner assigns the number."""
     return TableSchema(0, name, numbered_columns(types), tuple(key), tuple(distribution))
 
 
 def weights_of(chunk: pa.Table) -> npt.NDArray[np.int64]:
-    """(n,) the chunk's weights."""
+    """(n,) the weights of a chunk."""
     return chunk[WEIGHT].to_numpy()  # type: ignore[no-any-return]
 
 
 def only_inserts(chunk: pa.Table) -> bool:
-    """Whether each row of the chunk comes once."""
+    """Whether each row of the chunk has weight 1."""
     return all(bool((part.to_numpy() == 1).all()) for part in chunk[WEIGHT].chunks)
 
 
 def net(chunk: pa.Table) -> pa.Table:
-    """The same change with as few rows as may be: equal rows (all columns, floats by their bits) become one with the sum of their weights.
+    """Reduce a change to as few rows as possible: merge equal rows and add their weights.
 
-    Rows whose weights all have one sign can't cancel and are returned as they are, repeats included. Cost: one grouping of the rows
-    where signs differ, else none.
+    Rows are equal if all columns are equal, floats by their bits. If all weights have the same sign, no rows can
+    cancel, and the chunk is returned as it is, with repeated rows. Cost: one grouping of the rows if signs differ, else
+    none.
     """
     if chunk.num_rows == 0:
         return chunk
@@ -90,7 +92,7 @@ def net(chunk: pa.Table) -> pa.Table:
 
 
 def _net_nested(chunk: pa.Table, weights: npt.NDArray[np.int64]) -> pa.Table:
-    """`net` of rows that hold arrays, maps or structs, which Arrow does not group by: they are told apart by their bytes."""
+    """`net` for rows with arrays, maps or structs. Arrow cannot group by these, so their bytes identify them."""
     columns = [identities(c) if is_nested(c.type) else bits_of(one_array(c)) for c in chunk.columns[:-1]]
     ids, first = key_ids(columns, chunk.num_rows)
     sums = np.zeros(len(first), np.int64)
@@ -102,40 +104,43 @@ def _net_nested(chunk: pa.Table, weights: npt.NDArray[np.int64]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A keyed stream's netted changes, taken apart: the rows that go and those that come, without weights, no key twice in either."""
+    """The netted changes of a keyed stream as deleted and inserted rows, without weights.
+
+    No key occurs twice in either.
+    """
 
     gone: pa.Table
     come: pa.Table
-    gone_id: Positions  # the number of each row's key; equal numbers, equal keys, also across the halves
+    gone_id: Positions  # the number of each row's key; equal numbers mean equal keys, in both halves
     come_id: Positions
 
     @property
     def replaced(self) -> npt.NDArray[np.bool_]:
-        """(gone,) True where a row with the same key comes."""
+        """(gone,) True if a row with the same key is inserted."""
         return _contained(self.gone_id, self.come_id)
 
     @property
     def replacing(self) -> npt.NDArray[np.bool_]:
-        """(come,) True where a row with the same key goes."""
+        """(come,) True if a row with the same key is deleted."""
         return _contained(self.come_id, self.gone_id)
 
     def write(self, table: StateTable) -> None:
-        """Delete what goes for good, put what comes: a put replaces the row of its key by itself."""
+        """Apply the changes to a table. A put replaces the row with its key, so only unreplaced rows are deleted."""
         table.delete_rows(self.gone.filter(pa.array(~self.replaced)))
         table.insert_rows(self.come)
 
 
 def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
-    """Take a keyed stream's changes apart, netted.
+    """Split the changes of a keyed stream into deletes and inserts, netted.
 
     Args:
         chunk: rows with weights, netted or not.
-        table: the state table they are kept in, for the error.
+        table: name of the state table that stores the rows, for errors.
         key: the columns of that table's key.
 
-    Raises: ChangeError when a key goes or comes more than once, net.
-    Cost: one hash pass over the keys, and a comparison of the rows that go with those that come in their place; a grouping of whole rows
-        only where a key has more than one row of a sign.
+    Raises: ChangeError if a key is deleted or inserted more than once after netting.
+    Cost: one hash pass over the keys, and a comparison of deleted rows with their replacements. A grouping of whole
+        rows only if a key has more than one row of the same sign.
     """
     parts, repeated = _apart(chunk, key)
     if repeated is not None:
@@ -148,12 +153,13 @@ def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
 
 
 def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
-    """Keep a keyed stream's changes: delete what goes for good, put what comes.
+    """Apply the changes of a keyed stream to its table.
 
     Args:
-        chunk, key: as of `halves`. Requires: `key` is the table's.
+        chunk, key: see `halves`. Requires: `key` is the table's key.
 
-    Raises: ChangeError when a key goes or comes more than once, net. Cost: that of `located_rows`, else of `halves`.
+    Raises: ChangeError if a key is deleted or inserted more than once after netting.
+    Cost: that of `located_rows`, or else of `halves`.
     """
     if (located := located_rows(chunk, table, key)) is None:
         halves(chunk, table.name, key).write(table)
@@ -163,10 +169,11 @@ def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> Non
 
 
 def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tuple[Located, pa.Table] | None:
-    """The rows of a chunk that only come, each key once, and their keys, in the order in which the table keeps them; None of another chunk.
+    """The rows of an insert-only chunk with distinct keys, and their keys, in the table's order. None for other chunks.
 
-    Requires: `key` is the table's, and has a column. Cost: an encoding and a sort of the keys, which writing the rows takes anyway. Rows
-    that come in that order are not copied, and stay in as many pieces as the chunk.
+    Requires: `key` is the table's key and is not empty. Cost: an encoding and a sort of the keys, which a write needs
+        anyway.
+    Rows that are already in order are not copied, and stay in as many pieces as the chunk has.
     """
     if not key or not only_inserts(chunk):
         return None
@@ -179,16 +186,19 @@ def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class WithStored:
-    """Rows that a table has and rows that come, in the table's order."""
+    """Stored and new rows together, in the table's order."""
 
     rows: pa.Table
-    stored: npt.NDArray[np.bool_]  # (n,) False: it comes
+    stored: npt.NDArray[np.bool_]  # (n,) False for new rows
     _located: Located
     _table: StateTable
 
     @staticmethod
     def of(table: StateTable, key: Sequence[int], stored: pa.Table, coming: pa.Table) -> "WithStored":
-        """`key`: the columns of the table's key. Raises ChangeError where a row comes that is there. Cost: an encoding and a sort."""
+        """`key`: the columns of the table's key.
+
+        Raises ChangeError if a new row already exists. Cost: an encoding and a sort.
+        """
         rows = pa.concat_tables([stored, coming])
         located = table.locate(rows.select(list(key)))
         in_order = located.take(rows)
@@ -198,12 +208,15 @@ class WithStored:
         return WithStored(in_order, located.order < stored.num_rows, located, table)
 
     def keep(self, stays: npt.NDArray[np.bool_]) -> None:
-        """Have those of the rows in the table, and the others not."""
+        """Write to the table: keep or insert the rows in `stays`, delete the others."""
         self._table.replace_located(self._located, self.rows, self.stored & ~stays, stays & ~self.stored)
 
 
 def _apart(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:
-    """The halves by sign, and a row whose key has more than one row of its sign (or whose weight is more than one), if there is one."""
+    """Split a chunk by sign.
+
+    Also returns the first row whose key repeats within its sign (or whose weight is not ±1), or None.
+    """
     weights = weights_of(chunk)
     rows = chunk.drop_columns([WEIGHT])
     if (weights == 1).all() and _hash_apart([chunk.column(k) for k in key]):
@@ -221,8 +234,10 @@ def _apart(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:
 
 
 def _hash_apart(key: Sequence[pa.ChunkedArray]) -> bool:
-    """Whether all rows' keys have different hashes, and so differ; False says nothing. It costs a fraction of what numbering the keys does,
-    which is what a first load would pay most for."""
+    """Whether all keys have different hashes, and are therefore distinct. False means unknown.
+
+    This costs a fraction of numbering the keys, which would dominate a first load.
+    """
     try:
         hashes = np.sort(xxhash64(list(key))) if key else np.zeros(2, np.uint64)
     except UnsupportedTypeError:
@@ -231,7 +246,7 @@ def _hash_apart(key: Sequence[pa.ChunkedArray]) -> bool:
 
 
 def _without_idle(parts: Halves) -> Halves:
-    """Without the rows that go and come back unchanged."""
+    """Remove the rows that are deleted and inserted unchanged."""
     if not len(parts.gone_id) or not len(parts.come_id):
         return parts
     place = np.full(int(max(parts.gone_id.max(), parts.come_id.max())) + 1, -1, np.int64)
@@ -253,7 +268,7 @@ def _without_idle(parts: Halves) -> Halves:
 
 
 def _contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:
-    """(ids,) whether `others` has the number too. The numbers are small and dense."""
+    """(ids,) whether `others` contains the number. Requires: the numbers are small and dense."""
     if len(ids) == 0 or len(others) == 0:
         return np.zeros(len(ids), np.bool_)
     has = np.zeros(max(int(ids.max()), int(others.max())) + 1, np.bool_)
@@ -265,11 +280,11 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
     """Number the distinct keys by first appearance.
 
     Args:
-        columns: the key's columns, not necessarily normalised; NULLs are equal to each other.
-        rows: how many rows there are; without columns they all have the one empty key.
+        columns: the key's columns, not necessarily normalised. NULLs are equal to each other.
+        rows: the number of rows. Without columns, they all have the same empty key.
 
-    Returns: (rows,) the number of each row's key; (distinct keys,) the first row of each.
-    Cost: one hash pass; for keys of several columns one encoding pass before it.
+    Returns: (rows,) the number of each row's key; (distinct keys,) the first row of each key.
+    Cost: one hash pass; for keys of several columns, one encoding pass before it.
     """
     if rows == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -283,15 +298,15 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
         )
     ids = pc.dictionary_encode(single, null_encoding="encode").indices.to_numpy().astype(np.int64)
     first = np.empty(int(ids.max()) + 1, np.int64)
-    first[ids[::-1]] = np.arange(rows - 1, -1, -1)  # of several writes to one place the last one stays
+    first[ids[::-1]] = np.arange(rows - 1, -1, -1)  # NumPy keeps the last write to a position: the first row
     return ids, first
 
 
 def take_rows(rows: pa.Table, places: Positions) -> pa.Table:
-    """Rows by position; unlike Arrow's own `take`, a table without columns keeps count."""
+    """Rows by position. Unlike Arrow's `take`, it keeps the row count of a table without columns."""
     return rows.take(pa.array(places)) if rows.num_columns else no_columns(len(places))
 
 
 def no_columns(rows: int) -> pa.Table:
-    """A table of `rows` rows and no columns: the key of a singleton."""
+    """A table with `rows` rows and no columns: the keys of a singleton."""
     return pa.table({"": pa.nulls(rows)}).select([])

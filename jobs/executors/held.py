@@ -1,4 +1,4 @@
-"""Held results: slots whose value is computed anew from a side state wherever a group is touched, and kept with the group until then."""
+"""Held results: slots that store a group's result and recompute it from a side state whenever the group changes."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tussock.statestore.types import arrow_type
 
 
 class RecomputedSlot(Slot):
-    """A slot without a change of its own."""
+    """A slot whose change cannot be expressed as a state of its own."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class RecomputedSlot(Slot):
 
 @dataclass(frozen=True, slots=True)
 class _OfRows(RecomputedSlot):
-    """A slot over a column of a group's rows in an order."""
+    """A slot over one column of a group's ordered rows."""
 
     rows: OrderedLayout
     column: int
@@ -82,7 +82,10 @@ class OfValues(RecomputedSlot):
 
 @dataclass(frozen=True, slots=True)
 class FirstRow(_OfRows):
-    """A column of a group's first row in an order, or of its last one; NULL without rows. One limited scan of the touched groups."""
+    """A column of a group's first or last row in an order; NULL without rows.
+
+    Cost: one limited scan of the touched groups.
+    """
 
     last: bool = False
 
@@ -96,19 +99,22 @@ class FirstRow(_OfRows):
 
 @dataclass(frozen=True, slots=True)
 class OfAllRows(_OfRows):
-    """A slot over all rows of a group in turn."""
+    """A slot over all rows of a group in order."""
 
     def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
         return self.whole(rows.all(groups, (self.column,)))
 
     @abstractmethod
     def whole(self, rows: Segments) -> pa.Array:
-        """The states of groups with these rows of the column."""
+        """The states of groups with these values of the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRowsSlot(OfAllRows):
-    """A column of a group's first `count` rows in an order, as a list; NULL without rows. One limited scan of the touched groups."""
+    """A list of a column's values in a group's first `count` rows; NULL without rows.
+
+    Cost: one limited scan of touched groups.
+    """
 
     count: int
 
@@ -127,9 +133,9 @@ class FirstRowsSlot(OfAllRows):
 
 @dataclass(frozen=True, slots=True)
 class Joined(OfAllRows):
-    """The texts of a group's rows in an order, one after the other, a delimiter between; NULL without rows. Reads the touched groups."""
+    """The texts of a group's rows in order, joined by a delimiter; NULL without rows. Reads the touched groups."""
 
-    delimiter: str  # of binary values as hex
+    delimiter: str  # in hexadecimal if the values are binary
 
     def whole(self, rows: Segments) -> pa.Array:
         return joined(rows, self.delimiter)
@@ -137,7 +143,7 @@ class Joined(OfAllRows):
 
 @dataclass(frozen=True, slots=True)
 class JoinedDistinct(OfValues):
-    """The same over a group's distinct values, of which the last column is the text."""
+    """Like Joined, over a group's distinct values. The last column of the values is the text."""
 
     descending: bool
     delimiter: str
@@ -153,7 +159,7 @@ class JoinedDistinct(OfValues):
 
 @dataclass(frozen=True, slots=True)
 class Collected(OfAllRows):
-    """A column of a group's rows in an order, as a list; empty without rows. Reads the touched groups."""
+    """A list of a column's values in a group's ordered rows; empty without rows. Reads the touched groups."""
 
     def whole(self, rows: Segments) -> pa.Array:
         return lists(rows, self.type)
@@ -161,7 +167,7 @@ class Collected(OfAllRows):
 
 @dataclass(frozen=True, slots=True)
 class CollectedDistinct(OfValues):
-    """A group's distinct values in ascending order, as a list; empty without rows. Reads the touched groups' values."""
+    """A list of a group's distinct values in ascending order; empty without rows. Reads the touched groups' values."""
 
     type: str
 
@@ -175,7 +181,10 @@ class CollectedDistinct(OfValues):
 
 @dataclass(frozen=True, slots=True)
 class Mode(OfValues):
-    """The most frequent value; of several the least, or the greatest. `once`: each value counts once. Reads the touched groups' values."""
+    """The most frequent value. Ties give the least value, or the greatest if `greatest`. `once`: count each value once.
+
+    Reads the touched groups' values.
+    """
 
     greatest: bool
     once: bool
@@ -193,8 +202,11 @@ class Mode(OfValues):
 
 @dataclass(frozen=True, slots=True)
 class Percentile(OfValues):
-    """Values at shares of the way through a group's sorted rows: interpolated between two, or (`discrete`) of the first
-    that reaches the share. With `reverse` from the greatest down. NULL without rows. Reads the touched groups' values."""
+    """Percentiles of a group's sorted values; NULL without rows. Reads the touched groups' values.
+
+    They are interpolated between two values, or (`discrete`) the first value that reaches the share. `reverse`: in
+    descending order.
+    """
 
     shares: tuple[float, ...]
     type: str
@@ -209,7 +221,7 @@ class Percentile(OfValues):
     def of(self, values: Segments) -> pa.Array:
         counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
         upto = np.concatenate([[0], np.cumsum(counts)])
-        below = upto[values.starts[values.filled]]  # rows of the groups before
+        below = upto[values.starts[values.filled]]  # number of rows in earlier groups
         return self.among(
             values.columns[0],
             np.diff(upto[values.starts]),
@@ -217,11 +229,12 @@ class Percentile(OfValues):
         )
 
     def among(self, column: pa.Array, rows: I64, at: Callable[[I64], I64]) -> pa.Array:
-        """(n,) the states of groups with so many rows.
+        """(n,) the states of groups with these row counts.
 
         Args:
-            rows: (n,) how many.
-            at: of the groups that have rows, where in `column` the value of a row is, by the row's place, from 0, in its group in order.
+            rows: (n,) row count per group.
+            at: for non-empty groups, maps a row's index in its ordered group (from 0) to the position of its value in
+                `column`.
         """
         there = rows > 0
         filled = rows[there]
@@ -240,7 +253,7 @@ class Percentile(OfValues):
         return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
 
     def _between(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
-        """(filled groups * shares,) doubles, interpolated; of intervals cut off toward zero, as Spark's."""
+        """(filled groups * shares,) interpolated doubles. Intervals are truncated toward zero, as in Spark."""
         whole = column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
         numbers: F64 = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         found = []
@@ -261,7 +274,7 @@ class Percentile(OfValues):
 
 @dataclass(frozen=True, slots=True)
 class Estimate(OfValues):
-    """About how many distinct values a group has. Reads the registers of the touched groups."""
+    """An estimate of a group's number of distinct values. Reads the registers of the touched groups."""
 
     corrections: Corrections
 
@@ -275,12 +288,12 @@ class Estimate(OfValues):
 
 
 def counts_of(segments: Segments) -> I64:
-    """How often each value of a distinct state is there."""
+    """The multiplicity of each value in a distinct state."""
     return segments.columns[-1].to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def first_rows(segments: Segments, count: int) -> Segments:
-    """The first rows of every group, `count` at most."""
+    """The first rows of every group, at most `count`."""
     sizes = np.diff(segments.starts)
     if sizes.max(initial=0) <= count:
         return segments
@@ -290,21 +303,21 @@ def first_rows(segments: Segments, count: int) -> Segments:
 
 
 def reversed_segments(segments: Segments) -> Segments:
-    """The rows of every group in reverse."""
+    """The rows of every group in reverse order."""
     ends = np.repeat(segments.starts[1:] + segments.starts[:-1] - 1, np.diff(segments.starts))
     places = pa.array(ends - np.arange(len(ends)))
     return Segments(segments.starts, [column.take(places) for column in segments.columns])
 
 
 def lists(segments: Segments, type_name: str) -> pa.Array:
-    """(n,) the first column of each group as a list."""
+    """(n,) a list per group, from the first column."""
     return pa.ListArray.from_arrays(pa.array(segments.starts.astype(np.int32)), segments.columns[0]).cast(
         arrow_type(type_name)
     )
 
 
 def joined(segments: Segments, delimiter: str) -> pa.Array:
-    """(n,) the first column's texts (or bytes) of each group with a delimiter between; NULL for a group without rows."""
+    """(n,) the first column's texts (or bytes) per group, joined by a delimiter; NULL for a group without rows."""
     texts = segments.columns[0]
     binary = pa.types.is_binary(texts.type)
     lists = pa.LargeListArray.from_arrays(segments.starts, texts)

@@ -1,12 +1,15 @@
-"""The face of an operator: what its node says of itself, and what an actor gives its executor.
+"""The interface of an operator: the properties of its node, and the context that an actor gives its executor.
 
-An operator is one file of this room. The file holds its *node* (plain data that is stored in the catalog and sent to actors, a msgspec
-struct whose tag is its class name, without `Node`, which tells it from the logical plan's node of that name) and its *executor*. The node
-answers every question that planning, EXPLAIN and error messages have, so that none of them knows one operator from another. `registry.py`
-lists the nodes; mypy holds each of them to `OperatorNode`.
+An operator is one file in this folder. It contains the operator's *node* and its *executor*. The node is plain data
+that is
+stored in the catalog and sent to actors: a msgspec struct whose tag is its class name without `Node` (the logical plan
+    uses
+that name too). The node answers all questions of planning, EXPLAIN and error messages, so that their code treats all
+operators alike. `registry.py` lists the nodes, and mypy checks each of them against `OperatorNode`.
 
-In a node columns are indices into the input chunk, of a join into the left columns followed by the right ones; `types` are the types of the
-output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (tussock.jobs.plan.fragments).
+In a node, columns are indexes into the input chunk. For a join, the left columns come first, then the right ones.
+`types` are the types of the output columns. State tables have id 0. The planner numbers them and stores the numbers
+next to the node (tussock.jobs.plan.fragments).
 """
 
 from abc import ABC, abstractmethod
@@ -31,21 +34,24 @@ from tussock.statestore.table.state_table import StateTable
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """An output column that is an input's column, unchanged (or NULL, where an outer join pads it)."""
+    """An output column that is an unchanged input column, or NULL if an outer join pads it."""
 
     column: int
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An output column that the operator computes; `text` says how, over columns `c{i}` of the input. Empty: a state that nobody reads."""
+    """An output column that the operator computes.
+
+    `text` is its expression over input columns `c{i}`; empty for state only.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The relation's own column at this place; after its last one, the input's column at this place."""
+    """The relation's column at this index. Beyond its last column: the input's column at this index."""
 
     column: int
 
@@ -54,7 +60,10 @@ Origin = Passed | Computed | Own
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One row change of the log, with its position there; before it the same entry gave its table `before` rows."""
+    """One row change of the log, with its position.
+
+    `before`: rows that the same entry gave its table before this change.
+    """
 
     position: int
     statement: RowChange
@@ -67,58 +76,59 @@ def _no_rows(name: str) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """What an executor knows of the actor that runs it."""
+    """The context in which an executor runs."""
 
     kernel: Kernel
-    vnodes: Sequence[int] = ()  # the actor's own, ascending
+    vnodes: Sequence[int] = ()  # the actor's vnodes, ascending
     vnode_count: int = 0
-    entries: Sequence[Entry] = ()  # row changes of the log, of the fragment's table, in log order
-    payload: Callable[[str], pa.Table] = _no_rows  # the object of an Insert or a Change -> its rows
-    new: bool = False  # this is the first epoch of the relation
-    moment_before: int = 0  # of the epoch before: what now() meant in views, Unix microseconds
-    moment: int = 0  # of this epoch
+    entries: Sequence[Entry] = ()  # row changes of the fragment's table, in log order
+    payload: Callable[[str], pa.Table] = _no_rows  # name of the object of an Insert or a Change -> its rows
+    new: bool = False  # whether this is the relation's first epoch
+    moment_before: int = 0  # value of now() in views in the previous epoch, Unix microseconds
+    moment: int = 0  # the same for this epoch
 
 
 class Executor(Protocol):
-    """One operator of one actor. Its state is in the StateTables it was built with; the caller seals them when the epoch is done."""
+    """One operator of one actor. Its state is in its StateTables, which the caller seals at the end of the epoch."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Take one chunk per input (tussock.jobs.flow.chunk), all of the epoch, and return what changes downstream, netted.
+        """Process the epoch's input, one chunk per input (tussock.jobs.flow.chunk), and return the netted output
+        change.
 
-        Raises: ExpressionError where an expression of the node raises on a row.
+        Raises: ExpressionError if an expression of the node raises on a row.
         """
         ...
 
 
 class MakesPieces(ABC):
-    """An executor that can hand its output on a piece at a time, so that not all of it is held.
+    """An executor that can return its output in pieces, so that only one piece is in memory.
 
-    `by_key`: whether all rows of a stream key are in one piece, those that go and those that come.
+    `by_key`: whether all rows of a stream key, deleted and inserted, are in one piece.
     """
 
     by_key = False
 
     @abstractmethod
     def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
-        """As `apply`, in pieces. The state is written when the last one has been taken."""
+        """Like `apply`, in pieces. The state is written after the last piece has been consumed."""
 
 
 class TakesPieces(ABC):
-    """An executor of one input that can take it a piece at a time.
+    """An executor with one input that can process it in pieces.
 
-    `row_by_row`: whether it looks at each row by itself, so that pieces by key stay such.
-    `needs_keys`: whether it can take only pieces by key.
+    `row_by_row`: whether it processes each row separately, so that pieces by key stay pieces by key.
+    `needs_keys`: whether it requires pieces by key.
     """
 
     row_by_row = needs_keys = False
 
     @abstractmethod
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """As `apply` of the pieces put together."""
+        """Like `apply` on all pieces together."""
 
 
 class OperatorNode(Protocol):
-    """What the plan knows of an operator."""
+    """The operator's properties for the planner."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -127,51 +137,51 @@ class OperatorNode(Protocol):
 
     @property
     def operator_name(self) -> str:
-        """Its name in errors; it is stored with this name."""
+        """Its name in errors and in the catalog."""
         ...
 
     @property
     def keeps_relation(self) -> bool:
-        """Whether its one state table holds the rows of the relation itself, where readers find them."""
+        """Whether its only state table contains the relation's rows, for readers."""
         ...
 
     @property
     def emits_without_input(self) -> bool:
-        """Whether it has rows before anything came in, as a global aggregate has."""
+        """Whether it has rows without any input, as a global aggregate does."""
         ...
 
     @property
     def follows_moment(self) -> bool:
-        """Whether its rows come and go as epochs' moments pass, so that it runs in every epoch, also without input."""
+        """Whether its rows depend on the epoch's moment, so that it runs in every epoch, even without input."""
         ...
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The layout of its state, in the order in which the executor takes the tables, with ids 0. Raises UnsupportedTypeError."""
+        """Its state tables with id 0, in the executor's order. Raises UnsupportedTypeError."""
         ...
 
     def lineage(self) -> tuple[Origin, ...]:
-        """Where each output column comes from."""
+        """The origin of each output column."""
         ...
 
     def expressions(self) -> tuple[Expr, ...]:
-        """Every expression that may raise on a row. An ExpressionError names one by its index here."""
+        """All expressions that may raise on a row. An ExpressionError contains an index into them."""
         ...
 
     def text(self) -> str:
-        """One line for EXPLAIN; equal nodes give equal text."""
+        """One line for EXPLAIN. Equal nodes have equal texts."""
         ...
 
     def cost(self) -> str:
-        """What an epoch costs here, in the rows that are read and computed, for EXPLAIN: `changed rows + touched groups`."""
+        """The cost of an epoch, for EXPLAIN, in rows read and computed: `changed rows + touched groups`."""
         ...
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
-        """The executor over the state tables that `state_tables` lays out. Makes no read."""
+        """Build the executor over the state tables of `state_tables`. Reads nothing."""
         ...
 
 
 class PlainNode(msgspec.Struct, frozen=True, tag=True):
-    """What most operators say of themselves. A node that can say more has its own answer."""
+    """The default properties of a node, which nodes override."""
 
     @property
     def operator_name(self) -> str:
@@ -197,10 +207,10 @@ class PlainNode(msgspec.Struct, frozen=True, tag=True):
 
 
 class ExpressionError(InputError):
-    """An expression of an operator raised on a row, as Spark in ANSI mode would.
+    """An expression of an operator raised on a row, as Spark does in ANSI mode.
 
-    `expression` is its index among the node's expressions. `rows` are what it was computed over (the columns that the operator reads, with
-    or without weights) and `row` the place of the first row that it raised on.
+    `expression` is its index among the node's expressions. `rows` are the rows on which it was computed (the columns
+    that the operator reads, with or without weights). `row` is the index of the first row on which it raised.
     """
 
     def __init__(self, expression: int, text: str, reason: str, rows: pa.Table, row: int) -> None:
@@ -212,21 +222,21 @@ class ExpressionError(InputError):
 
 
 def expression_error(err: RowError, expression: int, expr: Expr, rows: pa.Table) -> ExpressionError:
-    """The error of a node's expression for what the kernel raised over `rows`."""
+    """Convert a kernel's error over `rows` to the error of a node's expression."""
     return ExpressionError(expression, expression_text(expr), err.reason, rows, err.row)
 
 
 def rows_alone(rows: pa.Table) -> pa.Table:
-    """Rows without weights, whether they had any or not."""
+    """The rows without the weight column, if there is one."""
     return rows.drop_columns([WEIGHT]) if WEIGHT in rows.column_names else rows
 
 
 def show_row(rows: pa.Table, row: int) -> str:
-    """One row as a person reads it: `7, 'east', NULL`."""
+    """Format one row for a message, e.g. `7, 'east', NULL`."""
     values = [shown_at(column, row) for column in rows.columns]
     return ", ".join("NULL" if v is None else repr(v) if isinstance(v, str | bytes) else str(v) for v in values)
 
 
 def column_list(columns: Sequence[int]) -> str:
-    """Columns as EXPLAIN shows them: `c0, c4`."""
+    """Format columns for EXPLAIN, e.g. `c0, c4`."""
     return ", ".join(f"c{c}" for c in columns)

@@ -1,5 +1,7 @@
-"""The operators there are. A new one is a file of this room and a line in the list; a match over `Node` that forgets it
-fails in mypy."""
+"""The list of all operators. A new operator is a file in this folder and a line in the list.
+
+A match over `Node` that omits an operator fails in mypy.
+"""
 
 from tussock.jobs.executors.constant import RangeNode, ValuesNode
 from tussock.jobs.executors.expand import ExpandNode
@@ -55,5 +57,5 @@ Node = (
 
 
 def _face(node: Node) -> OperatorNode:
-    """Nobody calls it: mypy checks each operator against the face that all have."""
+    """Never called. mypy uses it to check each operator against the interface."""
     return node

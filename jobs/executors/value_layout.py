@@ -1,4 +1,4 @@
-"""Which slots the calls of one aggregation keep, and the grouping that brings rows or states down to one state per group."""
+"""The slots of one aggregation, and the grouping that reduces rows or states to one state per group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,29 +21,32 @@ from tussock.statestore.vnode import one_array
 
 @dataclass(frozen=True, slots=True)
 class ValueLayout:
-    """The slots of one aggregation, the row count first. `distinct[i]`: the values whose coming and going slot i counts; None: all rows."""
+    """The slots of one aggregation, the row count first.
+
+    `distinct[i]`: the distinct values whose appearance and disappearance slot i counts. None: it counts all rows.
+    """
 
     slots: tuple[Slot, ...]
     distinct: tuple[DistinctValues | None, ...]
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """The states beside the groups' rows, each once, in order of first need."""
+        """The side states without repetition, in order of first use."""
         wanted = (side for slot, values in zip(self.slots, self.distinct, strict=True) for side in (slot.side, values))
         return tuple(dict.fromkeys(side for side in wanted if side is not None))
 
     def ends(self, side: Side) -> Ends | None:
-        """Of the rows in a side, how many all slots together read from either end of a group; None: all."""
+        """How many rows of a side all slots together read from either end of a group. None: all rows."""
         asked = [slot.ends for slot in self.slots if slot.side == side]
         return None if not asked or None in asked else reduce(or_, [ends for ends in asked if ends is not None])
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Of all state columns, in order."""
+        """The types of all state columns, in order."""
         return tuple(t for slot in self.slots for t in slot.types)
 
     def split(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[State]:
-        """State columns, in order, by slot."""
+        """Split the state columns, in order, by slot."""
         rest = [one_array(c) for c in columns]
         states: list[State] = []
         for slot in self.slots:
@@ -52,13 +55,13 @@ class ValueLayout:
         return states
 
     def group(self, keys: Sequence[pa.Array], deposits: Sequence[Deposit]) -> tuple[list[pa.Array], list[State]]:
-        """Group by `keys` (normalised; none: everything is one group) and bring every slot down to a state per group.
+        """Group by `keys` (normalised; if empty, there is one group) and compute one state per group and slot.
 
-        Returns: the distinct keys, in an order that the rows decide, and per slot its collected columns.
-        Cost: one grouping for all slots; a column that several of them want is summed once.
+        Returns: the distinct keys, in an order that depends on the rows alone, and the collected columns per slot.
+        Cost: one grouping for all slots. A column that several slots need is summed once.
         """
         wanted: list[tuple[pa.Array, str]] = []
-        places: list[int] = []  # of each deposit's columns, in order, in `wanted`
+        places: list[int] = []  # the index in `wanted` of each deposit column, in order
         for column, function in (item for deposit in deposits for item in deposit.columns):
             same = (i for i, (other, done) in enumerate(wanted) if done == function and other.equals(column))
             if (place := next(same, len(wanted))) == len(wanted):
@@ -70,7 +73,7 @@ class ValueLayout:
 
 
 def value_layout(calls: Sequence[Agg], append_only: bool) -> ValueLayout:
-    """The slots these calls need, each once, in order of first need. Raises UnsupportedTypeError."""
+    """The slots that these calls need, without repetition, in order of first use. Raises UnsupportedTypeError."""
     slots: dict[tuple[Slot, DistinctValues | None], None] = {(RowCount(), None): None}
     for call in calls:
         for kept in slots_of(call, append_only):
@@ -79,16 +82,18 @@ def value_layout(calls: Sequence[Agg], append_only: bool) -> ValueLayout:
 
 
 def slots_of(call: Agg, append_only: bool) -> tuple[tuple[Slot, DistinctValues | None], ...]:
-    """The slots of one call in the order in which its result takes them, each with the distinct values it counts; those that hold a result
-    see to DISTINCT themselves."""
+    """The slots of one call, in the order of its result's arguments, each with the distinct values that it counts.
+
+    Slots that hold a result handle DISTINCT themselves.
+    """
     slots = aggregate_of(call).slots(call, append_only)
     values = DistinctValues(call.args, call.arg_types) if call.distinct else None
     return tuple((slot, values if slot.side is None else None) for slot in slots)
 
 
 def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -> tuple[list[pa.Array], list[pa.Array]]:
-    """The distinct keys, and each column brought to one value per key by its function."""
-    if any(is_nested(key.type) for key in keys):  # Arrow does not group by them: their numbers stand for them
+    """The distinct keys, and each column aggregated to one value per key by its function."""
+    if any(is_nested(key.type) for key in keys):  # Arrow cannot group by them, so their numbers replace them
         ids, first = key_ids(keys, len(keys[0]))
         (numbers,), values = _grouped([pa.array(ids)], wanted)
         return [key.take(pa.array(first[numbers.to_numpy()])) for key in keys], values
@@ -96,14 +101,13 @@ def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -
     if only_sums and (summed := sums_by_integer(keys[0], [column for column, _ in wanted])) is not None:
         return [summed[0]], summed[1]
     names = [f"k{i}" for i in range(len(keys))]
-    columns = [
-        column.view(pa.int64()) if is_span(column.type) else column for column, _ in wanted
-    ]  # which Arrow compares
+    # Arrow can compare integers, but not intervals.
+    columns = [column.view(pa.int64()) if is_span(column.type) else column for column, _ in wanted]
     table = pa.table([*keys, *columns], names=[*names, *(f"a{i}" for i in range(len(wanted)))])
     grouped = table.group_by(names, use_threads=False).aggregate(
         [(f"a{i}", function) for i, (_, function) in enumerate(wanted)]
     )
-    # Another version's order of columns must not matter: take them by name.
+    # Take the columns by name: their order differs between versions of Arrow.
     found = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
     values = [v.view(column.type) if is_span(column.type) else v for v, (column, _) in zip(found, wanted, strict=True)]
     return [one_array(grouped[name]) for name in names], values

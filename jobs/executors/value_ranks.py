@@ -1,4 +1,4 @@
-"""Ranks of values: numbers that order as the values do, whatever their type."""
+"""Ranks of values: integers in the order of the values, for any type."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,10 @@ from tussock.statestore.vnode import null_mask
 
 
 def value_ranks(values: pa.Array, ascending: bool = True) -> tuple[Positions, Positions]:
-    """(n,) the rank of each value, -1 where NULL, equal ones equal; and per rank the first value that has it. Cost: a sort."""
+    """(n,) the rank of each value (-1 for NULL, equal for equal values), and the first value of each rank.
+
+    Cost: a sort.
+    """
     there = np.flatnonzero(~null_mask(values))
     keys = encode_keys(
         0, np.zeros(len(there), np.uint16), [values.take(pa.array(there))], [KeyColumn(0, descending=not ascending)]

@@ -1,24 +1,25 @@
-"""Value states: what an aggregation keeps per group in one row, as a list of slots of one or more columns each.
+"""Value states: the state of a group, stored in one row as a list of slots with one or more columns each.
 
     slot                        columns                             used by
     RowCount                    bigint                              count(*); a group without rows is not stored
-    NonNullCount                bigint                              count(x); sum and avg: NULL when it is 0
-    WideSum                     decimal(38,0)                       sum and avg of integers and of decimals up to 28 digits
+    NonNullCount                bigint                              count(x); sum and avg: NULL if it is 0
+    WideSum                     decimal(38,0)                       sum and avg of integers, of decimals up to 28 digits
     ExactSum of decimals        binary                              sum and avg of longer decimals
-    ExactSum of floats          binary, bigint, bigint, bigint      sum and avg of float and double; counts of NaN, inf and -inf
+    ExactSum of floats          binary, bigint, bigint, bigint      sum and avg of floats; counts of NaN, inf and -inf
     ExactProduct                binary                              moments, covariances (products.py)
     BitCounts                   binary                              bit_and, bit_or, bit_xor (aggregates/bits.py)
     Extreme                     the argument's type                 min, max (extreme.py)
-    Only                        the argument's type, bigint         the one value there is (aggregates/only.py)
-    Held                        the result's type                   what is computed anew from a side state (held.py)
+    Only                        the argument's type, bigint         the only value of a group (aggregates/only.py)
+    Held                        the result's type                   results recomputed from a side state (held.py)
 
-Some slots read a *side state*, a table of its own that the executor writes before (ordered_state.py, distinct_state.py).
+Some slots read a *side state*: a separate table that the executor writes first (ordered_state.py, distinct_state.py).
 
-Calls over the same column share slots: avg(x), sum(x) and count(x) keep one sum and one count. A slot knows four moves, all of them
-columns in, columns out:
+Calls over the same column share slots: avg(x), sum(x) and count(x) store one sum and one count. A slot has four
+    operations
+on columns:
 
     deposit(rows)  ──group by──> collect ──> state columns ──add──> state columns
-    spread(states) ──group by──> collect ┘         rows or states, grouped with one pass over the keys for all slots
+    spread(states) ──group by──> collect ┘         one pass over the keys groups rows or states for all slots
 """
 
 from abc import ABC, abstractmethod
@@ -48,14 +49,16 @@ from tussock.statestore.vnode import null_mask, one_array
 I64 = npt.NDArray[np.int64]
 State = list[pa.Array]
 
-#: A state beside the groups' rows, as plain data, and in an actor's hands.
+#: A state in addition to the groups' rows: its layout as plain data, and its executor's half.
 Side = OrderedLayout | DistinctValues
 SideState = OrderedState | DistinctState
 
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """What a slot wants of a grouping: columns, each with the function that brings it to one value, and what makes states of these."""
+    """A slot's part of a grouping: columns with their aggregate functions, and a function that turns the results into
+    states.
+    """
 
     columns: list[tuple[pa.Array, str]]
     collect: Callable[[State], State]
@@ -69,38 +72,41 @@ class Slot(ABC):
     @property
     @abstractmethod
     def types(self) -> tuple[str, ...]:
-        """Of its state columns."""
+        """The types of its state columns."""
 
     @property
     def side(self) -> Side | None:
-        """The state beside the group's row that it reads; None: its change says all."""
+        """The side state that the slot reads. None if a change alone determines the new state."""
         return None
 
     @property
     def ends(self) -> Ends | None:
-        """Of the rows in its side, how many it reads from either end of a group; None: all."""
+        """How many rows of its side it reads from either end of a group. None: all rows."""
         return None
 
     @abstractmethod
     def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
-        """Of raw rows."""
+        """The deposit of raw rows."""
 
     @abstractmethod
     def spread(self, state: State) -> Deposit:
-        """Of states, one per row. Requires: it has no side."""
+        """The deposit of states, one per row. Requires: the slot has no side."""
 
     @abstractmethod
     def add(self, before: State, change: State) -> State:
-        """The states after a change, element by element; NULL before: nothing yet. Requires: it has no side."""
+        """The states after a change, element by element.
+
+        NULL in `before` means a new group. Requires: the slot has no side.
+        """
 
     def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        """The states after a change that its side has taken. Requires: it has a side."""
+        """The states after a change that its side already contains. Requires: the slot has a side."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount(Slot):
-    """How many rows the group has."""
+    """The number of rows in the group."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -118,7 +124,7 @@ class RowCount(Slot):
 
 @dataclass(frozen=True, slots=True)
 class NonNullCount(Slot):
-    """How many rows of the group have a value in the column, and in all of `others`."""
+    """The number of rows with a value in the column and in all of `others`."""
 
     arg: int
     others: tuple[int, ...] = ()
@@ -168,8 +174,10 @@ class WideSum(Slot):
 
 @dataclass(frozen=True, slots=True)
 class ExactSum(Slot):
-    """The sum of a column as limbs, over rows where all of `others` have a value: of doubles without any rounding, of decimals beyond 128
-    bits."""
+    """The exact sum of a column as limbs, over rows with a value in all of `others`.
+
+    Doubles are added without rounding. Sums of decimals may exceed 128 bits.
+    """
 
     arg: int
     arg_type: str
@@ -206,7 +214,7 @@ class ExactSum(Slot):
 
 
 def _narrow(wide: Int128, rows: int) -> I64 | None:
-    """The integers as int64, if even all of them together, so many rows, stay within 63 bits; then one sum will do."""
+    """The integers as int64 if the sum of `rows` such integers fits in 63 bits. Else None."""
     if not bool(wide.fits_int64().all()):
         return None
     values = wide.low.view(np.int64)
@@ -215,18 +223,18 @@ def _narrow(wide: Int128, rows: int) -> I64 | None:
 
 
 def zero_for_null(values: State) -> State:
-    """Integer columns without NULLs."""
+    """Integer columns with 0 instead of NULL."""
     return [pc.fill_null(v, 0) if v.null_count else v for v in values]
 
 
 def weights_where_there(rows: pa.Table, columns: Sequence[int], weights: I64) -> I64:
-    """The weights of rows that have a value in all the columns; 0 for the others."""
+    """The weights of rows with a value in all the columns; 0 for other rows."""
     missing = [null_mask(column) for c in columns if (column := one_array(rows.column(c))).null_count]
     return np.where(reduce(np.logical_or, missing), 0, weights) if missing else weights
 
 
 def _integers(column: pa.Array) -> I64:
-    """An integer column as (n,) int64; 0 where NULL."""
+    """An integer column as (n,) int64, with 0 for NULL."""
     return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
@@ -240,12 +248,12 @@ def _wide_of_limbs(values: State) -> State:
 
 
 def _as_wide(values: State) -> State:
-    # Arrow adds decimals as 128-bit integers, which is what the state is.
+    # Arrow adds decimals as 128-bit integers, like the state.
     return [Int128.of_decimals(values[0]).to_decimals(38, 0)]
 
 
 def deposit_of_limbs(limbs: Limbs, specials: Sequence[pa.Array]) -> Deposit:
-    """Sums of limbs, and of int64 columns beside them."""
+    """The deposit of limbs, and of int64 columns next to them."""
 
     def collect(values: State) -> State:
         filled = zero_for_null(values)

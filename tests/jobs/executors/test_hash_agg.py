@@ -270,7 +270,7 @@ def test_an_average_of_decimals_rounds_half_away_from_zero(objects: Store) -> No
 def test_a_group_that_loses_more_rows_than_it_has_is_an_error_with_table_and_key(objects: Store) -> None:
     bench = Bench(agg_node((0, 9), (_call("Count", None),), False, False), objects)
     row = tuple("x" if i == 9 else v for i, v in enumerate(_rows(3, 1)[0]))
-    with pytest.raises(ChangeError, match=r"'agg_values', key \(1, 'x'\): a delete of a row that is not there"):
+    with pytest.raises(ChangeError, match=r"'agg_values', key \(1, 'x'\): a delete of a row that does not exist"):
         bench.apply(chunk_of(TYPES, [(row, -1)]))
 
 

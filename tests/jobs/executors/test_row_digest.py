@@ -70,5 +70,5 @@ def test_a_row_that_goes_more_often_than_it_is_there_is_an_error(objects: Object
         ("string", "bigint", "bigint"),
     )
     bench.apply(chunk_of(types, [(("a", 1, 1), 1)]))
-    with pytest.raises(ChangeError, match="a delete of a row that is not there"):
+    with pytest.raises(ChangeError, match="a delete of a row that does not exist"):
         bench.apply(chunk_of(types, [(("a", 1, 1), -2)]))
