@@ -1,4 +1,4 @@
-"""The code that a Spark job brings along: the package `tussock` as one zip, so that workers run what was submitted and nothing else."""
+"""The code archive of a Spark job: the package `tussock` as one zip, so that workers run exactly the submitted code."""
 
 import hashlib
 import io
@@ -10,16 +10,17 @@ import tussock
 
 PACKAGE = Path(tussock.__file__).parent
 ROOMS = ("jobs", "statestore")
-_EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # a fixed time: the same code makes the same bytes, and so the same name
+_EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same code gives the same bytes and the same name
 
 
 def build_archive(folder: Path, package: Path = PACKAGE) -> Path:
-    """The zip of a package in `folder`, named after its content. An archive that is there already is not written again.
+    """Write the zip of a package to `folder`, named after its content. An existing archive is not written again.
 
     Args:
-        package: the folder of the package `tussock`. In a checkout its rooms are links, which is why each is walked by itself.
+        package: the folder of the package `tussock`. In a checkout its subpackages are links, so each is walked
+            separately.
 
-    Cost: reads some hundred small files.
+    Cost: reads several hundred small files.
     """
     files = [*package.glob("*.py"), *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
     buffer = io.BytesIO()
@@ -30,7 +31,7 @@ def build_archive(folder: Path, package: Path = PACKAGE) -> Path:
     target = folder / f"tussock-{hashlib.sha256(data).hexdigest()[:16]}.zip"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}")  # two tasks may build it at once
+        part = target.with_suffix(f".{os.getpid()}")  # two tasks may build the archive concurrently
         part.write_bytes(data)
         part.replace(target)
     return target

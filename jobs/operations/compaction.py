@@ -1,4 +1,4 @@
-"""Compaction: what is due, and merging it, in this process or on Spark."""
+"""Compaction: list the due tasks and run them, in this process or on Spark."""
 
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
@@ -9,19 +9,19 @@ from tussock.statestore.progress import Progress, no_progress
 
 
 def due(at: PipelineStore) -> tuple[Pick, ...]:
-    """What a round would merge now, most urgent first; nothing is changed."""
+    """Return the picks of the next round, most urgent first. Changes nothing."""
     return tuple(compaction.due(at.meta))
 
 
 def compact(
     at: PipelineStore, *, full: bool = False, on_spark: bool = False, progress: Progress = no_progress
 ) -> tuple[TaskDone, ...]:
-    """Merge until nothing is due: one task after another in this process, or the pieces of a round as Spark tasks.
+    """Run compaction tasks until none is due, one by one in this process, or as Spark tasks per piece of a round.
 
     Args:
-        full: merge everything into the last level, whatever is due.
+        full: merge everything into the last level, due or not.
 
-    Raises: the first error of a task that failed, after the rounds.
+    Raises: the first error of a failed task, after the rounds.
     """
     if not on_spark:
         return tuple(compaction.compact(at.meta, full=full, progress=progress))
@@ -30,5 +30,5 @@ def compact(
 
 
 def compact_forever(at: PipelineStore, pause_s: float, progress: Progress) -> None:
-    """Compact, rest, and again, until the process is stopped."""
+    """Compact, sleep, and repeat until the process is stopped."""
     compaction.compact_forever(at.meta, CompactionOptions(), pause_s, progress)

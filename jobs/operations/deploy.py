@@ -1,4 +1,4 @@
-"""A pipeline's files brought into its store: what `tussock plan`, `tussock apply` and the DAG deploy_<pipeline> have in common."""
+"""Deployment of a pipeline's files to its store, for `tussock plan`, `tussock apply` and the DAG deploy_<pipeline>."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OtherTimeZoneError(InputError):
-    """pipeline.toml names another time zone than the store has."""
+    """pipeline.toml and the store have different time zones."""
 
     def __init__(self, pipeline: str, wanted: str, store: str, there: str) -> None:
         super().__init__(pipeline, wanted, store, there)
@@ -34,8 +34,10 @@ class OtherTimeZoneError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"pipeline.toml of {self.pipeline!r} has time_zone {self.wanted!r}, and the store {self.store} is in {self.there!r} for good. "
-            f'Nothing was changed. Set time_zone = "{self.there}", or name another `store`, which is made in {self.wanted!r}.'
+            f"pipeline.toml of {self.pipeline!r} has time_zone {self.wanted!r}, but the store {self.store} permanently "
+            f"has {self.there!r}. "
+            f'Nothing was changed. Set time_zone = "{self.there}", or name another `store`, which is then created in '
+            f"{self.wanted!r}."
         )
 
 
@@ -49,10 +51,13 @@ class PlanOutdatedError(InputError):
             tuple(edits),
             approved,
             now,
-        )  # digests; no edits: of a digest alone
+        )  # digests; `edits` is empty if only the digest was approved
 
     def __str__(self) -> str:
-        alone = f"\n  digest {self.approved} approved, {self.now} now. A plan saved by `--save FILE` has its edits named here."
+        alone = (
+            f"\n  digest {self.approved} approved, {self.now} now. Approve a plan saved by `--save FILE` to see the "
+            "differences here."
+        )
         found = "".join(f"\n  {line}" for line in self.edits) or alone
         return (
             f"the approved plan of {self.pipeline!r} differs from the current one:{found}\nNothing was changed. "
@@ -63,22 +68,20 @@ class PlanOutdatedError(InputError):
 def plan(
     pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), progress: Progress = no_progress
 ) -> Deployment:
-    """What `apply` would do now. Nothing is written; of a store that is not there yet, everything is new.
+    """Return the changes that `apply` would make. Writes nothing; if the store does not exist, everything is new.
 
     Args:
-        prune, resume: as Session.apply has them.
-        progress: called with one line where Spark starts.
+        prune, resume: as in Session.apply.
+        progress: receives one line if Spark starts.
 
-    Raises: InputError branches that name file and place.
+    Raises: InputError branches with file and place.
     """
     read = _read(pipeline, prune, resume)
     with ExitStack() as stack:
         store = pipeline.store
         if read.makes_store:
-            progress(f"{store} does not exist yet; `tussock apply {pipeline.name}` makes it")
-            store = stack.enter_context(
-                TemporaryDirectory(prefix="tussock-plan-")
-            )  # so that there is an empty one to compare with
+            progress(f"{store} does not exist yet; `tussock apply {pipeline.name}` creates it")
+            store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_session(pipeline, store, progress))
         return read.whole(session.plan(read.scripts, prune=prune, resume=resume, derived=read.derived))
@@ -91,16 +94,16 @@ def apply(
     approved: Approval | str | None = None,
     progress: Progress = no_progress,
 ) -> Deployment:
-    """Make the pipeline's files hold, all or nothing; the store is made where there is none.
+    """Apply the pipeline's files to its store atomically. Creates the store if it does not exist.
 
-    The files are read and bound once. With `approved`, texts are compared before they are bound, and actions before they are logged.
-    Applying the same plan twice changes nothing.
+    The files are read and bound once. With `approved`, texts are compared before they are bound, and actions before
+    they are logged. A second apply of the same plan changes nothing.
 
     Args:
-        prune, resume: as Session.apply has them.
-        approved: the plan that a person has approved: whole, as `Approval` or JSON; or a text that contains its digest.
+        prune, resume: as in Session.apply.
+        approved: the approved plan, as `Approval` or JSON, or a text that contains its digest.
 
-    Raises: PlanOutdatedError that names each edit; NoApprovalError; as `plan` does.
+    Raises: PlanOutdatedError with each difference; NoApprovalError; as `plan`.
     """
     read = _read(pipeline, prune, resume)
     approved = approval_of(approved) if isinstance(approved, str) else approved
@@ -109,7 +112,7 @@ def apply(
         if read.makes_store:
             read.require_whole(
                 approved, plan(pipeline, prune, resume, progress)
-            )  # else an empty store would be left behind
+            )  # checked first, because a rejected apply must not leave an empty store
     try:
         units = pipeline.epoch.units or NEW_STORE_UNITS
         create_store(pipeline.store, vnode_count=pipeline.epoch.vnodes, units=units, time_zone=pipeline.time_zone)
@@ -125,11 +128,11 @@ def apply(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The files and settings of a pipeline, read once for a comparison and for the apply that follows it.
+    """The files and settings of a pipeline, read once for the comparison and for the apply after it.
 
     Args:
         items: the settings, suites and variables.
-        makes_store: there is no store yet.
+        makes_store: the store does not exist yet.
     """
 
     name: str
@@ -139,11 +142,14 @@ class _Read:
     makes_store: bool
 
     def whole(self, deployment: Deployment) -> Deployment:
-        """The deployment, with the pipeline's settings and suites added to its plan."""
+        """Return the deployment with the pipeline's settings and suites added to its plan."""
         return replace(deployment, approval=Approval((*self.items, *deployment.approval.items)))
 
     def require_inputs(self, approved: Approval | str) -> None:
-        """Raises PlanOutdatedError if texts or settings differ from the approved ones. Skips a digest, which covers actions too."""
+        """Raises PlanOutdatedError if texts or settings differ from the approved ones.
+
+        Ignores a bare digest, which also covers actions.
+        """
         if isinstance(approved, str):
             return
         then, now = approved.inputs(), Approval((*self.items, *statement_items(self.scripts))).inputs()
@@ -151,11 +157,11 @@ class _Read:
             raise PlanOutdatedError(self.name, edits(then, now), then.digest, now.digest)
 
     def require(self, approved: Approval | str, deployment: Deployment) -> None:
-        """As `require_whole`, of a deployment without the pipeline's own items."""
+        """Like `require_whole`, for a deployment without the pipeline's own items."""
         self.require_whole(approved, self.whole(deployment))
 
     def require_whole(self, approved: Approval | str, deployment: Deployment) -> None:
-        """Raises PlanOutdatedError if the deployment differs from the approved one and has something to do."""
+        """Raises PlanOutdatedError if the deployment differs from the approved one and contains changes."""
         now = deployment.approval
         digest = approved if isinstance(approved, str) else approved.digest
         if deployment.pending and now.digest != digest:
@@ -197,7 +203,7 @@ def _is_there(store: str) -> bool:
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
-    """The size of a new store. An empty store counts as new."""
+    """Yield the size of a new store. An empty store counts as new."""
     vnodes, units = pipeline.epoch.vnodes, pipeline.epoch.units or NEW_STORE_UNITS
     if not makes_store:
         meta = open_meta(pipeline.store)
@@ -213,13 +219,13 @@ def _suites(pipeline: Pipeline) -> list[Suite]:
 
 
 def measures(pipeline: Pipeline) -> Derived:
-    """What a pipeline's suites want kept of its views. Raises QualitySuiteError for a suite that can't be read."""
+    """Return the hidden views that a pipeline's suites need. Raises QualitySuiteError if a suite cannot be read."""
     return partial(statements_for, _suites(pipeline))
 
 
 @contextmanager
 def _session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Session]:
-    """A session over a store, whose Spark is started where it is needed, with the pipeline's settings."""
+    """Open a session over a store. It starts Spark on demand, with the pipeline's settings."""
 
     def started() -> "SparkSession":
         from tussock.jobs.spark.session import spark_session

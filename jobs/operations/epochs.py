@@ -1,4 +1,4 @@
-"""Epochs of a pipeline: take in what waits, pause views, commit, and say whether a run got all that it wanted."""
+"""Epochs of a pipeline: run them, pause views, commit, and check that a run took in all requested input."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,11 +42,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What a run did.
+    """The result of a run.
 
     Args:
-        epoch: the newest committed one, whichever run it was.
-        needs_spark: an epoch came up that Spark should run, or only Spark can ask a source what it has. Epochs before it are committed.
+        epoch: the newest committed epoch, of this or another run.
+        needs_spark: the next epoch should run on Spark, or a source can only be listed by Spark. Earlier epochs are
+            committed.
     """
 
     summaries: tuple[EpochSummary, ...]
@@ -55,12 +56,15 @@ class Advanced:
 
 
 def interval_of(at: PipelineStore, start: str, end: str) -> Interval:
-    """An interval from two ISO 8601 moments, in the pipeline's time zone: paths of sources are formatted in it. Raises BadIntervalError."""
+    """Parse an interval from two ISO 8601 times, in the pipeline's time zone, which formats source paths.
+
+    Raises BadIntervalError.
+    """
     return driver.interval_of(start, end, at.pipeline.time_zone)
 
 
 def interval_between(at: PipelineStore, moments: tuple[datetime, datetime] | None) -> Interval | None:
-    """The same from two moments; None: no interval."""
+    """Convert two times to an interval; None to None."""
     if moments is None:
         return None
     zone = ZoneInfo(at.pipeline.time_zone)
@@ -68,16 +72,17 @@ def interval_between(at: PipelineStore, moments: tuple[datetime, datetime] | Non
 
 
 def inject(at: PipelineStore, wish: Wish) -> Barrier | None:
-    """Put the run's barrier in force, or find the one that a run before it left unfinished; None if nothing waits.
+    """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
-    An open barrier of any run comes first: `advance` finishes it, and then takes in this run's interval.
+    An open barrier always comes first: `advance` finishes it, and then takes in this run's interval.
     """
     return barriers.inject(at.meta, wish, at.pipeline.epoch)
 
 
 def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:
-    """Finish the open barrier and take in what the run wants, to the last file. Starts no Spark if nothing waits and the pipeline decides
-    where its epochs run.
+    """Finish the open barrier, then take in all input that the run requests.
+
+    If the pipeline decides where its epochs run and there is no input, Spark is not started.
 
     Raises: as tussock.jobs.driver.epoch.advance.
     """
@@ -94,24 +99,30 @@ def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no
 
 
 def spark_must_ask(at: PipelineStore) -> bool:
-    """Whether a source is held because a process without Spark could not ask what it has. Cost: reads the newest version."""
+    """Return whether a source is held because only Spark can list it. Cost: reads the newest version."""
     return any(
         hold.kind == HoldKind.NEEDS_SPARK for relation in at.meta.latest().catalog.live() for hold in relation.holds
     )
 
 
 def require_interval_not_held(at: PipelineStore, interval: Interval | None) -> None:
-    """Raises HeldSourcesError if a source in trouble kept files from a run of this interval. Cost: reads the newest version."""
+    """Raises HeldSourcesError if a held source kept files from a run of this interval.
+
+    Cost: reads the newest version.
+    """
     require_not_held(at.meta.latest().catalog, interval)
 
 
 def require_none_paused_by_run(at: PipelineStore, run: Mapping[str, str]) -> None:
-    """Raises PausedViewsError if an epoch of this run paused a view that is paused still. Cost: two GETs per paused view."""
+    """Raises PausedViewsError if an epoch of this run paused a view that is still paused.
+
+    Cost: two GETs per paused view.
+    """
     require_none_paused_by(at.meta, run)
 
 
 def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interval: Interval | None) -> None:
-    """Raises PausedViewsError if these epochs paused a view, with the sources that are held as a note; else HeldSourcesError."""
+    """Raises PausedViewsError if these epochs paused a view, with held sources as a note; else HeldSourcesError."""
     try:
         require_none_paused(at.meta, done)
     except PausedViewsError as err:
@@ -124,9 +135,11 @@ def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interv
 
 
 def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> None:
-    """Put a barrier in force that pauses these views, and the views that read them; it supersedes an open one. Paused views stay paused.
+    """Put a barrier in force that pauses these views and the views that read them. It supersedes an open barrier.
 
-    Raises: InputError if one is unknown or cannot be paused; LostRaceError.
+    Views that are already paused stay paused.
+
+    Raises: InputError if a view is unknown or cannot be paused; LostRaceError.
     """
     barrier = at.meta.open_barrier()
     catalog = at.meta.latest().catalog if barrier is None or barrier.catalog is None else barrier.catalog
@@ -136,21 +149,21 @@ def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> No
 
 
 def go_around(at: PipelineStore, detour: Detour) -> Barrier:
-    """Supersede the open barrier by one that goes around what it cannot take. Raises as tussock.jobs.driver.supersede.abandon."""
+    """Supersede the open barrier with one that avoids an input that blocks it. Raises as driver.supersede.abandon."""
     return abandon(at.meta, detour)
 
 
 def commit(at: PipelineStore) -> HummockVersion:
-    """Commit what is sealed and not committed. Without effect if the epoch job has committed it, as it does unless it was killed."""
+    """Commit a sealed epoch. No effect if the epoch job committed it, which it does unless it was killed."""
     if (barrier := at.meta.open_barrier()) is not None and (sealed := at.meta.sealed(barrier.epoch)) is not None:
         at.meta.commit_epoch(sealed)
     return at.meta.latest()
 
 
 def holder(at: PipelineStore, dag: str) -> str | None:
-    """The run of `dag` whose epoch is open, or committed and not published; None if there is none, or another program made it.
+    """Return the run of `dag` whose epoch is open, or committed and unpublished.
 
-    Cost: two GETs, three if an epoch waits for its publish.
+    None without such an epoch, or if another program made it. Cost: two GETs, three if an epoch waits for its publish.
     """
     version = at.meta.latest()
     barrier = at.meta.barrier_after(version.epoch)

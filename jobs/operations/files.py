@@ -1,4 +1,4 @@
-"""What a pipeline's SQL files create, as far as their text shows it."""
+"""The relations that a pipeline's SQL files create, found by pattern matching."""
 
 import re
 
@@ -16,10 +16,9 @@ _CREATED = {
 
 
 def created_in_files(pipeline: Pipeline, kind: RelationKind) -> tuple[str, ...]:
-    """The materialized views, or the sources, that a pipeline's SQL files create; none where a file cannot be read, which `tussock apply`
-    reports.
+    """Return the materialized views, or the sources, that a pipeline's SQL files create.
 
-    Cost: reads the files; 0.1 s for 1,000 views.
+    Empty if a file cannot be read; `tussock apply` reports that error. Cost: reads the files; 0.1 s for 1,000 views.
     """
     try:
         statements = [statement.text for _, text in pipeline.scripts() for statement in split_script(text)]

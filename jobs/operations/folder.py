@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def named_folder() -> Path | None:
-    """The folder of pipelines that TUSSOCK_PIPELINES names; None: it is not set, and each entry point has a place of its own to look."""
+    """Return the folder in TUSSOCK_PIPELINES; None if it is unset. The default folder depends on the entry point."""
     named = os.environ.get("TUSSOCK_PIPELINES")
     return Path(named) if named else None

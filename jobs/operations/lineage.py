@@ -1,4 +1,4 @@
-"""What published views and tables were made of."""
+"""The lineage of published views and tables."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from tussock.jobs.sinks.manifest import TableState
 
 
 def lineage(at: PipelineStore, published: Publication) -> LineageFacts:
-    """What the views of a publish were made of since readers saw them before. Cost: as tussock.jobs.facts.lineage.lineage_of."""
+    """Return the lineage of a publish's views since the previous publish. Cost: as facts.lineage.lineage_of."""
     before, _ = around_publish(at.meta, published.epoch)
     return lineage_of(
         at.meta, at.pipeline.name, [view.name for view in published.views], before.published, published.epoch
@@ -17,7 +17,7 @@ def lineage(at: PipelineStore, published: Publication) -> LineageFacts:
 
 
 def table_lineage(at: PipelineStore, epoch: int, tables: Mapping[str, TableState]) -> tuple[TableCopy, ...]:
-    """The tables outside the store that an epoch wrote, with what they copy."""
+    """Return the tables outside of the store that an epoch wrote, with the relations that they copy."""
     places = {
         relation: (state.table, state.version) for relation, state in tables.items() if state.written == str(epoch)
     }

@@ -1,4 +1,4 @@
-"""News for a scheduler: what changed in sources and views since it was last told of them, however long ago that is."""
+"""Changes of sources and views since their last asset event, however long ago that was."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,32 +13,31 @@ from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
-_LAST_EPOCHS = 10  # in which a run looks for its own
+_LAST_EPOCHS = 10  # number of epochs in which a run searches for its own
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the scheduler was told of a relation so far. `epoch`: of its newest event, 0 if there is none; `again`: an event of that epoch
-    is wanted even so."""
+    """The last event of a relation. `epoch` is 0 without one; `again` requests a second event of the same epoch."""
 
     epoch: int = 0
     again: bool = False
 
 
 Asked = Callable[[str], Told]
-"""Of a relation's name."""
+"""Returns the last event of a relation, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNews:
-    """What was taken in of a source since the scheduler was last told of it.
+    """The intake of a source since its last event.
 
     Args:
-        epoch: the committed one, with all that was taken in.
-        since: nothing is new up to here; 0: unknown.
-        files: that came; of a topic or a Delta table, its ranges. None: there were too many epochs to look at.
-        rows: that came, less those that were taken back; None: they were not counted, or no view reads the source.
-        own: one run took in all of it, the one that asks.
+        epoch: the committed epoch that contains the intake.
+        since: the epoch of the last event; 0 if unknown.
+        files: number of new files, or of ranges of a topic or a Delta table. None if there were too many epochs.
+        rows: new rows minus rows taken back. None if they were not counted, or if no view reads the source.
+        own: the calling run took in all of it.
     """
 
     name: str
@@ -52,20 +51,21 @@ class SourceNews:
 
 
 def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
-    """The sources of which committed epochs took something in since the scheduler was told of any of them: whoever reports one source looks
-    at all of them, at the same epoch.
+    """Return the sources with intake in the committed epochs since the newest event of any source.
+
+    A caller that reports one source must report all of them, at the same epoch.
 
     Args:
-        run: the one that asks.
+        run: the calling run.
 
-    After more epochs than one look goes through, each source may have news, without numbers. Cost: that of
+    If there are more epochs than one call examines, every source is returned, without numbers. Cost: that of
     tussock.jobs.facts.intake.intakes, and one call of `told` per source.
     """
     meta, version = at.meta, at.meta.latest()
     live = version.catalog.live()
     sources = [(r, told(r.name)) for r in live if r.kind is RelationKind.SOURCE]
     since = max((one.epoch for _, one in sources), default=version.epoch)
-    known = since == version.epoch or meta.has_epoch(since)  # else the store was restored from a copy
+    known = since == version.epoch or meta.has_epoch(since)  # False if the store was restored from a backup
     read = frozenset(id for r in live for id in r.depends_on)
     found = _SourceIntakes(
         version, since if known else 0, intakes(meta, version.catalog, since, version.epoch), run, read
@@ -75,7 +75,7 @@ def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple
 
 
 def _of_run(meta: MetaStore, version: HummockVersion, run: Mapping[str, str]) -> frozenset[int]:
-    """The sources of which the run took something in, even if another run has reported it."""
+    """Return the sources from which the run took something in, even if another run has reported it."""
     return frozenset(
         taken.source
         for taken in intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).found
@@ -85,12 +85,12 @@ def _of_run(meta: MetaStore, version: HummockVersion, run: Mapping[str, str]) ->
 
 @dataclass(frozen=True, slots=True)
 class _SourceIntakes:
-    """What the epochs since the newest event took in.
+    """The intake of the epochs since the newest event.
 
     Args:
-        since: the epoch of that event; 0: unknown.
-        run: the one that asks.
-        read: relations that something reads. Files of other sources are taken, and not opened.
+        since: the epoch of that event; 0 if unknown.
+        run: the calling run.
+        read: relations with a reader. Files of other sources are taken without being opened.
     """
 
     version: HummockVersion
@@ -100,11 +100,11 @@ class _SourceIntakes:
     read: frozenset[int]
 
     def may_have(self, source: Relation) -> bool:
-        """Whether a source may have news."""
+        """Return whether a source may have news."""
         return bool(self._of(source)) or not self.intakes.whole
 
     def news(self, source: Relation) -> SourceNews:
-        """What is new of a source."""
+        """Return the news of a source."""
         mine, version, since = self._of(source), self.version, self.since
         own = bool(mine) and all(taken.run == self.run for taken in mine)
         if not self.intakes.whole:
@@ -121,13 +121,12 @@ class _SourceIntakes:
 
 
 def view_news(at: PipelineStore, told: Asked) -> Publication:
-    """The views of which readers see other rows than when the scheduler was last told of them, as readers see them now. None before the
-    first publish.
+    """Return the views whose published rows differ from those of their last event. Empty before the first publish.
 
-    A view that is held back has none, nor one that is paused at rows that were reported. If the store does not have the reported epoch,
-    the view is new as a whole.
+    Omits held-back views, and paused views whose rows were already reported. If the store does not contain the epoch
+    of the event, the whole view counts as new.
 
-    Cost: one call of `told` per view; a GET for each epoch that is news, MOST_EPOCHS of tussock.jobs.facts.intake at most.
+    Cost: one call of `told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.facts.intake.
     """
     meta, version = at.meta, at.meta.latest()
     epoch, held = version.published, published_sight(version).held
@@ -145,17 +144,19 @@ def view_news(at: PipelineStore, told: Asked) -> Publication:
 
 
 def _news_since(meta: MetaStore, version: HummockVersion, view: Relation, told: Told) -> int | None:
-    """From which epoch on the view has news, 0 if it is new as a whole; None: it has none."""
-    lost = told.epoch > 0 and not meta.has_epoch(told.epoch)  # the store was restored from a copy
+    """Return the epoch since which the view has news, 0 if the whole view is new, None without news."""
+    lost = told.epoch > 0 and not meta.has_epoch(told.epoch)  # the store was restored from a backup
     if not (lost or told.again or (told.epoch < version.published and not _rests(version, view, told.epoch))):
         return None
-    # a view that took this name after an event of another view is new as a whole
+    # A view that replaced another view of this name after the event is new as a whole.
     return told.epoch if told.epoch >= view.created and not lost else 0
 
 
 def _rests(version: HummockVersion, view: Relation, since: int) -> bool:
-    """Whether a view is paused, and no epoch between `since` and its pause can have changed it. An epoch that is no longer listed may
-    have."""
+    """Return whether a view is paused and did not change between `since` and its pause.
+
+    False if the epochs between them are no longer listed, because the view may have changed in one of them.
+    """
     if view.paused is None or not view.paused_at(version.published):
         return False
     listed = version.epochs[0] <= since if version.epochs else False

@@ -1,4 +1,4 @@
-"""What a publish brought to the readers of views, as later tasks and events report it."""
+"""The changes that a publish makes visible, for later tasks and events."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
@@ -14,15 +14,14 @@ from tussock.statestore.meta.version import HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class PublishedView:
-    """What a publish brought to the readers of a view.
+    """The changes of one view that a publish makes visible.
 
     Args:
-        rows: of the view; None if no suite looked at all of them.
-        changed_rows: changes that the view's operators put out, in all epochs that this publish let readers see; None if the counts of
-            some are gone.
-        quality: the verdict of the view's own suite on the published epoch; NONE if it has no suite.
-        since: the epoch as of which readers saw the view before; 0: not at all.
-        warnings: expectations that failed and only report.
+        rows: number of rows of the view; None if no suite read all of them.
+        changed_rows: changes that the view's operators emitted in all epochs of this publish; None if a count is gone.
+        quality: the verdict of the view's own suite on the published epoch; NONE without a suite.
+        since: the epoch at which readers saw the view before; 0 if they did not see it.
+        warnings: number of failed expectations that only warn.
     """
 
     name: str
@@ -35,8 +34,11 @@ class PublishedView:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What readers see from now on. `views`: those whose rows readers see changed; `held`: views that are held back, by name, each with the
-    epoch as of which readers see it."""
+    """The result of a publish.
+
+    `views` are the views whose visible rows changed. `held` contains the held-back views by name, each with the epoch
+    at which readers see it.
+    """
 
     epoch: int
     version: int
@@ -45,13 +47,13 @@ class Publication:
 
 
 def publication_of(meta: MetaStore, epoch: int, record: QualityRecord | None) -> Publication:
-    """What the publish of `epoch` brought to readers, however long ago it was. Requires: it is published.
+    """Return the changes that the publish of `epoch` made visible, however long ago it was. Requires: it is published.
 
     Args:
-        record: the gate's, of this epoch; None if the pipeline has no suites.
+        record: the gate's record of this epoch; None if the pipeline has no suites.
     """
     before, version = around_publish(meta, epoch)
-    mine = version.published == epoch  # else a later epoch was published, and this one with it
+    mine = version.published == epoch  # otherwise it was published together with a later epoch
     seen_before, seen = published_sight(before), published_sight(version)
     views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and not r.internal]
     views = [r for r in views if not stays_published(before, r, epoch)]
@@ -65,7 +67,7 @@ def publication_of(meta: MetaStore, epoch: int, record: QualityRecord | None) ->
 def published_views(
     record: QualityRecord | None, since: Mapping[str, int], changed: Mapping[str, int]
 ) -> Iterator[PublishedView]:
-    """The entry of each view of `since`, which has the epochs as of which readers saw the views before."""
+    """Yield the entry of each view in `since`, which contains the epochs at which readers saw the views before."""
     judged = {} if record is None else {view.view: view for view in record.views}
     for view, epoch in since.items():
         quality = judged.get(view)
@@ -80,15 +82,15 @@ def published_views(
 
 
 def around_publish(meta: MetaStore, epoch: int) -> tuple[HummockVersion, HummockVersion]:
-    """The version before, and the version after, readers were let see `epoch` as they do now: one delta apart. Requires: it is published.
+    """Return the versions directly before and after the publish of `epoch`. Requires: it is published.
 
-    Cost: the newest version is tried first; a publish of long ago is searched by halves.
+    Cost: the newest version is tried first; an older publish is found by binary search.
     """
     newest = meta.latest()
 
     def shown(version: HummockVersion) -> bool:
         if version.published == epoch == newest.published:
-            return version.held == newest.held  # a suite was corrected since, and the same epoch published again
+            return version.held == newest.held  # the same epoch was published again after a suite was corrected
         return version.published >= epoch
 
     if newest.id > 0 and not shown(before := meta.version(newest.id - 1)):
@@ -98,10 +100,9 @@ def around_publish(meta: MetaStore, epoch: int) -> tuple[HummockVersion, Hummock
 
 
 def changed_rows(meta: MetaStore, since: Mapping[str, int], until: int) -> dict[str, int]:
-    """Changes of each view, summed over the epochs after `since` up to `until`. A view is left out if an epoch's count is gone, or too far
-    back.
+    """Sum the changes of each view over the epochs after `since` up to `until`.
 
-    Cost: one GET per epoch, MOST_EPOCHS at most.
+    Omits a view if the count of an epoch is gone, or too far back. Cost: one GET per epoch, at most MOST_EPOCHS.
     """
     changed, epoch = dict.fromkeys(since, 0), until
     open_, looked_at = set(since), 0

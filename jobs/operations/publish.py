@@ -1,4 +1,4 @@
-"""Publish: let readers see a committed epoch."""
+"""Publish: make a committed epoch visible to readers."""
 
 from collections.abc import Collection
 
@@ -11,11 +11,11 @@ from tussock.jobs.settings.pipeline import GateScope
 
 
 def publish(at: PipelineStore, epoch: int) -> Publication:
-    """Let readers see `epoch`, as far as its quality record passed. Never goes back; a repetition returns the same as the first time.
+    """Publish `epoch`, as far as its quality record passed. Never goes back; a repetition returns the same result.
 
     Raises:
-        QualityGateError: a suite failed, and the gate judges the pipeline as a whole; readers go on seeing the epoch before.
-        MissingRecordError: the pipeline has suites, and they were not run at this epoch.
+        QualityGateError: a suite failed and the gate judges the whole pipeline; readers keep seeing the previous epoch.
+        MissingRecordError: the pipeline has suites that have not run on this epoch.
     """
     record = _passed_record(at, epoch)
     failed = () if record is None else record.failed
@@ -24,8 +24,10 @@ def publish(at: PipelineStore, epoch: int) -> Publication:
 
 
 def publish_newest(at: PipelineStore) -> int | None:
-    """Let readers see the newest committed epoch, without the gate: what it held back before stays held back. Returns the epoch; None if
-    it was published already."""
+    """Publish the newest committed epoch without the gate. Views that are held back stay held back.
+
+    Returns the epoch, or None if it was already published.
+    """
     version = at.meta.latest()
     if version.epoch == version.published:
         return None
@@ -39,7 +41,7 @@ def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> 
 
 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
-    """The record of an epoch that the gate lets pass; None if the pipeline has no suites. Raises as `publish`."""
+    """Return the record of an epoch that passed the gate; None if the pipeline has no suites. Raises as `publish`."""
     quality = at.pipeline.quality
     if quality is None or not quality.suites():
         return None

@@ -1,4 +1,4 @@
-"""Rebalance: which vnodes should move between units, and the move."""
+"""Rebalance: plan which vnodes move between units, and move them."""
 
 from dataclasses import dataclass
 
@@ -12,28 +12,28 @@ __all__ = ["Planned", "Rebalance", "measure", "move", "plan", "require_units_of_
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and the key behind the hottest vnode, if that is the cause."""
+    """A plan, and the key that makes a vnode hot, if a single key is the cause."""
 
     rebalance: Rebalance
     cause: VnodeHotKey | None
 
     @property
     def moves(self) -> bool:
-        """Whether anything moves."""
+        """Return whether any vnode moves."""
         return self.rebalance.verdict is MoveVerdict.MOVE
 
 
 def measure(at: PipelineStore) -> tuple[UnitShare, ...]:
-    """What each parallel unit has and carries."""
+    """Return the share and the load of each parallel unit."""
     return upkeep.plan(upkeep.measure(at.meta)).before
 
 
 def plan(at: PipelineStore, units: int | None, target: float | None, approved: str | None = None) -> Planned:
-    """Which vnodes should move: to another number of units, or off the units that carry more than `target` times the mean.
+    """Plan moves: to another number of units, or away from units that carry more than `target` times the mean.
 
     Args:
-        target: None: the pipeline's.
-        approved: the digest of the only moves that are wanted.
+        target: None means the pipeline's.
+        approved: the digest of the only acceptable moves.
 
     Raises: SettingError; OtherMovesError.
     """
@@ -45,19 +45,20 @@ def plan(at: PipelineStore, units: int | None, target: float | None, approved: s
 
 
 def require_units_of_file(at: PipelineStore, units: int | None) -> None:
-    """Raises UnitsInFileError if pipeline.toml names another number of units."""
+    """Raises UnitsInFileError if pipeline.toml sets another number of units."""
     upkeep.require_units_of_file(at.pipeline, units)
 
 
 def move(at: PipelineStore, rebalance: Rebalance) -> HummockVersion:
-    """Put a plan's mapping in force; without effect if it is.
+    """Commit a plan's mapping. No effect if it is already in force.
 
-    Raises: LostRaceError if another mapping came between; UnitsInFileError if pipeline.toml names another number of units by now.
+    Raises: LostRaceError if another mapping was committed in between; UnitsInFileError if pipeline.toml now sets
+        another number of units.
     """
     require_units_of_file(at, None if rebalance.target is not None else rebalance.planned.unit_count)
     return upkeep.move(at.meta, rebalance)
 
 
 def verify(at: PipelineStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
-    """Read back what was moved: what each unit has now. Raises OtherMappingError, DamagedSstError."""
+    """Read the moved rows back and return the new share of each unit. Raises OtherMappingError, DamagedSstError."""
     return upkeep.verify(at.meta, rebalance)

@@ -1,4 +1,4 @@
-"""Restate a source: rows that were taken go, and those that its files have now come."""
+"""Restate a source: replace rows that it has taken with the current rows of its files."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -18,25 +18,28 @@ from tussock.statestore.progress import Progress, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A restatement whose barrier is in force; an empty one has none. `resumed`: the epoch of the barrier, if this run began it before."""
+    """A restatement whose barrier is in force, or an empty one without a barrier.
+
+    `resumed`: this run's earlier epoch.
+    """
 
     found: Restatement | None
     resumed: int | None = None
 
 
 def look(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Restating:
-    """What restating a source would do; nothing is changed. Raises as Restating."""
+    """Return the changes that restating a source would make. Changes nothing. Raises as Restating."""
     return Restating(at.meta, source, restated, run)
 
 
 def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
-    """How many rows go, and how many come. Starts Spark if only Spark reads the files. Cost: reads them."""
+    """Return the number of removed and of added rows. Starts Spark if only Spark reads the files. Cost: reads them."""
     with ExitStack() as stack:
         return restating.rows(lambda: stack.enter_context(spark_of(at, "restate")))
 
 
 def restate(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:
-    """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as tussock.jobs.driver.epoch.next_epoch."""
+    """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
     with runner_of(at, Where.AS_SET, "restate", progress) as runner:
         restating.begin()
@@ -45,14 +48,14 @@ def restate(at: PipelineStore, restating: Restating, progress: Progress = no_pro
 
 
 def begin(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Begun:
-    """Put the barrier of a restatement in force, for the epoch job to run. Without effect if the open barrier is this run's already.
+    """Put the barrier of a restatement in force, for the epoch job. No effect if this run's barrier is already open.
 
     Raises: EpochUnderWayError if another run's barrier is open; CannotRestateError; UnknownRelationError.
     """
     if (barrier := at.meta.open_barrier()) is not None and barrier.run == run:
         return Begun(None, barrier.epoch)
     if not restated.item and restated.interval is None:
-        raise CannotRestateError(source, "neither a file nor an interval is named")
+        raise CannotRestateError(source, "neither a file nor an interval is given")
     restating = look(at, source, restated, run)
     restating.begin()
     return Begun(restating.found)

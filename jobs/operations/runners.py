@@ -1,4 +1,4 @@
-"""Where a run's epochs run, and the Spark application that it starts for them."""
+"""The runner of a run's epochs, and the Spark application that it starts for them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Where(Enum):
-    """Where the epochs of a run run."""
+    """The process in which a run's epochs run."""
 
-    AS_SET = auto()  # as the pipeline's `[epoch] runner`: Spark is started if it is needed
-    SPARK = auto()  # on Spark: the process is an application of Spark's
-    HERE = auto()  # in this process, which starts no Spark
+    AS_SET = auto()  # as configured in the pipeline's `[epoch] runner`: starts Spark if necessary
+    SPARK = auto()  # on Spark: the process is already a Spark application
+    HERE = auto()  # in this process, without Spark
 
 
 @contextmanager
 def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = no_progress) -> Iterator[LevelRunner]:
-    """The runner of a run. Spark is stopped at the end if the runner has started it.
+    """Yield the runner of a run, and stop Spark at the end if the runner started it.
 
     Args:
-        what: the name of Spark's application, after `tussock`.
+        what: part of the Spark application's name, after `tussock`.
 
-    With `HERE` the runner raises SparkWantedError for an epoch that Spark should run.
+    With `HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
     """
     if where is Where.HERE:
         yield AutoRunner(no_spark)
@@ -52,7 +52,7 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
 
 
 def spark_of(at: PipelineStore, what: str) -> "AbstractContextManager[SparkSession]":
-    """A Spark session with the pipeline's settings; one that was there before is used and left running."""
+    """Open a Spark session with the pipeline's settings. A session that already exists is used and not stopped."""
     from tussock.jobs.spark.session import spark_session
 
     return spark_session(" ".join(filter(None, ("tussock", what, at.pipeline.name))), at.pipeline.spark)

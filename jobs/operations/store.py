@@ -1,4 +1,4 @@
-"""What every operation takes first: a pipeline with its opened store."""
+"""A pipeline with its opened store: the first argument of every operation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from tussock.statestore.meta.store import MetaStore
 
 @dataclass(frozen=True, slots=True)
 class PipelineStore:
-    """A pipeline, and its store as this process opened it.
+    """A pipeline, and its store as opened by this process.
 
     Args:
-        pipeline: of a bare store, one without a name and files, whose settings are the defaults.
+        pipeline: for a store without a pipeline, one with an empty name, no files and default settings.
     """
 
     pipeline: Pipeline
@@ -25,26 +25,28 @@ class PipelineStore:
 
     @property
     def now(self) -> datetime:
-        """This moment."""
+        """The current time in UTC."""
         return datetime.fromtimestamp(self.clock_ms() / 1000, UTC)
 
 
 def open_pipeline(pipeline: Pipeline) -> PipelineStore:
-    """A pipeline with its store. Raises NotInitialisedError for a store that `tussock apply` has not made yet."""
+    """Open a pipeline's store. Raises NotInitialisedError if it does not exist."""
     meta = process.open_meta(pipeline.store)
-    _ = meta.settings  # read once; a missing store is an error here, before anything is done
+    _ = meta.settings  # read now, so that a missing store is an error before any work
     return PipelineStore(pipeline, meta)
 
 
 def open_at_home(pipeline: Pipeline) -> PipelineStore:
-    """As `open_pipeline`, for processes that write outside the store. Raises CopiedStoreError for a copy of a store: what it would publish
-    or announce is the original's."""
+    """Like `open_pipeline`, for processes that write outside of the store.
+
+    Raises CopiedStoreError for a copied store, because its tables and events belong to the original.
+    """
     at = open_pipeline(pipeline)
     home_of(at.meta.objects)
     return at
 
 
 def open_store(store: str) -> PipelineStore:
-    """The store at an address, without a pipeline. Raises NotInitialisedError."""
+    """Open the store at an address, without a pipeline. Raises NotInitialisedError."""
     meta = process.open_meta(store)
     return PipelineStore(Pipeline("", Path(), store, (), time_zone=meta.settings.time_zone), meta)

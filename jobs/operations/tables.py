@@ -1,4 +1,4 @@
-"""Tables outside the store, copies of published views: bring them to an epoch, tidy them, list their states."""
+"""Tables outside of the store that copy published views: update them, tidy them, list their states."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,19 +15,19 @@ from tussock.statestore.progress import Progress, no_progress
 def publish_tables(
     at: PipelineStore, epoch: int | None, progress: Progress = no_progress
 ) -> tuple[publication.PublishedTable, ...]:
-    """Bring the tables of `[publish]` to a published epoch; tables that hold a later one stay.
+    """Update the tables of `[publish]` to a published epoch. A table with a later epoch is not changed.
 
     Args:
-        epoch: None: the epoch that readers see.
+        epoch: None means the epoch that readers see.
 
-    Raises: PipelineError for a pipeline without `[publish]`; as `tussock.jobs.sinks.publication.publish_tables`.
+    Raises: PipelineError if the pipeline has no `[publish]`; as `tussock.jobs.sinks.publication.publish_tables`.
     """
     with _sinks(at) as (settings, sink_of):
         return publication.publish_tables(at.meta, settings, sink_of, epoch, progress)
 
 
 def tidy_tables(at: PipelineStore, progress: Progress = no_progress) -> None:
-    """Merge the small files of those tables, and remove states that are too old. Raises as `publish_tables`."""
+    """Merge the tables' small files, and remove states older than `[publish] keep`. Raises as `publish_tables`."""
     with _sinks(at) as (settings, sink_of):
         publication.tidy_tables(at.meta, settings, sink_of, at.clock_ms(), progress)
 
@@ -43,17 +43,19 @@ def _sinks(at: PipelineStore) -> Iterator[tuple[PublishSettings, publication.Sin
 
 
 def tables_at(at: PipelineStore, epoch: int) -> Mapping[str, TableState]:
-    """The state of each table at `epoch`, by relation; none if that epoch was not published to them. One GET."""
+    """Return the table states at `epoch` by relation; empty if `epoch` was not published to tables. Cost: one GET."""
     settings = at.pipeline.publish
     manifest = None if settings is None else read_manifest(location_of(settings.to).objects, epoch)
     return {} if manifest is None else manifest.tables
 
 
 def tables_published(at: PipelineStore, told: Callable[[str], int]) -> tuple[int, dict[str, TableState]]:
-    """The epoch that readers see, and the tables that were written since `told` says, or hold rows of an epoch that the store lacks.
+    """Return the published epoch and the tables that changed since their last report.
+
+    A table also counts as changed if its reported epoch does not exist in the store, which was then restored.
 
     Args:
-        told: of a relation, the epoch of the newest report of its table, 0 if there is none.
+        told: a function from a relation to the epoch of its newest report, 0 without a report.
 
     Cost: two GETs, and a HEAD per table.
     """
@@ -63,6 +65,6 @@ def tables_published(at: PipelineStore, told: Callable[[str], int]) -> tuple[int
         known = told(relation)
         if int(state.written) > known or not (
             known == 0 or at.meta.has_epoch(known)
-        ):  # a restored store lacks those after the copy
+        ):  # a restored store lacks the epochs after its backup
             tables[relation] = state
     return epoch, tables

@@ -1,1 +1,4 @@
-"""What is configured, and what a process says at its edge. Light enough for the DAG parser."""
+"""Configuration: pipeline.toml, environment variables, and values that a process sets once.
+
+The DAG parser imports these modules, so they must stay light.
+"""

@@ -1,6 +1,7 @@
-"""The cause of another library's error, in one line for the user: no stack frame, no wrapper, no package of Java.
+"""The cause of another library's error in one line: without stack frames, wrapper exceptions and Java packages.
 
-Spark wraps the error of a file several times, and its text is the whole stack. The innermost message is the one about the file."""
+Spark wraps an error several times, and the error's text is the whole stack. The innermost message names the cause.
+"""
 
 import re
 
@@ -14,7 +15,7 @@ _SAY_NOTHING = (
     "Python worker exited unexpectedly",
     "Task failed while writing rows",
 )
-# Classes that add nothing to their message.
+# Class names that add nothing to the message.
 _PLAIN = frozenset(
     {
         "AnalysisException",
@@ -39,12 +40,12 @@ _PLAIN = frozenset(
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether a library written in Rust met a fault of its own. Such an error is no Exception, so that `except Exception` lets it pass."""
+    """Return whether a Rust library panicked. This error is no Exception, so `except Exception` does not catch it."""
     return type(error).__name__ == "PanicException"
 
 
 def cause_of(error: BaseException) -> str:
-    """Why an error happened: `gzip stream CRC failure`, `KeyError: 'x'`. Never empty; UTF-8 can hold it."""
+    """Return the cause of an error, such as `gzip stream CRC failure` or `KeyError: 'x'`. Never empty; valid UTF-8."""
     kind = type(error).__name__
     text = str(error)
     if "Traceback (most recent call last)" in text:
@@ -59,8 +60,8 @@ def cause_of(error: BaseException) -> str:
 
 
 def java_cause(text: str) -> str:
-    """The innermost message of a stack trace of Java, in one line."""
-    found: list[tuple[str, str]] = []  # (class, message), the outermost first
+    """Return the innermost message of a Java stack trace in one line."""
+    found: list[tuple[str, str]] = []  # (class, message), outermost first
     for line in text.splitlines():
         if _FRAME.match(line):
             continue
@@ -74,12 +75,12 @@ def java_cause(text: str) -> str:
     if not telling:
         return found[-1][1] or found[-1][0] if found else ""
     kind, message = telling[-1]
-    if not message and len(telling) > 1 and telling[-2][1]:  # a class alone: EOFException
+    if not message and len(telling) > 1 and telling[-2][1]:  # a class without a message, such as EOFException
         return f"{telling[-2][1].rstrip('.')} ({kind})"
     return message if message and (kind in _PLAIN or not kind) else f"{kind}: {message}" if message else kind
 
 
 def _last_of_trace(text: str) -> str:
-    """The last line of Python's own, of a text that holds a worker's trace and then one of the JVM's."""
+    """Return the last line of Python's trace from a text that contains a worker's trace and then the JVM's."""
     python = text.split("JVM stacktrace")[0].strip()
     return next((line for line in reversed(python.splitlines()) if line and not line[0].isspace()), "")

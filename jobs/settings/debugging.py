@@ -1,8 +1,8 @@
-"""Whether a person looks for a defect."""
+"""The switch for debugging output."""
 
 import os
 
 
 def debugging() -> bool:
-    """Whether a person asked, by TUSSOCK_DEBUG=1, for tracebacks and for Spark's own log."""
+    """Return whether TUSSOCK_DEBUG requests tracebacks and Spark's own log."""
     return os.environ.get("TUSSOCK_DEBUG", "") not in ("", "0")

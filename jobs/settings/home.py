@@ -1,14 +1,15 @@
-"""A store's identity, and the place that it belongs to: so that a copy of a store does not pass for the original.
+"""A store's identity and place, which prevent that a copy of a store is taken for the original.
 
-An identity in the store alone would be copied with it. So the store records its place next to the identity. A process that is about to
-write outside of the store (published tables, events) compares that record with the place at which it found the store:
+A copy of a store contains the original's identity. The store therefore records its place next to the identity. Before
+a process writes outside of the store (published tables, events), it compares the record with the place of the store:
 
-    same address               it is this store. Its files may be new ones: it was restored in place
-    another address, same mark the same store by another name, or moved as a whole
-    neither                    it was moved or copied, and a person has to choose (`tussock store moved`, `tussock store clone`)
+    same address                  it is this store. Its files may be new if it was restored in place
+    another address, same mark    it is this store under another name, or moved as a whole
+    neither                       it was moved or copied. `tussock store moved` or `tussock store clone` decides
 
-The address of a folder is its host and its real path; of a bucket, its endpoint, name and prefix. The mark belongs to
-the file `meta/store.json`, which is written once: its inode and time in a folder, the time of its PUT in a bucket. No copy has the same.
+The address of a folder is its host and its real path. The address of a bucket is its endpoint, name and prefix. The
+mark identifies the file `meta/store.json`, which is written once: by inode and time in a folder, and by the time of its
+PUT in a bucket. A copy always has another mark.
 """
 
 import os
@@ -26,7 +27,7 @@ from tussock.statestore.meta.names import STORE
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 NAME = "publish/home.json"
-_BEFORE = "publish/identity.json"  # of earlier releases: an identity without a place
+_BEFORE = "publish/identity.json"  # earlier releases: an identity without a place
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -35,24 +36,24 @@ class StorePlace(NamedTuple):
     """The place of a store."""
 
     address: str
-    mark: str  # empty: the place gives none that a copy would lack
+    mark: str  # empty if the place has no mark that distinguishes a copy
 
 
 class Home(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A store's identity and its place, as recorded in it."""
+    """A store's identity and place, as recorded in the store."""
 
     id: str
     address: str
     mark: str
-    before: tuple[str, ...] = ()  # identities that the store had at earlier places; it inherits their tables
+    before: tuple[str, ...] = ()  # identities of the store at earlier places; it may write their tables
 
     @property
     def ids(self) -> frozenset[str]:
-        """Whose tables the store may write: its own, and those of its earlier identities."""
+        """The identities whose tables the store may write: its own and its earlier ones."""
         return frozenset((self.id, *self.before))
 
     def is_at(self, place: StorePlace) -> bool:
-        """Whether the store at `place` is the one that recorded this."""
+        """Return whether the store at `place` wrote this record."""
         return self.address == place.address or (place.mark != "" and self.mark == place.mark)
 
 
@@ -61,7 +62,7 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 class CopiedStoreError(InputError):
-    """A store that stands at another place than it records was to write outside of itself."""
+    """A store at another place than its recorded one tried to write outside of itself."""
 
     def __init__(self, uri: str, recorded: str, found: str) -> None:
         super().__init__(uri, recorded, found)
@@ -70,18 +71,20 @@ class CopiedStoreError(InputError):
     def __str__(self) -> str:
         store = shlex.quote(self.uri)
         return (
-            f"{self.uri} was copied or moved: it records that it belongs at {self.recorded}, and it was opened at {self.found}. "
-            "Nothing was written outside of the store, because the store at the recorded place may still write there. If this store takes "
-            f"the place of that one, run `tussock store moved --store {store}`. If both are to be used, run "
-            f"`tussock store clone --store {store}`, and give the copy's pipeline its own name and its own `[publish] to`."
+            f"{self.uri} was copied or moved: it records that it belongs at {self.recorded}, and it was opened at "
+            f"{self.found}. Nothing was written outside of the store, because the store at the recorded place may "
+            f"still write there. If this store replaces that one, run `tussock store moved --store {store}`. If both "
+            f"stay in use, run `tussock store clone --store {store}`, and give the copy's pipeline its own name and "
+            "its own `[publish] to`."
         )
 
 
 def home_of(objects: ObjectStore) -> Home:
-    """The store's identity, for a process that is about to write outside of the store. Drawn if the store has none yet.
+    """Return the store's identity before a write outside of the store. Create it if the store has none.
 
-    Raises CopiedStoreError. Cost: a GET, a look at one file (in a bucket a HEAD), and a PUT after the store was created, restored
-    or renamed.
+    Raises CopiedStoreError.
+
+    Cost: a GET and a stat of one file (a HEAD in a bucket), and a PUT after the store was created, restored or renamed.
     """
     place, known = place_of(objects), recorded_home(objects)
     if known is None:
@@ -91,8 +94,8 @@ def home_of(objects: ObjectStore) -> Home:
     if not known.is_at(place):
         raise CopiedStoreError(objects.uri, known.address, place.address)
     if known.address == place.address:
-        is_as_recorded = known.mark == place.mark  # or was restored in place
-    else:  # a folder that was renamed: what is copied from here on is of here
+        is_as_recorded = known.mark == place.mark  # different if the store was restored in place
+    else:  # a renamed folder: record the new address, so that later copies are recognized
         is_as_recorded = not place.address.startswith("file://") or _path(known.address) == _path(place.address)
     if not is_as_recorded:
         objects.put(NAME, encode_document(msgspec.structs.replace(known, address=place.address, mark=place.mark)))
@@ -100,15 +103,15 @@ def home_of(objects: ObjectStore) -> Home:
 
 
 def recorded_home(objects: ObjectStore) -> Home | None:
-    """The record in the store; None if it has none yet. One GET."""
+    """Return the record in the store, or None if it has none yet. Cost: one GET."""
     return read_document(objects, NAME, Home)
 
 
 def moved_here(objects: ObjectStore) -> Home:
-    """Record that the store takes the place of the one that it records. Without effect if it stands there.
+    """Record that this store replaces the store at the recorded place. No effect if it is at that place.
 
-    It draws another identity, which inherits the tables of the earlier one. From its first publish on, a store that was left at the
-    recorded place is refused there.
+    The store gets a new identity, which inherits the tables of the old one. After its first publish, a store at the
+    earlier place can no longer publish to these tables.
     """
     place, known = place_of(objects), recorded_home(objects)
     if known is None or known.is_at(place):
@@ -117,12 +120,12 @@ def moved_here(objects: ObjectStore) -> Home:
 
 
 def cloned_here(objects: ObjectStore) -> Home:
-    """Draw another identity that has nothing to do with the recorded one, and record this place."""
+    """Record this place and a new identity that is unrelated to the old one."""
     return _recorded(objects, Home(_drawn(), *place_of(objects)))
 
 
 def place_of(objects: ObjectStore) -> StorePlace:
-    """The place of a store. Cost: a look at one file; in a bucket a HEAD."""
+    """Return the place of a store. Cost: a stat of one file; a HEAD in a bucket."""
     parts = urlsplit(objects.uri)
     if parts.scheme == "file":
         real = os.path.realpath(unquote(parts.path))
@@ -135,7 +138,7 @@ def place_of(objects: ObjectStore) -> StorePlace:
 
 
 def _path(address: str) -> str:
-    """Without the host, by whose names a shared folder has several addresses."""
+    """Return the path without the host: a shared folder has another address on each host."""
     return address.partition("://")[2].partition("/")[2]
 
 
@@ -144,15 +147,15 @@ def _mark_of_file(path: str) -> str:
         found = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         return ""
-    # A tree of hard links (cp -al) is a copy that shares the inode.
+    # A tree of hard links (cp -al) is a copy with the same inode.
     return f"{found.st_ino}-{found.st_mtime_ns}" if found.st_nlink == 1 else ""
 
 
 def _address_in_bucket(uri: str) -> str:
-    """Without what may differ between two addresses of one bucket: region, style, the slash at the end."""
+    """Return the address without parts that may differ for the same bucket: region, style, trailing slash."""
     parts = urlsplit(uri)
     endpoint = dict(parse_qsl(parts.query)).get("endpoint", "").rstrip("/").lower()
-    local = f" of {socket.gethostname()}" if urlsplit(endpoint).hostname in _LOOPBACK else ""  # each host has its own
+    local = f" of {socket.gethostname()}" if urlsplit(endpoint).hostname in _LOOPBACK else ""  # differs per host
     where = f"{parts.scheme.replace('s3a', 's3')}://{parts.netloc}/{unquote(parts.path).strip('/')}"
     return f"{where} at {endpoint}{local}" if endpoint else where
 

@@ -1,11 +1,11 @@
-"""The engine's log: standard `logging`, with the epoch, level and unit at work in every line, in the driver and in workers.
+"""The engine's log: standard `logging`. Every line contains the current epoch, level and unit, in driver and workers.
 
-    TUSSOCK_LOG=INFO     what was done, with rows, bytes and seconds
+    TUSSOCK_LOG=INFO     completed work, with rows, bytes and seconds
     TUSSOCK_LOG=DEBUG    also each read of state
 
-It is off where the variable is not set: on a person's terminal the lines of progress are enough. Airflow sets it for the jobs that it
-submits. Loggers are named after modules, below `tussock`. A process that has configured logging itself (the root logger has
-handlers) gets records and chooses their form; here only the level is set.
+Logging is off unless the variable is set: in a terminal, the progress lines are sufficient. Airflow sets it for the
+jobs that it submits. Loggers are named after modules, below `tussock`. If the process has configured logging itself
+(the root logger has handlers), only the level is set, and the process formats the records.
 """
 
 import logging
@@ -25,14 +25,14 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s%(work)s: %(message)s"
 
 
 class BadLogLevelError(InputError):
-    """TUSSOCK_LOG names no level."""
+    """TUSSOCK_LOG is not a log level."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
         self.found = found
 
     def __str__(self) -> str:
-        return f"{VARIABLE} is {self.found!r}; expected one of {', '.join(LEVELS)}, or no such variable"
+        return f"{VARIABLE} is {self.found!r}; expected one of {', '.join(LEVELS)}, or the variable unset"
 
 
 class _Work(threading.local):
@@ -44,7 +44,7 @@ _work = _Work()
 
 @contextmanager
 def working_on(**facts: object) -> Iterator[None]:
-    """Add facts (`epoch=…, level=…, unit=…`) to every line that this thread logs within the block."""
+    """Add facts (`epoch=…, level=…, unit=…`) to every line that this thread logs in the block."""
     before = _work.facts
     _work.facts = {**before, **facts}
     try:
@@ -54,7 +54,7 @@ def working_on(**facts: object) -> Iterator[None]:
 
 
 class WorkFilter(logging.Filter):
-    """Gives a record the attribute `work`: ` epoch=7 level=1`, or nothing."""
+    """Sets the attribute `work` of a record: ` epoch=7 level=1`, or an empty string."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.work = "".join(f" {name}={value}" for name, value in _work.facts.items())
@@ -65,7 +65,7 @@ _configuring = threading.Lock()
 
 
 def configure_logging() -> None:
-    """Turn the log on if TUSSOCK_LOG names a level. Called where a process begins, and in workers by their tasks; acts once per process.
+    """Enable logging if TUSSOCK_LOG is set. Runs once per process; drivers call it at their start, workers in tasks.
 
     Raises: BadLogLevelError.
     """

@@ -1,76 +1,78 @@
-"""A pipeline: one folder of SQL files and the `pipeline.toml` that says where its store is and when it runs.
+"""A pipeline: a folder with SQL files and a `pipeline.toml`, which configures its store and its schedule.
 
-Airflow reads every pipeline whenever it parses the DAG files, so this module is light: no Spark, no Arrow, no I/O but one small file.
+Airflow loads every pipeline whenever it parses the DAG files. This module therefore imports neither Spark nor Arrow,
+and reads one small file per pipeline.
 
-    name = "flights"                                   # [a-z][a-z0-9_]*, the folder's name
-    description = "…"                                  # optional
-    store = "${FLIGHTS_STORE:-.tussock/flights/store}" # a folder or s3://bucket/prefix?…
-    data = "${FLIGHTS_DATA:-.tussock/flights/data}"    # optional: `${data}` in the SQL files
-    sql = ["sources.sql", "views.sql"]                 # applied in this order; `${data}/…` for one that is made with the data
-    time_zone = "UTC"                                  # optional
+    name = "flights"                                   # the folder's name; must match [a-z][a-z0-9_]*
+    description = "…"                                  # optional; shown in Airflow
+    store = "${FLIGHTS_STORE:-.tussock/flights/store}" # a folder, or s3://bucket/prefix?…
+    data = "${FLIGHTS_DATA:-.tussock/flights/data}"    # optional; the value of `${data}` in the SQL files
+    sql = ["sources.sql", "views.sql"]                 # applied in this order; `${data}/…` for a file below `data`
+    time_zone = "UTC"                                  # optional; time zone of all SQL
 
-    [schedule]                                         # optional: without it the pipeline runs when triggered
-    cron = "@daily"                                    # each run takes in one interval: {start:…} and {end:…} in a source's path
-    start = 2013-01-01                                 # first interval
-    end = 2013-12-31                                   # optional: last interval
-    catchup = true                                     # optional: also run the intervals that passed before it was switched on
-    partitions = false                                 # optional; true: asset events name the interval's day, for DAGs by partition
+    [schedule]                                         # optional; without it, the pipeline runs only when triggered
+    cron = "@daily"                                    # each run fills {start:…} and {end:…} in source paths
+    start = 2013-01-01                                 # start of the first interval
+    end = 2013-12-31                                   # optional; start of the last interval
+    catchup = true                                     # optional; also run the intervals that have already passed
+    partitions = false                                 # optional; true: asset events contain the interval's day
 
     [epoch]                                            # optional
-    units = 2                                          # parallel units from the next barrier on; as they are if left out
-    vnodes = 256                                       # power of two, fixed when the store is made
-    max_bytes = 268_435_456                            # most source bytes an epoch takes in
-    in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
-    runner = "spark"                                   # "auto": small epochs run in Airflow's own task, without a JVM; large ones on Spark
-    on_error = "stop"                                  # a view whose rows raise stops the epoch; "pause": it is paused, all else goes on
-    limit = "1d"                                       # longest time of one task of the pipeline's DAGs; Airflow then ends and retries it
+    units = 2                                          # parallel units from the next barrier on; omitted: no change
+    vnodes = 256                                       # a power of two; permanent once the store exists
+    max_bytes = 268_435_456                            # maximum bytes of source files per epoch
+    in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
+    runner = "spark"                                   # "auto": small epochs run in the Airflow task, without a JVM
+    on_error = "stop"                                  # if rows of a view raise: stop the epoch, or "pause" the view
+    limit = "1d"                                       # maximum time per task; Airflow then stops and retries it
 
-    [spark]                                            # optional: settings of the jobs, as text
-    "spark.driver.memory" = "1g"                       # any setting of Spark's
+    [spark]                                            # optional; settings of the Spark jobs, as strings
+    "spark.driver.memory" = "1g"                       # any Spark setting
 
-    [upkeep]                                           # optional: when compaction and vacuum run, and what stays readable; the defaults:
-    schedule = "@hourly"                               # a cron expression, in the pipeline's time zone; "none": only when triggered
-    keep = "1d"                                        # every moment of so long ago stays readable
-    keep_epochs = 1                                    # and the last so many published epochs
+    [upkeep]                                           # optional; compaction, vacuum and retention; the defaults are:
+    schedule = "@hourly"                               # in the pipeline's time zone; "none": only when triggered
+    keep = "1d"                                        # time span in which all epochs stay readable
+    keep_epochs = 1                                    # number of last published epochs that also stay readable
 
-    [verify]                                           # optional: when views are compared with Spark's answers, and how much of them
-    schedule = "none"                                  # a cron expression, in the pipeline's time zone; "none": only when triggered
-    percent = 100                                      # share of the keys of each view to compare
+    [verify]                                           # optional; comparison of views with Spark's results
+    schedule = "none"                                  # in the pipeline's time zone; "none": only when triggered
+    percent = 100                                      # percentage of each view's keys to compare
 
-    [deploy]                                           # optional: the DAG that brings changed SQL files into the store
-    approve = false                                    # true: a person approves its plan first
+    [deploy]                                           # optional; the DAG that applies changed SQL files to the store
+    approve = false                                    # true: a person must approve the plan
 
-    [prices]                                           # optional: dollars that `tussock status` counts by (jobs/settings/prices.py)
-    put = 0.005                                        # of 1,000 PUT and COPY requests; the defaults are those of S3 in us-east-1
-    get = 0.0004                                       # of 1,000 GET and HEAD requests
-    list = 0.005                                       # of 1,000 LIST requests
-    delete = 0.0                                       # of 1,000 DELETE requests
-    gb_month = 0.023                                   # of a gigabyte, 10^9 bytes, stored for a month
-    unit_hour = 0.0                                    # of an hour in which a parallel unit works; 0: not counted
+    [prices]                                           # optional; dollars for `tussock status` (settings/prices.py)
+    put = 0.005                                        # per 1,000 PUT and COPY requests; default: S3 in us-east-1
+    get = 0.0004                                       # per 1,000 GET and HEAD requests
+    list = 0.005                                       # per 1,000 LIST requests
+    delete = 0.0                                       # per 1,000 DELETE requests
+    gb_month = 0.023                                   # per gigabyte (10^9 bytes) stored for a month
+    unit_hour = 0.0                                    # per hour of work of a parallel unit; 0: not counted
 
-    [rebalance]                                        # optional: the DAG that moves vnodes between units
-    target = 1.25                                      # how many times the mean a unit may carry before vnodes move away from it
-    approve = false                                    # true: a person approves the moves first
+    [rebalance]                                        # optional; the DAG that moves vnodes between units
+    target = 1.25                                      # maximum load of a unit, as a multiple of the mean
+    approve = false                                    # true: a person must approve the moves
 
-    [freshness]                                        # optional: how old a change may be that readers of a view do not see, view by view
-    daily_sales = "2h"                                 # a time span; from its interval's end on, Airflow's deadline of a scheduled run
+    [freshness]                                        # optional; maximum age of an unpublished change, per view
+    daily_sales = "2h"                                 # also Airflow's deadline for a scheduled run, from interval end
 
     [alerts]                                           # optional
-    call = "company.pages.stale"                       # a Python function, called once when a view gets too old: (pipeline, view, text)
+    call = "company.pages.stale"                       # Python function (pipeline, view, text), called per stale view
 
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
-    docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
-    scope = "pipeline"                                 # a suite that fails holds all views back; "view": that view and those over it
+    docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store
+    scope = "pipeline"                                 # a failed suite holds back all views; "view": its dependents
 
-    [publish]                                          # optional: tables outside the store, a copy of each view, for other tools
-    to = ".tussock/flights/tables"                     # a folder or s3://bucket/prefix?…, of this pipeline alone
-    relations = ["carrier_delays"]                     # views and tables; all materialized views if left out
-    kind = "delta"                                     # Delta tables; "parquet": a file per epoch
-    engine = "deltalake"                               # what writes Delta tables, for their life: "deltalake", without a JVM, or "spark"
-    keep = "7d"                                        # every state of so long ago stays readable
+    [publish]                                          # optional; copies of the views outside of the store
+    to = ".tussock/flights/tables"                     # a folder, or s3://bucket/prefix?…, for this pipeline only
+    relations = ["carrier_delays"]                     # views and tables; default: all materialized views
+    kind = "delta"                                     # Delta tables; "parquet": one file per epoch
+    engine = "deltalake"                               # permanent writer of Delta tables; or "spark", which needs a JVM
+    keep = "7d"                                        # time span in which all states of a table stay readable
 
-A text may use `${NAME}` or `${NAME:-default}` from the environment. Relative paths start at the folder that holds `pipelines/`.
+A string may contain `${NAME}` or `${NAME:-default}` from the environment. Relative paths start at the folder that
+contains `pipelines/`.
 """
 
 import os
@@ -95,28 +97,28 @@ from tussock.statestore.decoding import converted
 from tussock.statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
-EPOCH_BYTES = 256 << 20  # of source files in one epoch, where nobody says how many
-NEW_STORE_UNITS = 2  # of a store that is made where nobody says how many
-MAX_KEPT_EPOCHS = 1024  # a version lists no more, however many retention asks for
+EPOCH_BYTES = 256 << 20  # default for max_bytes: source bytes per epoch
+NEW_STORE_UNITS = 2  # default number of units of a new store
+MAX_KEPT_EPOCHS = 1024  # a version lists at most this many readable epochs
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_KEPT_TABLES = 30 * 86_400_000  # ms
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {
-    str: "text",
+    str: "string",
     bool: "boolean",
     int: "integer",
     float: "float",
     list: "array",
     dict: "table",
     date: "date",
-    datetime: "moment",
+    datetime: "date-time",
 }
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
-_PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # closes a message of msgspec
+_PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # the end of msgspec's messages
 
 
 class PipelineError(InputError):
-    """A pipeline's definition cannot be taken."""
+    """A pipeline's definition is invalid."""
 
     def __init__(self, file: str, key: str, found: str, expected: str) -> None:
         super().__init__(file, key, found, expected)
@@ -127,7 +129,7 @@ class PipelineError(InputError):
 
 
 class UnknownPipelineError(InputError):
-    """No folder of this name holds a pipeline.toml."""
+    """No folder with this name contains a pipeline.toml."""
 
     def __init__(self, name: str, folder: str, known: tuple[str, ...]) -> None:
         super().__init__(name, folder, known)
@@ -136,16 +138,23 @@ class UnknownPipelineError(InputError):
     def __str__(self) -> str:
         if not self.known:
             return (
-                f"unknown pipeline {self.name!r}: there is no pipeline in {self.folder}. Go to the folder that holds pipelines/, or "
-                "below it, or set TUSSOCK_PIPELINES to pipelines/ itself; `tussock new NAME` makes a pipeline."
+                f"unknown pipeline {self.name!r}: {self.folder} contains no pipeline. Change to the folder that "
+                "contains pipelines/ or to a folder below it, or set TUSSOCK_PIPELINES to pipelines/ itself. `tussock "
+                "new NAME` creates a pipeline."
             )
-        return f"unknown pipeline {self.name!r}: {self.folder} holds {', '.join(self.known)}.{did_you_mean(self.name, self.known)}"
+        return (
+            f"unknown pipeline {self.name!r}: {self.folder} contains "
+            f"{', '.join(self.known)}.{did_you_mean(self.name, self.known)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RunSchedule:
-    """When runs start. `start` and `end` bound the first and the last interval's start; `partitions`: whether asset events name the day of
-    a run's interval."""
+    """The schedule of runs.
+
+    `start` and `end` are the starts of the first and the last interval. If `partitions`, asset events contain the day
+    of a run's interval.
+    """
 
     cron: str
     start: datetime
@@ -170,69 +179,68 @@ class _Cron(str):
 
 
 class _CronOrNone(str):
-    """A cron expression, or nothing where the file says "none"."""
+    """A cron expression, or the empty string for "none" in the file."""
 
 
 _CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
 _CRON_OR_NONE = Meta(description=f'{_CRON}, or "none"')
 _TABLE = Meta(description="a table")
-_Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
+_Text = Annotated[str, Meta(pattern=r"\S", description="a string that is not empty")]
 _Texts = Annotated[
-    tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")
+    tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of strings, at least one")
 ]
 _YES = Meta(description="true or false")
 
 
 class Runner(StrEnum):
-    """Where a pipeline's epochs run."""
+    """The process in which a pipeline's epochs run."""
 
-    SPARK = "spark"  # on Spark, all of them
-    AUTO = "auto"  # small ones in the process that was asked for them, without a JVM; large ones on Spark
+    SPARK = "spark"  # all epochs on Spark
+    AUTO = "auto"  # small epochs in the calling process, without a JVM; large ones on Spark
 
 
 class OnError(StrEnum):
-    """What a run does where a view cannot take an epoch's rows."""
+    """The reaction of a run to a view whose rows raise an error."""
 
-    STOP = "stop"  # the epoch: nothing of it is committed before a person has decided
-    PAUSE = "pause"  # the view and those over it, which keep their rows; everything else goes on
+    STOP = "stop"  # stop the epoch: nothing is committed until a person decides
+    PAUSE = "pause"  # pause the view and the views that read it; commit everything else
 
 
 class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, how many are under way at once; where
-    they run, and what becomes of them where a view cannot take their rows."""
+    """The size of epochs (units, vnodes, source bytes, epochs in flight), their runner, and their error handling."""
 
     units: Annotated[int, _whole(1, 32768)] | None = (
-        None  # None: as many as the store has, NEW_STORE_UNITS where it is made
+        None  # None: as many as the store has; NEW_STORE_UNITS for a new store
     )
     vnodes: Annotated[int, _whole(1, 32768)] = 256
-    max_bytes: Annotated[int, _whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None, which no file can have: no bound
+    max_bytes: Annotated[int, _whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None (not expressible in the file): no limit
     in_flight: Annotated[int, _whole(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
     on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
-    limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms that a task of the DAGs may take before Airflow ends it
+    limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms; Airflow stops a task of the DAGs after this time
 
 
 class DeploySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the DAG that applies the pipeline's files goes about it: `approve`, whether a person says yes to its plan first."""
+    """Settings of the DAG that applies the pipeline's files. If `approve`, a person must approve the plan."""
 
     approve: Annotated[bool, _YES] = False
 
 
 class RebalanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How vnodes are moved between units: from which load on, and whether a person says yes first."""
+    """Settings of the DAG that moves vnodes: the load above which it does, and whether a person must approve."""
 
     target: Annotated[float, Meta(ge=1, description="a number, 1 or more")] = 1.25
     approve: Annotated[bool, _YES] = False
 
 
 class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who hears of a view that is too old, beside Airflow's log: a function by its module and name."""
+    """A function that is called for each stale view, in addition to Airflow's log."""
 
     call: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a function, by its module and name")] | None = None
 
 
 class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schedule of upkeep (empty: only when it is triggered), and how much of the past stays readable."""
+    """The schedule of compaction and vacuum (empty: only when triggered), and the retention."""
 
     schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("@hourly")
     keep: Annotated[_Span, _SPAN] = _Span(Retention().keep_ms)
@@ -240,56 +248,56 @@ class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def retention(self) -> Retention:
-        """How much of the past stays readable."""
+        """Return the retention as one value."""
         return Retention(self.keep_epochs, int(self.keep))
 
 
 class VerifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When views are compared with Spark's answers (empty: only when triggered), and which share of their keys, in percent."""
+    """The schedule of verification (empty: only when triggered), and the percentage of keys that it compares."""
 
     schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("")
     percent: Annotated[int, _whole(1, 100)] = 100
 
 
 class GateScope(StrEnum):
-    """What a suite that fails keeps from readers."""
+    """The views that a failed suite holds back."""
 
-    PIPELINE = "pipeline"  # the epoch: all views stay consistent with each other
-    VIEW = "view"  # its view and those over it; the others are published
+    PIPELINE = "pipeline"  # the whole epoch: all views stay consistent with each other
+    VIEW = "view"  # the suite's view and the views that read it; the others are published
 
 
 @dataclass(frozen=True, slots=True)
 class QualitySettings:
-    """Where a pipeline's suites are (a folder, read-only), where their Data Docs go, and what one that fails keeps from readers."""
+    """The folder of a pipeline's suites (read-only), the folder of its Data Docs, and the scope of a failed suite."""
 
     folder: Path
     docs: Path
     scope: GateScope = GateScope.PIPELINE
 
     def suites(self) -> tuple[Path, ...]:
-        """The suite files, one a view, named after it; in name order. Cost: one directory listing."""
+        """Return the suite files in name order. Each is named after its view. Cost: one directory listing."""
         return tuple(sorted(self.folder.glob("*.json")))
 
 
 class TableKind(StrEnum):
-    """What published rows are copied to."""
+    """The format of published tables."""
 
     DELTA = "delta"
     PARQUET = "parquet"
 
 
 class TableEngine(StrEnum):
-    """What writes Delta tables."""
+    """The writer of Delta tables."""
 
-    DELTALAKE = "deltalake"  # the package, in the process at hand
+    DELTALAKE = "deltalake"  # the Python package, in the calling process
     SPARK = "spark"
 
 
 class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the published rows are copied to, of which relations (None: all materialized views), and as what.
+    """The folder, the relations (None: all materialized views) and the format of published tables.
 
-    `to` of a pipeline is an absolute path or an `s3://` address, as the file's is relative to the home. `keep`: how long a state of a table
-    stays readable after the next one.
+    In a loaded pipeline, `to` is an absolute path or an `s3://` address. `keep` is how long a state of a table stays
+    readable after the next one.
     """
 
     to: _Text
@@ -329,13 +337,13 @@ class Pipeline:
     publish: PublishSettings | None = None
     of_environment: Mapping[str, str] = field(
         default_factory=dict
-    )  # variables that pipeline.toml uses, but for [spark]
+    )  # variables used in pipeline.toml, except in [spark]
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
-        """The SQL files with their text, in order, `${data}` and environment variables put in.
+        """Return the SQL files and their texts in order, with `${data}` and environment variables substituted.
 
         Raises:
-            PipelineError: a file is missing, or uses a variable that has no value.
+            PipelineError: a file is missing, or uses a variable without a value.
         """
         scripts = []
         for path in self.sql:
@@ -346,8 +354,10 @@ class Pipeline:
         return tuple(scripts)
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that pipeline.toml and the SQL files use, with their values or defaults; not those of [spark], which
-        may be secrets. Raises: as `scripts`."""
+        """Return the environment variables of pipeline.toml and the SQL files, with their values or defaults.
+
+        Omits the variables of [spark], which may be secrets. Raises as `scripts`.
+        """
         texts = [_text_of(path, self.folder) for path in self.sql]
         return dict(self.of_environment) | {
             k: v for text in texts for k, v in _variables_in(text).items() if k != "data"
@@ -358,17 +368,16 @@ def _text_of(path: Path, folder: Path) -> str:
     try:
         return path.read_text()
     except OSError as err:
-        raise PipelineError(
-            str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a file that can be read"
-        ) from err
+        raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a readable file") from err
 
 
 def load_pipeline(folder: Path) -> Pipeline:
     """Read and check `folder/pipeline.toml`.
 
     Raises:
-        UnknownPipelineError: the folder holds no pipeline.toml.
-        PipelineError: an unknown key, a missing one, a wrong type or value; names file, key, found and expected.
+        UnknownPipelineError: the folder contains no pipeline.toml.
+        PipelineError: a key is unknown or missing, or a value is invalid. Contains the file, the key, and the found
+            and the expected value.
     """
     folder = folder.absolute()
     path = folder / FILE
@@ -377,14 +386,14 @@ def load_pipeline(folder: Path) -> Pipeline:
     except FileNotFoundError:
         raise UnknownPipelineError(folder.name, str(folder.parent), pipeline_names(folder.parent)) from None
     except OSError as err:
-        raise PipelineError(str(path), "the file", err.strerror or str(err), "a file that can be read") from err
+        raise PipelineError(str(path), "the file", err.strerror or str(err), "a readable file") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise PipelineError(str(path), "the file", str(err), "TOML") from err
     return _pipeline_of(document, folder)
 
 
 def find_pipeline(name: str, pipelines: Path) -> Pipeline:
-    """The pipeline called `name` in the folder `pipelines`. Names from users never become paths unchecked.
+    """Return the pipeline `name` in the folder `pipelines`. Checks the name before it becomes part of a path.
 
     Raises: UnknownPipelineError; PipelineError.
     """
@@ -394,17 +403,17 @@ def find_pipeline(name: str, pipelines: Path) -> Pipeline:
 
 
 def pipeline_names(pipelines: Path) -> tuple[str, ...]:
-    """Names of the folders in `pipelines` that hold a pipeline.toml, sorted."""
+    """Return the sorted names of the folders in `pipelines` that contain a pipeline.toml."""
     return tuple(sorted(path.parent.name for path in pipelines.glob(f"*/{FILE}")))
 
 
-# --- what the tables of the file hold -----------------------------------------------------------------------------------------------
-# A type's description is what an error expects.
+# --- the tables of the file ----------------------------------------------------------------------------------------
+# Errors print a type's description as the expected value.
 
 
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cron: Annotated[_Cron, Meta(description=_CRON)]
-    start: Any  # a date, or one with a time: msgspec knows no union of them
+    start: Any  # a date or a datetime; msgspec does not support their union
     end: Any = None
     catchup: Annotated[bool, _YES] = False
     partitions: Annotated[bool, _YES] = False
@@ -440,10 +449,10 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def known_keys() -> dict[str, str]:
-    """Every key that a pipeline.toml may have, `key` or `table.key`, with what is expected of its value."""
+    """Return each key of pipeline.toml, as `key` or `table.key`, with a description of the expected value."""
     found: dict[str, str] = {}
     a_date = "a date, or a date with a time"
-    kinds: dict[type, str] = {inspect.StrType: "a text", inspect.BoolType: "true or false", inspect.AnyType: a_date}
+    kinds: dict[type, str] = {inspect.StrType: "a string", inspect.BoolType: "true or false", inspect.AnyType: a_date}
 
     def add(table: inspect.StructType, above: str) -> None:
         for key in table.fields:
@@ -458,7 +467,7 @@ def known_keys() -> dict[str, str]:
 
 
 def _read(kind: type, value: Any) -> Any:
-    """A value of one of our own types, or a time zone; msgspec asks for it. Raises ValueError."""
+    """Convert a value to one of this module's own types, or to a time zone, for msgspec. Raises ValueError."""
     if kind is _CronOrNone and value == "none":
         return _CronOrNone()
     try:
@@ -470,13 +479,13 @@ def _read(kind: type, value: Any) -> Any:
 
 
 def _is_cron(text: str) -> bool:
-    from croniter import croniter  # Airflow's own; kept out of Spark's workers
+    from croniter import croniter  # a dependency of Airflow that Spark's workers do not need
 
     return text in _PRESETS or (not text.startswith("@") and croniter.is_valid(text))
 
 
 def _converted(value: Any, kind: Any, file: str, key: str = "") -> Any:
-    """`value` as msgspec makes a `kind` of it. Raises PipelineError with the key, what it holds, and the description of its type."""
+    """Convert `value` to `kind`. Raises PipelineError with the key, the value, and the description of its type."""
     try:
         return converted(value, kind, dec_hook=_read)
     except msgspec.ValidationError as err:
@@ -492,7 +501,7 @@ def _converted(value: Any, kind: Any, file: str, key: str = "") -> Any:
 
 
 def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[str, str, str]:
-    """A key that `table` does not know, or one that it requires and `values` lacks; found and expected."""
+    """Return a key that `table` does not define, or a required key that `values` lacks; found and expected text."""
     known = [field.name for field in table.fields]
     if (unknown := next((name for name in values if name not in known), None)) is not None:
         near = get_close_matches(unknown, known, n=1)
@@ -502,7 +511,7 @@ def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[st
 
 
 def _described(kind: inspect.Type) -> tuple[Any, str]:
-    """What a key's type is where the key is given, and its description."""
+    """Return the type of a key, without None, and its description."""
     if isinstance(kind, inspect.UnionType):
         kind = next(t for t in kind.types if not isinstance(t, inspect.NoneType))
     return (
@@ -528,7 +537,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
     if name != folder.name:
         raise error("name", repr(name), f"{folder.name!r}, the folder's name")
     data = None if document.data is None else _place(text("data", document.data), home)
-    if data is not None and re.search(r"['\\]", data):  # it is put between quotes in SQL
+    if data is not None and re.search(r"['\\]", data):  # SQL files contain it between quotes
         raise error("data", repr(data), "a path without quotes and backslashes")
     epoch, quality = document.epoch, document.quality or _Quality()
     suites, docs = (
@@ -572,13 +581,15 @@ def _publish_settings(
     table: PublishSettings, text: Callable[[str, str], str], home: Path, error: Callable[[str, str, str], PipelineError]
 ) -> PublishSettings:
     to = text("publish.to", table.to)
-    if table.engine is TableEngine.SPARK and "://" in to:  # its commits to a bucket are safe for one driver at a time
+    if table.engine is TableEngine.SPARK and "://" in to:  # Spark's commits to a bucket are safe for one driver only
         raise error(
-            "publish.engine", "'spark' with a bucket", "'deltalake', whose commits to a bucket two runs may try at once"
+            "publish.engine",
+            "'spark' with a bucket",
+            "'deltalake', whose commits to a bucket are safe for two runs at once",
         )
     if table.engine is TableEngine.SPARK and table.kind is not TableKind.DELTA:
         raise error("publish.engine", f"'spark' with kind {table.kind.value!r}", "no engine: Parquet files need none")
-    if table.keep > _MAX_KEPT_TABLES:  # Delta forgets its own log after so long
+    if table.keep > _MAX_KEPT_TABLES:  # Delta deletes older log entries
         raise error("publish.keep", f"{table.keep // 86_400_000} days", f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
     return msgspec.structs.replace(table, to=_place(to, home))
 
@@ -592,7 +603,7 @@ def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule:
 
 
 def _moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
-    if not isinstance(value, date):  # a datetime is a date
+    if not isinstance(value, date):  # datetime is a subclass of date
         raise PipelineError(file, key, _shown(value), "a date, e.g. 2013-01-01, or a date with a time")
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
@@ -610,14 +621,14 @@ def _substitute(
         if value := variables.get(match[1]):
             return written(value)
         if match[2] is None:
-            raise PipelineError(file, key, match[0], f"a variable that has a value, or a default: ${{{match[1]}:-…}}")
+            raise PipelineError(file, key, match[0], f"a variable with a value, or a default: ${{{match[1]}:-…}}")
         return match[2]
 
     return _VARIABLE.sub(value_of, text)
 
 
 def _substitute_in_sql(text: str, variables: Mapping[str, str], file: str) -> str:
-    """A script with its variables put in. Inside a string constant a value stands for its own characters, quotes and backslashes too."""
+    """Substitute the variables of a script. Within a string constant, quotes and backslashes of a value are escaped."""
     from tussock.jobs.logical.quoting import within_string
     from tussock.jobs.logical.source_text import SourceText
     from tussock.jobs.logical.tokens import tokens_of
@@ -626,7 +637,7 @@ def _substitute_in_sql(text: str, variables: Mapping[str, str], file: str) -> st
         return text
     try:
         tokens = tokens_of(SourceText(text))
-    except InputError:  # a string that does not end; whoever reads the script names the place
+    except InputError:  # an unterminated string; the parser of the script reports its place
         return _substitute(text, variables, file, "the script")
     filled, at = "", 0
     for token in tokens:
@@ -642,12 +653,12 @@ def _variables_in(text: str) -> dict[str, str]:
 
 
 def _place(text: str, home: Path) -> str:
-    """A store's or a data root's address: made absolute where it is a relative path."""
+    """Make a relative path absolute; leave addresses unchanged."""
     return text if "://" in text else str(home / text)
 
 
 def _script(file: str, folder: Path, data: str | None, text: str) -> Path:
-    """A SQL file of the pipeline's folder, or one below a local data root."""
+    """Return the path of a SQL file in the pipeline's folder, or below a local data root."""
     if not text.startswith("${data}/"):
         return _inside(file, "sql", folder, text)
     if data is None or "://" in data:
@@ -656,7 +667,7 @@ def _script(file: str, folder: Path, data: str | None, text: str) -> Path:
 
 
 def _inside(file: str, key: str, folder: Path, text: str) -> Path:
-    """A path of the pipeline's own folder; it may not lead out of it."""
+    """Return a path in the pipeline's folder. Raises PipelineError if it leads out of the folder."""
     path = Path(text)
     if path.is_absolute() or ".." in path.parts:
         raise PipelineError(file, key, repr(text), f"a path within {folder}")

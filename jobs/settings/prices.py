@@ -1,8 +1,9 @@
-"""What a bucket and its compute cost: the table that `tussock status` counts dollars by, `[prices]` of pipeline.toml.
+"""Prices of a bucket and of compute, from `[prices]` of pipeline.toml, for the dollar amounts of `tussock status`.
 
-The defaults are Amazon's for S3 Standard in us-east-1 (https://aws.amazon.com/s3/pricing/, as it read in 2025): $0.005 for 1,000 PUT, COPY
-or LIST requests, $0.0004 for 1,000 GET or HEAD requests, DELETE free, $0.023 for a gigabyte stored for a month (the first 50 TB). Bytes
-within the region are free. What a parallel unit costs is not S3's to say: 0 counts nothing.
+The defaults are Amazon's prices for S3 Standard in us-east-1 (https://aws.amazon.com/s3/pricing/, read in 2025):
+$0.005 per 1,000 PUT, COPY or LIST requests, $0.0004 per 1,000 GET or HEAD requests, DELETE free, and $0.023 per
+gigabyte stored for a month (first 50 TB). Traffic within the region is free. The default price of a parallel unit is
+0: not counted.
 """
 
 from typing import Annotated
@@ -14,7 +15,7 @@ _Dollars = Annotated[float, Meta(ge=0, description="a number of dollars, 0 or mo
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars: of 1,000 requests by kind, of a gigabyte (10^9 bytes) for a month, of an hour in which a parallel unit works."""
+    """Dollars per 1,000 requests, per gigabyte (10^9 bytes) and month, and per working hour of a parallel unit."""
 
     put: _Dollars = 0.005
     get: _Dollars = 0.0004

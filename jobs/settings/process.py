@@ -1,4 +1,4 @@
-"""The edge of a process: what it draws once and passes down, so that everything below is a function of its arguments."""
+"""Values that a process creates once and passes down: its writer name, its clock, its opened store."""
 
 import os
 import re
@@ -17,22 +17,22 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def new_writer() -> str:
-    """A name that no other process has or ever had; readable, so that a lost race can say who won."""
+    """Return a name that is unique for all time. It is readable, because errors print the winner of a race."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
 
 
 def clock_ms() -> int:
-    """Unix milliseconds now."""
+    """Return the current time in Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def store_address(store: str) -> str:
-    """A store's address as other processes may use it: a relative directory starts at this process's working directory."""
-    return store if _SCHEME.match(store) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  `..` goes, links stay
+    """Return a store's address that other processes can use: relative directories are made absolute."""
+    return store if _SCHEME.match(store) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  keeps links
 
 
 def create_store(store: str, *, units: int, time_zone: str, vnode_count: int = 256) -> StoreSettings:
-    """Create an empty store at an address, with an identity that is bound to that place. Raises as `MetaStore.init`."""
+    """Create an empty store, and bind its identity to this address. Raises as `MetaStore.init`."""
     objects = open_object_store(store_address(store))
     settings = MetaStore.init(objects, vnode_count=vnode_count, units=units, time_zone=time_zone)
     home_of(objects)
@@ -40,9 +40,9 @@ def create_store(store: str, *, units: int, time_zone: str, vnode_count: int = 2
 
 
 def open_meta(store: str) -> MetaStore:
-    """The meta store at a store's address, with this process as a new writer; turns the process's log on, where it is asked for.
+    """Open the meta store at an address, with this process as a new writer. Configures logging from TUSSOCK_LOG.
 
-    Raises: NotInitialisedError when the store is first used; BadLogLevelError.
+    Raises: BadLogLevelError. The first use of the result raises NotInitialisedError if there is no store.
     """
     configure_logging()
     return MetaStore(open_object_store(store_address(store)), new_writer(), clock_ms)

@@ -197,7 +197,7 @@ BROKEN = {
     "a misspelled key": ('stroe = "x"\n', "stroe: found an unknown key, expected 'store', perhaps"),
     "a variable without a value": (
         'data = "${NO_SUCH}/x"\n',
-        "data: found ${NO_SUCH}, expected a variable that has a value",
+        "data: found ${NO_SUCH}, expected a variable with a value",
     ),
     "no TOML": ("= 1\n", "the file: found Invalid"),
 }

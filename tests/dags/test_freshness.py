@@ -83,7 +83,7 @@ def test_a_view_that_gets_too_old_is_said_once_until_it_is_published_again(
     assert [(pipeline, name) for pipeline, name, _ in told] == [("shop", "v")]
     assert "view v is to be at most 2 h old: readers see it as of" in told[0][2]
     assert told[0][2].endswith("and miss a change of 3 h ago")
-    assert "it has been said" in steps.say_if_stale("shop", "v").said
+    assert "already reported" in steps.say_if_stale("shop", "v").said
     assert alerts(tmp_path) == ["alerts/v.json"]
     publish(meta)
     steps.let_go_of_alerts("shop")
@@ -102,7 +102,7 @@ def test_a_view_that_stays_too_old_while_epochs_go_on_is_said_once(meta: MetaSto
         publish(meta)  # its source is held, which is an epoch of its own
         steps.let_go_of_alerts("shop")
     assert meta.latest().published > before
-    assert "it has been said" in steps.say_if_stale("shop", "v").said
+    assert "already reported" in steps.say_if_stale("shop", "v").said
     assert len(told) == 1
 
 
@@ -128,7 +128,7 @@ def test_a_name_that_is_no_view_or_wants_no_freshness_is_not_said(meta: MetaStor
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('v = "2h"', 'w = "2h"'))
     assert steps.say_if_stale("shop", "w").said == "pipeline shop has no view w"
-    assert steps.say_if_stale("shop", "v").said == "view v has no freshness any more"
+    assert steps.say_if_stale("shop", "v").said == "view v no longer has a freshness"
     assert told == []
 
 

@@ -114,9 +114,9 @@ MISTAKES = {
     ),
     "a number for a text": (
         MINIMAL.replace('"s3://bucket/shop"', "7"),
-        "store: found integer 7, expected a text that is not empty",
+        "store: found integer 7, expected a string that is not empty",
     ),
-    "a text for a table": (MINIMAL + 'schedule = "@daily"', "schedule: found text '@daily', expected a table"),
+    "a text for a table": (MINIMAL + 'schedule = "@daily"', "schedule: found string '@daily', expected a table"),
     "a boolean for a number": (
         MINIMAL + "[epoch]\nunits = true",
         "epoch.units: found boolean True, expected a whole number from 1 to 32768",
@@ -128,15 +128,15 @@ MISTAKES = {
     ),
     "a bad cron": (
         MINIMAL + '[schedule]\ncron = "every day"\nstart = 2013-01-01',
-        "schedule.cron: found text 'every day', expected a cron",
+        "schedule.cron: found string 'every day', expected a cron",
     ),
     "an unknown preset": (
         MINIMAL + '[schedule]\ncron = "@dayly"\nstart = 2013-01-01',
-        "schedule.cron: found text '@dayly', expected a cron",
+        "schedule.cron: found string '@dayly', expected a cron",
     ),
     "a start that is text": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = "2013"',
-        "schedule.start: found text '2013', expected a date",
+        "schedule.start: found string '2013', expected a date",
     ),
     "an end before the start": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-02\nend = 2013-01-01',
@@ -144,12 +144,12 @@ MISTAKES = {
     ),
     "an upkeep schedule that is none": (
         MINIMAL + '[upkeep]\nschedule = "nightly"',
-        "upkeep.schedule: found text 'nightly', expected a cron expression of five fields, or one of @hourly, @daily, @weekly, @monthly, "
+        "upkeep.schedule: found string 'nightly', expected a cron expression of five fields, or one of @hourly, @daily, @weekly, @monthly, "
         '@quarterly, @yearly, or "none"',
     ),
     "a span without a unit": (
         MINIMAL + '[upkeep]\nkeep = "7"',
-        "upkeep.keep: found text '7', expected a time span: a number and a unit",
+        "upkeep.keep: found string '7', expected a time span: a number and a unit",
     ),
     "a span that is a number": (
         MINIMAL + "[upkeep]\nkeep = 7",
@@ -173,7 +173,7 @@ MISTAKES = {
     ),
     "a setting that is no text": (
         MINIMAL + '[spark]\n"spark.cores.max" = 2',
-        "spark.spark.cores.max: found integer 2, expected a text",
+        "spark.spark.cores.max: found integer 2, expected a string",
     ),
     "a file outside of the folder": (
         MINIMAL.replace("views.sql", "../views.sql"),
@@ -181,7 +181,7 @@ MISTAKES = {
     ),
     "a file that is no text": (
         MINIMAL.replace('"views.sql"', '"a.sql", 3'),
-        "sql: found array ['a.sql', 3], expected a list of texts, at least one",
+        "sql: found array ['a.sql', 3], expected a list of strings, at least one",
     ),
     "a schedule without a start": (
         MINIMAL + '[schedule]\ncron = "@daily"',
@@ -194,7 +194,7 @@ MISTAKES = {
     ),
     "a schedule of runs that is none": (
         MINIMAL + '[schedule]\ncron = "none"\nstart = 2013-01-01',
-        "schedule.cron: found text 'none', expected a cron expression of five fields, or one of @hourly",
+        "schedule.cron: found string 'none', expected a cron expression of five fields, or one of @hourly",
     ),
     "more bytes than a number holds": (
         MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
@@ -202,7 +202,7 @@ MISTAKES = {
     ),
     "a runner there is not": (
         MINIMAL + '[epoch]\nrunner = "local"',
-        'epoch.runner: found text \'local\', expected "spark" or "auto"',
+        'epoch.runner: found string \'local\', expected "spark" or "auto"',
     ),
     "a fraction of a byte": (
         MINIMAL + "[epoch]\nmax_bytes = 1.0",
@@ -218,11 +218,11 @@ MISTAKES = {
     ),
     "a kind of tables there is not": (
         MINIMAL + '[publish]\nto = "t"\nkind = "iceberg"',
-        'publish.kind: found text \'iceberg\', expected "delta" or "parquet"',
+        'publish.kind: found string \'iceberg\', expected "delta" or "parquet"',
     ),
     "Spark that writes to a bucket": (
         MINIMAL + '[publish]\nto = "s3://lake"\nengine = "spark"',
-        "publish.engine: found 'spark' with a bucket, expected 'deltalake', whose commits to a bucket two runs may try at once",
+        "publish.engine: found 'spark' with a bucket, expected 'deltalake', whose commits to a bucket are safe for two runs at once",
     ),
     "an engine for files that need none": (
         MINIMAL + '[publish]\nto = "t"\nkind = "parquet"\nengine = "spark"',
@@ -234,16 +234,16 @@ MISTAKES = {
     ),
     "a blank store": (
         MINIMAL.replace("s3://bucket/shop", " "),
-        "store: found text ' ', expected a text that is not empty",
+        "store: found string ' ', expected a string that is not empty",
     ),
-    "no files": (MINIMAL.replace('"views.sql"', ""), "sql: found array [], expected a list of texts, at least one"),
+    "no files": (MINIMAL.replace('"views.sql"', ""), "sql: found array [], expected a list of strings, at least one"),
     "an unknown time zone": (
         MINIMAL + 'time_zone = "Mars/Olympus"',
-        "time_zone: found text 'Mars/Olympus', expected the name of a time zone",
+        "time_zone: found string 'Mars/Olympus', expected the name of a time zone",
     ),
     "a variable without a value": (
         MINIMAL.replace("s3://bucket", "${NO_SUCH}"),
-        "store: found ${NO_SUCH}, expected a variable that has a value",
+        "store: found ${NO_SUCH}, expected a variable with a value",
     ),
     "a quote in the data root": (MINIMAL + 'data = "it\'s"', "expected a path without quotes"),
     "text that is no TOML": ("name = ", "the file: found Invalid value"),
@@ -264,7 +264,7 @@ def test_an_unknown_pipeline_is_answered_with_those_that_exist(tmp_path: Path, n
     pipelines = write(tmp_path, MINIMAL).parent
     (pipelines / "empty").mkdir()
     assert pipeline_names(pipelines) == ("shop",)
-    with pytest.raises(UnknownPipelineError, match=r"unknown pipeline '.*': .*pipelines holds shop"):
+    with pytest.raises(UnknownPipelineError, match=r"unknown pipeline '.*': .*pipelines contains shop"):
         find_pipeline(name, pipelines)
     assert find_pipeline("shop", pipelines).name == "shop"
 

@@ -68,7 +68,7 @@ def test_where_no_folder_above_holds_pipelines_the_error_says_where_to_go(
     monkeypatch.chdir(tmp_path / "elsewhere/down")
     assert cli.main(["read", "--pipeline", "shop", "daily_sales"]) == 1
     said = capsys.readouterr().err
-    assert f"there is no pipeline in {tmp_path}/elsewhere/down/pipelines" in said
+    assert f"{tmp_path}/elsewhere/down/pipelines contains no pipeline" in said
     assert "or set TUSSOCK_PIPELINES" in said
 
 
