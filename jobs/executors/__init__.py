@@ -1,1 +1,1 @@
-"""Executors: one operator a file; chunks in, chunks out, state in StateTables."""
+"""Executors: one file per operator. Chunks in, chunks out, state in StateTables."""

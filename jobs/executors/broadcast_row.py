@@ -1,7 +1,7 @@
-"""BroadcastRow: one row that every actor of a fragment knows, as it was after the epoch before.
+"""BroadcastRow: one row that all actors of a fragment know, as of the previous epoch.
 
-Its changes come to all actors (dispatch `broadcast`). It is kept once for each vnode, so that it is where a vnode's next actor finds it,
-however vnodes move. It is written when it changes.
+All actors receive its changes (dispatch `broadcast`). It is stored once per vnode, so that it moves with the vnode to
+another actor. It is written only when it changes.
 """
 
 from collections.abc import Sequence
@@ -19,32 +19,35 @@ from tussock.statestore.vnode import vnodes_of
 
 
 def broadcast_row_table(name: str, types: Sequence[str]) -> TableSchema:
-    """The state table of a row of these types: a number that hashes to the vnode, then the row."""
+    """The state table for a row of these types: a number that hashes to the vnode, then the row."""
     return state_table(name, ("bigint", *types), [KeyColumn(0)], (0,))
 
 
 class BroadcastRow:
-    """The row in one actor's hands."""
+    """The row's state in one actor."""
 
     def __init__(self, table: StateTable, actor: Actor) -> None:
         self._table = table
         self._places = _place_of_each_vnode(actor.vnode_count)[list(actor.vnodes)]
 
     def read(self) -> pa.Table | None:
-        """(1, …) the row as it was; None before it first came. Cost: one batched read of the actor's vnodes."""
+        """(1, …) the row as of the previous epoch; None before its first change.
+
+        Cost: one batched read of the actor's vnodes.
+        """
         found = self._table.get_rows(pa.table([pa.array(self._places)], names=["c0"]))
         there = np.flatnonzero(found.found.to_numpy(zero_copy_only=False))
         return _renamed(found.rows.slice(int(there[0]), 1).remove_column(0)) if len(there) else None
 
     def write(self, row: pa.Table) -> None:
-        """Keep (1, …) the row."""
+        """Store the row, (1, …), for all vnodes of the actor."""
         copies = take_rows(row, np.zeros(len(self._places), np.int64))
         columns = [pa.array(self._places), *copies.columns]
         self._table.insert_rows(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]))
 
 
 def row_in(chunk: pa.Table) -> pa.Table | None:
-    """(1, …) the row that a chunk of its changes brings; None where it did not change."""
+    """(1, …) the new row in a chunk of the row's changes; None if it did not change."""
     come = np.flatnonzero(weights_of(chunk) > 0)
     return take_rows(_renamed(rows_of(chunk)), come[:1]) if len(come) else None
 
@@ -55,7 +58,7 @@ def _renamed(row: pa.Table) -> pa.Table:
 
 @lru_cache(maxsize=4)
 def _place_of_each_vnode(vnode_count: int) -> Positions:
-    """(vnode_count,) for each vnode the least number that hashes to it: what a row has as its key to lie there."""
+    """(vnode_count,) the least number that hashes to each vnode, used as the key of the row's copy for that vnode."""
     places, numbers = np.full(vnode_count, -1, np.int64), 0
     while (places < 0).any():
         more = np.arange(numbers, numbers + 16 * vnode_count)

@@ -1,6 +1,6 @@
-"""Values and Range: constant rows. They come in the first epoch of their view; after it nothing does.
+"""Values and Range: constant rows, emitted in the first epoch of their view.
 
-That it is the first epoch the actor knows from the catalog, so no state says that the rows have been put out.
+The actor knows from the catalog whether it is the first epoch, so no state is needed.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,15 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class ValuesNode(PlainNode, frozen=True, tag="Values"):
-    """The rows of a query's VALUES, each with its number as a hidden last column. `columns` hold values as a Literal of their type does."""
+    """The rows of a VALUES clause, with their numbers as a hidden last column.
+
+    `columns` are in the form of `Literal.value`.
+    """
 
     rows: int
     columns: tuple[tuple[Physical, ...], ...]
     names: tuple[str, ...]
-    types: tuple[str, ...]  # with that of the number
+    types: tuple[str, ...]  # including the type of the number
 
     @property
     def emits_without_input(self) -> bool:
@@ -46,7 +49,7 @@ class ValuesExecutor:
         self._node, self._actor = node, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Takes no chunk. Cost: in the first epoch one kernel query over the text of all values."""
+        """Has no input. Cost: in the first epoch, one kernel query over the text of all values."""
         node = self._node
         if not self._actor.new or not node.rows:
             return empty_chunk(node.types)
@@ -54,7 +57,7 @@ class ValuesExecutor:
 
 
 class RangeNode(PlainNode, frozen=True, tag="Range"):
-    """The numbers start, start + step, … before `end`, each actor its share."""
+    """The numbers start, start + step, … before `end`. Each actor emits its share."""
 
     start: int
     end: int
@@ -83,13 +86,13 @@ class RangeNode(PlainNode, frozen=True, tag="Range"):
 
 
 class RangeExecutor:
-    """The numbers are cut into as many even pieces as there are vnodes; an actor puts out the pieces of its own."""
+    """Splits the numbers into one equal piece per vnode. An actor emits the pieces of its vnodes."""
 
     def __init__(self, node: RangeNode, actor: Actor) -> None:
         self._node, self._actor = node, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Takes no chunk. Cost: 16 bytes a number of this actor's, in the first epoch."""
+        """Has no input. Cost: in the first epoch, 16 bytes per number of this actor."""
         node, actor = self._node, self._actor
         count = len(range(node.start, node.end, node.step)) if actor.new else 0
         pieces = [np.empty(0, np.int64)]

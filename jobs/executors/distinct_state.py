@@ -1,8 +1,9 @@
-"""Distinct state: each group's values of some columns, and how often each is there.
+"""Distinct state: each group's distinct values of some columns, and the number of rows with each value.
 
-State: `group key | values -> count`. Values are normalised as keys are (one zero, one NaN), and those with a NULL are not stored: every
-aggregate that asks for distinct values ignores them. From the counts it follows which values appear and disappear; a DISTINCT aggregate is
-the plain one over the rows that made them do so.
+State: `group key | values -> count`. Values are normalised like keys (one zero, one NaN). Values that contain NULL are
+    not
+stored, because every DISTINCT aggregate ignores them. The counts show which values appear and disappear. A DISTINCT
+aggregate is the plain aggregate over the rows that caused this.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,25 +21,31 @@ from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import Located, StateTable
 from tussock.statestore.vnode import normalise, one_array, xxhash64
 
-#: Rows whose values are looked up at once: 5 M distinct values in one group took 1.8 GB in one go.
+#: Rows whose values are looked up at once. 5 M distinct values of one group would use 1.8 GB in a single lookup.
 PIECE_ROWS = 1 << 19
 
 
 class NegativeFrequencyError(InputError):
-    """A row that percentile is to count less than no times."""
+    """A row has a negative frequency in percentile."""
 
     def __init__(self, found: int) -> None:
         super().__init__(found)
         self.found = found
 
     def __str__(self) -> str:
-        return f"percentile's third argument, how often a row counts, is {self.found}: it must not be negative. Correct the row."
+        return (
+            "percentile's third argument, the frequency of a row, must not be negative; "
+            f"found {self.found}. Correct the row."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctValues:
-    """What is kept: the values of the columns `args`. `times`: the column that says how often a row counts. `precision`: not the values,
-    but the registers that their hashes set, with this many bits for a register's number (hyperloglog.py)."""
+    """The layout of a distinct state over the columns `args`.
+
+    `times`: the column with each row's frequency. `precision`: store the registers that the values' hashes set instead
+    of the values, with this many bits for a register's number (hyperloglog.py).
+    """
 
     args: tuple[int, ...]
     types: tuple[str, ...]
@@ -55,14 +62,14 @@ class DistinctValues:
         )
 
     def table(self, input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int]) -> TableSchema:
-        """Its layout, id 0, over rows that are grouped by `keys`: group, values, count."""
+        """The state table with id 0, for rows grouped by `keys`: group, values, count."""
         kinds = self.types if self.precision is None else ("int",)
         types = [*(input_types[k] for k in keys), *kinds, "bigint"]
         name = f"agg_{'distinct' if self.precision is None else 'registers'}_{'_'.join(f'c{a}' for a in self.args)}"
         return state_table(name, types, [KeyColumn(i) for i in range(len(types) - 1)], range(len(keys)))
 
     def open(self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable) -> "DistinctState":
-        """It in an actor's hands; `table` as `table()` lays it out."""
+        """The state in an actor. `table`: in the layout of `table()`."""
         return DistinctState(self, tuple(keys), table)
 
 
@@ -71,44 +78,43 @@ class _Move:
     """Values whose counts change, in the table's order."""
 
     located: Located
-    rows: pa.Table  # of the table, with the count after
+    rows: pa.Table  # the table's new rows, with the new counts
     before: I64
     after: I64
-    first: I64  # of each value a row of the chunk
+    first: I64  # a row of the chunk for each value
 
 
 class DistinctState:
-    """The values of one actor's groups."""
+    """The distinct values of one actor's groups."""
 
     def __init__(self, values: DistinctValues, keys: tuple[int, ...], table: StateTable) -> None:
         self._values, self._keys, self._table = values, keys, table
 
     def write(self, chunk: pa.Table) -> I64:
-        """Store what a chunk of raw rows changes.
+        """Apply a chunk of raw rows to the state.
 
-        Returns: (n,) weights under which the rows stand for distinct values: +1 for one row of each that appears, -1 for one row of each
-            that disappears, 0 for all others.
-        Raises: ChangeError when more of a value goes than there is; NegativeFrequencyError.
-        Cost: one hash pass over the rows, one `get_rows` of the values touched; memory: the values touched, twice or so.
+        Returns: (n,) the rows' weights for DISTINCT aggregates: +1 for one row of each value that appears, -1 for one
+            row of each value that disappears, 0 for all others.
+        Raises: ChangeError if more rows of a value are deleted than exist; NegativeFrequencyError.
+        Cost: one hash pass over the rows, one `get_rows` of the touched values. Memory: about twice the touched values.
         """
         weights = np.zeros(chunk.num_rows, np.int64)
-        moves = [
-            self._moved(chunk, *piece) for piece in self._pieces(chunk)
-        ]  # all are read before any is written: reads stay one search
+        # Read all pieces before writing any, so that reads need only one search.
+        moves = [self._moved(chunk, *piece) for piece in self._pieces(chunk)]
         for move in moves:
             self._table.replace_located(move.located, move.rows, move.before > 0, move.after > 0)
             weights[move.first] = (move.after > 0).astype(np.int64) - (move.before > 0)
         return weights
 
     def all(self, groups: pa.Table) -> Segments:
-        """The groups' values in ascending order, and how often each is there as the last column. Memory: all of them."""
+        """The groups' values in ascending order, with their counts as the last column. Memory: all values."""
         first = len(self._keys)
         return segments_of(
             self._table.scan_prefix(groups), groups.num_rows, range(first, first + len(self._values.args) + 1)
         )
 
     def _moved(self, chunk: pa.Table, rows: I64, change: I64) -> "_Move":
-        """What some rows make of the counts of their values."""
+        """The new counts of the values in some rows."""
         picked = chunk.take(pa.array(rows))
         columns = [*(normalise(one_array(picked.column(k))) for k in self._keys), *self._values.of(picked)]
         ids, first = key_ids(columns, len(rows))
@@ -129,7 +135,10 @@ class DistinctState:
         )
 
     def _pieces(self, chunk: pa.Table) -> Iterator[tuple[I64, I64]]:
-        """The rows that have values and what each adds to a count, equal values in one piece, PIECE_ROWS in a piece or so."""
+        """The rows with values and their changes of counts, in pieces of about PIECE_ROWS.
+
+        Equal values are in one piece.
+        """
         rows, change = self._counted(chunk)
         if len(rows) <= PIECE_ROWS:
             yield from [(rows, change)] if len(rows) else []
@@ -140,7 +149,7 @@ class DistinctState:
             yield rows[chosen], change[chosen]
 
     def _counted(self, chunk: pa.Table) -> tuple[I64, I64]:
-        """The rows that have values, and what each adds to a count."""
+        """The rows with values, and the change of the count by each."""
         there = np.ones(chunk.num_rows, np.bool_)
         weights = weights_of(chunk)
         for column in (*self._values.args, *(() if self._values.times is None else (self._values.times,))):

@@ -1,14 +1,15 @@
-"""Exact sums that can shrink: numbers as limbs, columns of 32-bit digits at fixed places, so that no addition ever rounds.
+"""Exact sums that support deletes. A sum consists of limbs: columns of 32-bit digits at fixed positions, never rounded.
 
-A sum is  unit * (d[0] * 2**(32 * lowest) + d[1] * 2**(32 * (lowest + 1)) + …). The unit is 2**-1074 for doubles, the least one there is,
-and 1 for integers (unscaled decimals). A double's 53 bits fall into three neighbouring limbs at most (float_limbs.py). A digit takes an
-int64, so 2**31 numbers can be added before carries must run. {1e40, 1e20, 1} without the first two is 1.
+A sum is  unit * (d[0] * 2**(32 * lowest) + d[1] * 2**(32 * (lowest + 1)) + …). The unit is 2**-1074 for doubles (the
+least positive double) and 1 for integers (unscaled decimals). A double's 53 bits span at most three adjacent limbs
+(float_limbs.py). A digit is stored in an int64, so 2**31 numbers can be added before carries must be propagated.
+{1e40, 1e20, 1} without the first two is 1.
 
-Stored form (a `binary` column, little-endian words of 32 bits; no bytes at all: zero):
+Stored form (a `binary` column, little-endian words of 32 bits; empty means zero):
 
-    lowest u32 | word u32 | … | word u32     the words are the number's two's complement, least first; the last one holds the sign
+    lowest u32 | word u32 | … | word u32     the number's two's complement, least word first; the last has the sign
 
-In stored form neither the first word is 0 nor can the last be left out, so that equal sums are equal bytes.
+In stored form, the first word is not 0, and the last word is necessary. Equal sums therefore have equal bytes.
 """
 
 from dataclasses import dataclass
@@ -27,12 +28,12 @@ Mask = npt.NDArray[np.bool_]
 _BITS = 32
 _MASK = np.int64(2**32 - 1)
 _HALF = np.int64(2**31)
-LEAST_EXPONENT = -1074  # of a double's unit
+LEAST_EXPONENT = -1074  # exponent of a double's unit
 
 
 @dataclass(frozen=True, slots=True)
 class Limbs:
-    """n sums. `digits` is (k, n) int64; digit i of every number stands for 2**(32 * (lowest + i)) units."""
+    """n sums. `digits` is (k, n) int64; digit i of every number counts 2**(32 * (lowest + i)) units."""
 
     lowest: int
     digits: I64
@@ -41,7 +42,7 @@ class Limbs:
         return int(self.digits.shape[1])
 
     def __add__(self, other: "Limbs") -> "Limbs":
-        """Requires: digits of both are below 2**62 in size, as they are when carried or decoded."""
+        """Requires: the digits of both are below 2**62 in size, which is true for carried and decoded sums."""
         lowest = min(self.lowest, other.lowest)
         end = max(self.lowest + len(self.digits), other.lowest + len(other.digits))
         digits = np.zeros((end - lowest, len(self)), np.int64)
@@ -50,14 +51,16 @@ class Limbs:
         return Limbs(lowest, digits)
 
     def carried(self) -> "Limbs":
-        """The same sums with every digit in [0, 2**32), but the last one, which has the sign: -2**31 or more, below 2**31. As few digits
-        as the carries need."""
+        """The same sums after carries, with as few digits as possible.
+
+        Each digit is in [0, 2**32), except the last one, which has the sign and is in [-2**31, 2**31).
+        """
         digits = np.empty((len(self.digits) + 2, len(self)), np.int64)
         carry: I64 = np.zeros(len(self), np.int64)
         for i, digit in enumerate(self.digits):
             total = digit + carry
             digits[i], carry = total & _MASK, total >> _BITS
-        # What is left is below 2**32 in size: one digit, and one more for the sign.
+        # The remaining carry is below 2**32 in size: one digit, and one more for the sign.
         digits[-2], digits[-1] = carry & _MASK, carry >> _BITS
         count = len(digits)
         while count > 1 and _is_digit(last := digits[count - 2] + (digits[count - 1] << _BITS)):
@@ -66,13 +69,15 @@ class Limbs:
         return Limbs(self.lowest, digits[:count])
 
     def to_float64(self) -> F64:
-        """The sums in units of 2**-1074 as doubles, rounded half to even; infinite where they are too large."""
+        """The sums in units of 2**-1074 as doubles, rounded half to even. Too large sums become infinite."""
         mantissa, exponent = self.to_parts()
         with np.errstate(over="ignore"):
             return np.ldexp(mantissa, exponent.astype(np.int32))
 
     def to_parts(self, factors: int = 1) -> tuple[F64, I64]:
-        """The sums in units of 2**(-1074 * factors) as (m, e), m * 2**e: m a whole number of 53 bits, rounded half to even."""
+        """The sums in units of 2**(-1074 * factors) as (m, e), meaning m * 2**e. m is a 53-bit integer, rounded half to
+        even.
+        """
         carried = self.carried()
         negative = carried.digits[-1] < 0
         digits = (
@@ -82,14 +87,14 @@ class Limbs:
         )
         top, count = _highest_nonzero(digits), len(self)
         rows = np.arange(count)
-        padded = np.concatenate(
-            [np.zeros((2, count), np.uint64), digits]
-        )  # so that there is always a digit below, and one below that
+        # Padding, so that every digit has two digits below it.
+        padded = np.concatenate([np.zeros((2, count), np.uint64), digits])
         head = (padded[top + 2, rows] << np.uint64(32)) | padded[top + 1, rows]
         below = padded[top, rows]
         sticky = _any_below(padded, top)
         shift = leading_zeros(head)
-        # 64 bits that begin with a one; then whether anything nonzero is left of them, and half of the last place kept of 53.
+        # 64 bits that begin with a one, and whether a nonzero bit remains below them. 53 bits are kept, rounded half to
+        # even.
         whole = (head << shift) | np.where(
             shift > 0, below >> (np.uint64(32) - np.minimum(shift, np.uint64(32))), np.uint64(0)
         )
@@ -105,17 +110,16 @@ class Limbs:
         """The sums as integers, and whether they fit."""
         n = len(self)
         digits = np.concatenate([np.zeros((self.lowest, n), np.int64), self.carried().digits])
-        words = np.concatenate(
-            [digits, np.broadcast_to(digits[-1] >> _BITS, (max(0, 5 - len(digits)), n))]
-        )  # sign extended
-        sign = words[3] << np.int64(32) >> np.int64(63)  # of the fourth word
+        # Sign-extended to at least five words.
+        words = np.concatenate([digits, np.broadcast_to(digits[-1] >> _BITS, (max(0, 5 - len(digits)), n))])
+        sign = words[3] << np.int64(32) >> np.int64(63)  # sign of the fourth word
         fits = np.all((words[4:] & _MASK) == (sign & _MASK), axis=0)
         low = (words[0] & _MASK).view(np.uint64) | ((words[1] & _MASK).view(np.uint64) << np.uint64(32))
         return Int128(low, (words[2] & _MASK) | (words[3] << np.int64(32))), fits
 
 
 def _is_digit(values: I64) -> bool:
-    """Whether each of the values can be the last digit of a sum."""
+    """Whether each value is valid as the last digit of a sum."""
     return bool(((values >= -_HALF) & (values < _HALF)).all())
 
 
@@ -136,7 +140,7 @@ def encode_limbs(limbs: Limbs) -> pa.BinaryArray:
     digits = limbs.carried().digits
     words = (digits & _MASK).astype(np.uint32)
     k, n = words.shape
-    # The words above `top` only repeat its sign. Going up from below: the last place where a word is not the sign of the one beneath.
+    # Words above `end` only repeat the sign of the word below them, so `end` follows the last word that does not.
     signs = np.where((words >> np.uint32(31)) == 1, np.uint32(2**32 - 1), np.uint32(0))
     needed = np.empty((k, n), np.bool_)
     needed[0] = words[0] != 0
@@ -157,7 +161,7 @@ def encode_limbs(limbs: Limbs) -> pa.BinaryArray:
 
 
 def decode_limbs(column: pa.Array | pa.ChunkedArray) -> Limbs:
-    """Stored sums as limbs; NULL is zero."""
+    """Decode stored sums to limbs. NULL is zero."""
     array = one_array(column)
     n = len(array)
     if array.null_count:
@@ -185,21 +189,21 @@ def decode_limbs(column: pa.Array | pa.ChunkedArray) -> Limbs:
 
 
 def sum_of_limbs(before: pa.Array, change: pa.Array) -> pa.Array:
-    """Stored sums, element by element; NULL before is zero. Requires: no NULL in `change`."""
+    """Add stored sums element by element. NULL in `before` is zero. Requires: no NULL in `change`."""
     if before.null_count == len(before):
         return change
     return encode_limbs(decode_limbs(before) + decode_limbs(change))
 
 
 def float_values(column: pa.Array | pa.ChunkedArray) -> F64:
-    """A float or double column as (n,) float64, exactly; 0.0 where NULL."""
+    """A float or double column as (n,) float64, exact; 0.0 for NULL."""
     array = one_array(column)
     values = array.to_numpy(zero_copy_only=False).astype(np.float64)
     return np.where(null_mask(array), 0.0, values) if array.null_count else values
 
 
 def _highest_nonzero(digits: npt.NDArray[np.uint64]) -> I64:
-    """(n,) the place of the highest nonzero digit; 0 where all are 0."""
+    """(n,) the index of the highest nonzero digit; 0 if all are 0."""
     top = len(digits) - 1 - np.argmax(digits[::-1] != 0, axis=0)
     return np.where((digits != 0).any(axis=0), top, 0).astype(np.int64)
 
@@ -210,7 +214,7 @@ def _any_below(padded: npt.NDArray[np.uint64], place: I64) -> Mask:
 
 
 def leading_zeros(head: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """(n,) zeros before the first one of a 64-bit word; 0 for the word 0."""
+    """(n,) the number of leading zeros of a 64-bit word; 0 for the word 0."""
     zeros = np.zeros(len(head), np.uint64)
     rest = head.copy()
     for step in (32, 16, 8, 4, 2, 1):

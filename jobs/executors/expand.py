@@ -1,4 +1,4 @@
-"""Expand: several projections of every row, as GROUPING SETS, UNPIVOT, STACK and sliding windows need them."""
+"""Expand: several projections of every row, for GROUPING SETS, UNPIVOT, STACK and sliding windows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,18 +17,24 @@ from tussock.statestore.types import arrow_type
 
 
 class ExpandNode(PlainNode, frozen=True, tag="Expand"):
-    """One output row per row and projection: the projection's columns, then its number, then the input's columns `behind`. No state."""
+    """One output row per input row and projection. No state.
+
+    Its columns are the projection's columns, the projection's number, and the input columns `behind`.
+    """
 
     projections: tuple[tuple[Expr, ...], ...]
     behind: tuple[int, ...]
     types: tuple[str, ...]
 
     def lineage(self) -> tuple[Origin, ...]:
-        """A column that every projection passes or leaves NULL is the input's; any other is computed, and so is their number."""
+        """A column is the input's if each projection passes it unchanged or as NULL.
+
+        Other columns and the number are computed.
+        """
         return (*map(_origin, zip(*self.projections, strict=True)), Computed(""), *(Passed(c) for c in self.behind))
 
     def expressions(self) -> tuple[Expr, ...]:
-        """Each expression once, whichever projections have it."""
+        """All expressions of the projections, without repetition."""
         return tuple(dict.fromkeys(e for projection in self.projections for e in projection if isinstance(e, Call)))
 
     def text(self) -> str:
@@ -57,8 +63,11 @@ class ExpandExecutor:
         self._node, self._kernel = node, kernel
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ExpressionError where an expression raises on a row. Cost: one kernel query for all expressions, none without any; what
-        the projections share is not copied."""
+        """Raises ExpressionError if an expression raises on a row.
+
+        Cost: one kernel query for all expressions, none without expressions. Columns that projections share are not
+            copied.
+        """
         (chunk,), node = chunks, self._node
         if not chunk.num_rows:
             return empty_chunk(node.types)
@@ -79,7 +88,7 @@ class ExpandExecutor:
         return net(pa.concat_tables(parts))
 
     def _constants(self) -> Mapping[Literal, pa.Scalar]:
-        """What each literal of a projection is."""
+        """The value of each literal in the projections."""
         found = tuple(
             dict.fromkeys(e for projection in self._node.projections for e in projection if isinstance(e, Literal))
         )

@@ -1,8 +1,9 @@
-"""Extremes: the slot of min and max, and the state that it reads when rows may go.
+"""Extremes: the slot of min and max, and the state that it reads if rows can be deleted.
 
-State: `group key | argument | upstream stream key`, the argument descending for max and ascending for min, so that a group's extreme is its
-first row. NULL arguments are not stored. The extreme itself is a slot of the group's value row, so a group is read from here only when its
-extreme (or a row equal to it) went.
+State: `group key | argument | upstream stream key`, with the argument descending for max and ascending for min, so that
+    a
+group's first row has its extreme. NULL arguments are not stored. The extreme is also a slot of the group's value row.
+The state is therefore read only if a group's extreme (or a row equal to it) was deleted.
 """
 
 from dataclasses import dataclass
@@ -26,10 +27,10 @@ from tussock.statestore.vnode import null_mask, one_array
 
 @dataclass(frozen=True, slots=True)
 class Extreme(Slot):
-    """The largest (or smallest) value of a column; NULL where the group has none.
+    """The largest (or smallest) value of a column; NULL if the group has none.
 
-    `retractable`: rows may go. Then its change is two columns, the extreme of the rows that come and of those that go, and only an
-    extreme state, its side, knows what is left.
+    `retractable`: rows can be deleted. A change then has two columns: the extreme of the inserted rows and that of the
+    deleted rows. Only the extreme state, its side, contains the remaining values.
     """
 
     arg: int
@@ -70,11 +71,13 @@ class Extreme(Slot):
         return [self.better(before[0], change[0])]
 
     def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        """The groups' extremes after `change`: the extreme of the rows that came, and of those that went.
+        """The groups' extremes after `change`: the extremes of the inserted and of the deleted rows.
 
-        A row that came and went within the epoch does no harm: if it beat `before`, so does what went, and the group is read.
+        A row that is inserted and deleted in one epoch is harmless: if it beat `before`, the deleted extreme does too,
+            and
+        the group is read.
 
-        Cost: one scan of the first row of those groups whose extreme may have gone; none if there are none.
+        Cost: one scan of the first row of the groups whose extreme may be deleted; none if there are no such groups.
         """
         assert isinstance(side, OrderedState)
         came, went = change
@@ -89,22 +92,25 @@ class Extreme(Slot):
         return [pc.if_else(pa.array(unsure), first.take(pa.array(places, mask=places < 0)), known)]
 
     def better(self, left: pa.Array, right: pa.Array) -> pa.Array:
-        """The more extreme of two values; a NULL loses."""
+        """The more extreme of two values. NULL loses."""
         return pc.if_else(pc.or_(pc.is_null(left), self.beats(right, left)), right, left)
 
     def beats(self, left: pa.Array, right: pa.Array) -> pa.BooleanArray:
-        """Whether `left` is more extreme; False where either is NULL."""
+        """Whether `left` is more extreme; False if either is NULL."""
         x, y = self._comparable(left), self._comparable(right)
         return pc.fill_null(pc.greater(x, y) if self.largest else pc.less(x, y), False)
 
     def _comparable(self, column: pa.Array) -> pa.Array:
-        """Floats as integers in Spark's order, NaN above all; arrays and structs as bytes in Spark's order; other types as they are."""
+        """Values in a form that Arrow compares in Spark's order.
+
+        Floats become integers with NaN above all; arrays and structs become bytes; other types are unchanged.
+        """
         if is_nested(column.type):
             return pc.if_else(column.is_valid(), encode_values(column), pa.scalar(None, pa.binary()))
         return _ordered_bits(column) if self.arg_type in ("float", "double") else column
 
     def _restored(self, column: pa.Array, comparable: pa.Array, values: State) -> State:
-        """Of comparable values some, as they are in the column."""
+        """Convert comparable values back to the column's form."""
         if is_nested(column.type):
             return [column.take(pc.index_in(v, value_set=comparable)) for v in values]
         floating = self.arg_type in ("float", "double")
@@ -112,7 +118,7 @@ class Extreme(Slot):
 
 
 def _ordered_bits(column: pa.Array) -> pa.Array:
-    """Floats as int64 that compare as Spark compares floats: NaN, however signed, is above infinity. -0.0 is just below 0.0."""
+    """Floats as int64 in Spark's order: any NaN is above infinity. -0.0 is just below 0.0."""
     values = float_values(column)
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
     ordered = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)

@@ -1,4 +1,4 @@
-"""Filter: keeps the changes of rows whose condition is true."""
+"""Filter: keep the changes of rows whose condition is true."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class FilterNode(PlainNode, frozen=True, tag="Filter"):
-    """Keeps rows whose condition is true."""
+    """Keeps the rows whose condition is true."""
 
     condition: Expr
     types: tuple[str, ...]
@@ -36,7 +36,10 @@ class FilterNode(PlainNode, frozen=True, tag="Filter"):
 
 
 class FilterExecutor(TakesPieces):
-    """An update that moves a row across the condition leaves as its delete or its insert alone: each half is judged by itself."""
+    """Tests each half of an update separately.
+
+    If an update changes the condition's result, only one half is emitted.
+    """
 
     row_by_row = True
 
@@ -44,11 +47,11 @@ class FilterExecutor(TakesPieces):
         self._node, self._kernel = node, kernel
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Piece by piece. Raises as `apply`."""
-        return map(self.apply, pieces)  # which holds no piece while it waits for the next
+        """Process the pieces one by one. Raises the errors of `apply`."""
+        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ExpressionError where the condition raises on a row. Cost: one kernel query."""
+        """Raises ExpressionError if the condition raises on a row. Cost: one kernel query."""
         (chunk,) = chunks
         try:
             return net(self._kernel.filter(chunk, self._node.condition) if chunk.num_rows else chunk)

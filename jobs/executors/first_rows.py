@@ -1,6 +1,6 @@
-"""FirstRows: of rows that only come, those that can be among the first of all; what a sender leaves out for the TopN that reads it.
+"""FirstRows: the sender's part of a TopN over insert-only input. It drops rows that cannot be among the first rows.
 
-No state: a row behind as many others of its own epoch stays behind them.
+No state: a row after `limit` other rows of its epoch stays after them.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tussock.statestore.hummock.sorted_keys import probe_order, take_keys
 from tussock.statestore.meta.catalog import KeyColumn
 from tussock.statestore.table.state_table import StateTable
 
-_PIECE_ROWS = 64 * 1024  # whose keys are encoded at once
+_PIECE_ROWS = 64 * 1024  # rows whose keys are encoded together
 
 
 class FirstRows(PlainNode, frozen=True):
-    """The first `limit` rows of each chunk under `key`, which no two rows share. Input: rows that only come."""
+    """The first `limit` rows of each chunk in the order of `key`, which is unique. Requires: insert-only input."""
 
     key: tuple[KeyColumn, ...]
     limit: int
@@ -39,13 +39,13 @@ class FirstRows(PlainNode, frozen=True):
 
 
 class FirstRowsExecutor:
-    """Holds no more than a piece of the chunk's keys at a time, and the first rows so far."""
+    """Holds the keys of one piece of the chunk, and the first rows so far."""
 
     def __init__(self, node: FirstRows) -> None:
         self._node = node
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Cost: an encoding of the keys, and a comparison of each with the last of the first ones so far."""
+        """Cost: an encoding of the keys, and a comparison of each with the last key of the first rows so far."""
         (chunk,) = chunks
         if chunk.num_rows <= self._node.limit:
             return chunk

@@ -1,9 +1,10 @@
 """Doubles, and products of doubles, as limbs (exact_sum.py).
 
-A product of k doubles is a whole number of units of 2**(-1074 * k), and the exact sum of at most 2**(k - 1) doubles: a product rounded, and
-what the rounding lost, which is a double again (Dekker, "A floating-point technique for extending the available precision", 1971). So the
-digits of most values come out of a few additions and multiplications of doubles, none of which rounds. Values near the ends of what a
-double can hold, where one might, and those of very different size are multiplied out in digits of 32 bits.
+A product of k doubles is an integer multiple of 2**(-1074 * k). It is also the exact sum of at most 2**(k - 1) doubles:
+the rounded product and its rounding error, which is again a double (Dekker, "A floating-point technique for extending
+the available precision", 1971). Most values can therefore be converted with a few exact additions and multiplications
+of doubles. Values near the limits of doubles, which might be rounded, and values of very different size are multiplied
+in 32-bit digits.
 """
 
 from collections.abc import Sequence
@@ -18,17 +19,19 @@ U64 = npt.NDArray[np.uint64]
 _DIGIT = np.uint64(2**32 - 1)
 _32 = np.uint64(32)
 _SPLIT = 2.0**27 + 1
-_NOT_FINITE = 0x7FF  # the exponent of NaN and the infinities
+_NOT_FINITE = 0x7FF  # the exponent of NaN and infinities
 _ONE = 1023  # the exponent of 1.0
-_MOST_LIMBS = 16  # of what is taken apart by additions, whose cost is that of all limbs, used or not
-_BLOCK = 1 << 14  # values taken at once, so that what is between stays in the processor's cache
+_MOST_LIMBS = 16  # limit for conversion by additions, whose cost includes unused limbs
+_BLOCK = 1 << 14  # values processed at once, so that intermediate results fit in the CPU's cache
 
 
 def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
-    """weights * factors[0] * factors[1] * … as limbs of 2**(-1074 * k), not carried; where a factor is not finite: 0.
+    """weights * factors[0] * factors[1] * … as limbs of 2**(-1074 * k), not carried; 0 if a factor is not finite.
 
-    Requires: weights are below 2**31 in size; at most four factors. Cost: about 5 ns a value and limb for one factor and twice that for
-    each further one, where sizes are similar; else some 0.1 us a value. Memory: 8 bytes a value and limb.
+    Requires: weights are below 2**31 in size; at most four factors. Cost: if the values have similar sizes, about 5 ns
+        per
+    value and limb for one factor, and twice that for each further factor; otherwise about 0.1 µs per value. Memory: 8
+    bytes per value and limb.
     """
     exponents = [((factor.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int16) for factor in factors]
     there = np.logical_and.reduce(
@@ -36,16 +39,15 @@ def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
     )
     if not there.any():
         return Limbs(0, np.zeros((1, len(weights)), np.int64))
-    if not there.all():  # an infinity times zero would be a NaN
+    if not there.all():  # infinity times zero is NaN
         factors = [np.where(there, factor, 0.0) for factor in factors]
         weights, exponents = np.where(there, weights, 0), [np.where(there, exponent, _ONE) for exponent in exponents]
     bounds = [(max(int(exponent.min()), 1), max(int(exponent.max()), 1)) for exponent in exponents]
     lowest = sum(low - 1 for low, _ in bounds) >> 5
     highest = (sum(high - 1 for _, high in bounds) + 53 * len(factors) - 1) >> 5
     digits = np.zeros((highest - lowest + 1, len(weights)), np.int64)
-    reach = (
-        960 // len(factors) - 53
-    )  # so far from 1.0 in either direction no bit of a product or of a part of it falls out of a double
+    # With exponents in this range around 1.0, no bit of a product or of its parts is lost in a double.
+    reach = 960 // len(factors) - 53
     apart = len(digits) <= _MOST_LIMBS and all(_ONE - reach <= low and high <= _ONE + reach for low, high in bounds)
     for start in range(0, len(weights), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -59,7 +61,10 @@ def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
 
 
 def _take_apart(factors: Sequence[F64], lowest: int, digits: I64) -> None:
-    """Write the digits of each product into its column of `digits`, which is zero. Each has its product's sign, or that of a part of it."""
+    """Write the digits of each product into its zeroed column of `digits`.
+
+    Each digit has the sign of the product or of a part.
+    """
     parts = [factors[0]]
     for factor in factors[1:]:
         parts = [part for whole in parts for part in _two_product(whole, factor)]
@@ -78,23 +83,23 @@ def _take_apart(factors: Sequence[F64], lowest: int, digits: I64) -> None:
 
 
 def _two_product(a: F64, b: F64) -> tuple[F64, F64]:
-    """The product, rounded, and what the rounding lost."""
+    """The rounded product and its rounding error."""
     product = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def _halves(values: F64) -> tuple[F64, F64]:
-    """The values as sums of two with at most 26 bits each, so that products of these are exact."""
+    """Split each value into a sum of two with at most 26 bits each, so that their products are exact."""
     scaled = values * _SPLIT
     high = scaled - (scaled - values)
     return high, values - high
 
 
 def _multiply_out(factors: Sequence[F64], there: Mask, lowest: int, digits: I64) -> None:
-    """Write the digits of each product into its column of `digits`, which is zero."""
+    """Write the digits of each product into its zeroed column of `digits`."""
     words: list[U64] = [np.ones(len(there), np.uint64)]
-    place: I64 = np.zeros(len(there), np.int64)  # of the lowest bit of each product
+    place: I64 = np.zeros(len(there), np.int64)  # position of the lowest bit of each product
     negative = np.zeros(len(there), np.bool_)
     for factor in factors:
         bits = factor.view(np.uint64)
@@ -109,13 +114,16 @@ def _multiply_out(factors: Sequence[F64], there: Mask, lowest: int, digits: I64)
     for i, word in enumerate([*words, np.zeros(len(there), np.uint64)]):
         moved = (word << shift) | carry
         value = (moved & _DIGIT).astype(np.int64) * signs
-        some = np.flatnonzero(value)  # the words above a product's highest bit may have no limb
+        some = np.flatnonzero(value)  # words above a product's highest bit may have no limb
         digits[limb[some] + i, columns[some]] = value[some]
         carry = moved >> _32
 
 
 def times_words(a: list[U64], b: list[U64]) -> list[U64]:
-    """The product of two numbers in words below 2**32: a word's product, what is there and the carry are below 2**64 together."""
+    """Multiply two numbers in 32-bit words.
+
+    The product of two words, the previous word and the carry stay below 2**64.
+    """
     out = [np.zeros(len(a[0]), np.uint64) for _ in range(len(a) + len(b))]
     for j, factor in enumerate(b):
         carry = np.zeros(len(a[0]), np.uint64)

@@ -1,4 +1,6 @@
-"""Generate: rows out of a list in each row (EXPLODE, POSEXPLODE, INLINE), or copies of it (INTERSECT ALL, EXCEPT ALL)."""
+"""Generate: expand a list in each row into rows (EXPLODE, POSEXPLODE, INLINE), or repeat rows (INTERSECT ALL, EXCEPT
+ALL).
+"""
 
 from collections.abc import Sequence
 
@@ -22,22 +24,22 @@ Counts = npt.NDArray[np.int64]
 
 
 class GenerateNode(PlainNode, frozen=True, tag="Generate"):
-    """Each row's columns `kept` (None: all) as often as `argument` has elements (or says), with the element's columns, then its place. No
-    state.
+    """Emits each row's columns `kept` (None: all) once per element of `argument`, or as often as its number requires.
 
-    `outer`: a row whose list is empty or NULL comes out once, with NULLs.
+    The element's columns and its index follow. No state. `outer`: a row with an empty or NULL list is emitted once,
+    with NULLs.
     """
 
     generator: Generator
     argument: Expr
     outer: bool
-    width: int  # how many columns are kept
+    width: int  # number of kept columns
     types: tuple[str, ...]
     kept: tuple[int, ...] | None = None
 
     @property
     def passed(self) -> tuple[int, ...]:
-        """The columns of the input that come out."""
+        """The input columns in the output."""
         return tuple(range(self.width)) if self.kept is None else self.kept
 
     def lineage(self) -> tuple[Origin, ...]:
@@ -51,20 +53,23 @@ class GenerateNode(PlainNode, frozen=True, tag="Generate"):
         return f"{self.generator}{' outer' if self.outer else ''}({expression_text(self.argument)})"
 
     def cost(self) -> str:
-        return "changed rows x the rows made of each"
+        return "changed rows x rows generated from each"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return GenerateExecutor(self, actor.kernel)
 
 
 class GenerateExecutor:
-    """Invariant: the sum of all output chunks is the rows made of the sum of all input chunks."""
+    """Invariant: the sum of all output chunks is the rows generated from the sum of all input chunks."""
 
     def __init__(self, node: GenerateNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ExpressionError where the argument raises on a row. Cost: one kernel query, a copy of the row for each row made."""
+        """Raises ExpressionError if the argument raises on a row.
+
+        Cost: one kernel query, and a copy of the row per output row.
+        """
         (chunk,), node = chunks, self._node
         if not chunk.num_rows:
             return empty_chunk(node.types)
@@ -90,9 +95,11 @@ class GenerateExecutor:
 
 
 def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:
-    """How many elements each list has (none: 0), and the columns of all of them: of a map its key and value, for INLINE the struct's."""
+    """The length of each list (0 for NULL), and the columns of all elements: key and value of a map, the fields for
+    INLINE.
+    """
     in_parts = generator is Generator.INLINE
-    if pa.types.is_map(lists.type):  # a list of pairs
+    if pa.types.is_map(lists.type):  # Arrow stores a map as a list of pairs
         pair = pa.struct([lists.type.key_field, lists.type.item_field])
         lists, in_parts = lists.cast(pa.list_(pair)), True
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -101,6 +108,6 @@ def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Ar
 
 
 def _places(counts: Counts) -> npt.NDArray[np.int32]:
-    """The place of each element in its list, from 0: for counts 2, 0, 3 it is 0, 1, 0, 1, 2."""
+    """The index of each element in its list, from 0, e.g. 0, 1, 0, 1, 2 for counts 2, 0, 3."""
     starts = np.cumsum(counts) - counts
     return (np.arange(int(counts.sum())) - np.repeat(starts, counts)).astype(np.int32)

@@ -1,4 +1,7 @@
-"""Rows of groups, read from a state in its order, group after group: a function of a whole group is a function of segments."""
+"""Rows of groups, read from a state group after group, in order.
+
+A function of a whole group is a function of segments.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The rows of n groups: those of group i are at [starts[i], starts[i + 1]) of every column."""
+    """The rows of n groups. The rows of group i are [starts[i], starts[i + 1]) of every column."""
 
     starts: I64  # (n + 1,)
     columns: Sequence[pa.Array]
@@ -26,13 +29,13 @@ class Segments:
         return np.flatnonzero(np.diff(self.starts))
 
     def placed(self, places: I64, column: int = 0) -> pa.Array:
-        """(n,) for each filled group the value at its place in `places` (among all rows); NULL for the others."""
+        """(n,) per non-empty group, the value at its index in `places` (among all rows); NULL for empty groups."""
         chosen = np.full(len(self.starts) - 1, -1, np.int64)
         chosen[self.filled] = places
         return self.columns[column].take(pa.array(chosen, mask=chosen < 0))
 
 
 def segments_of(read: PrefixRows, groups: int, columns: Sequence[int]) -> Segments:
-    """What a scan of so many groups' prefixes read, some columns of it."""
+    """Some columns of a prefix scan's result, as segments of `groups` groups."""
     starts = np.searchsorted(read.index.to_numpy(), np.arange(groups + 1))
     return Segments(starts, [one_array(read.rows.column(c)) for c in columns])

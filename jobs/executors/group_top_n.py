@@ -1,7 +1,8 @@
-"""GroupTopN: the first rows of each group in an order, with their numbers: what remains of a window function under `number <= k`.
+"""GroupTopN: the first rows of each group in an order, with their numbers, for a window function with `number <= k`.
 
-State: all rows of the input under `group | order | stream key`, so that a group's first rows lie first and those that move up follow them.
-Where rows only come none moves up, and the state is each group's first rows.
+State: all rows of the input as `group | order | stream key`, so that a group's first rows come first, followed by the
+    rows
+that can move up. In insert-only input no row moves up, and the state has each group's first rows only.
 """
 
 from collections.abc import Sequence
@@ -23,21 +24,23 @@ from tussock.statestore.hummock.sorted_keys import differs_from_previous, probe_
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 
-_FURTHER = 4  # times as many rows of a group where ties hold those read below the limit
+_FURTHER = 4  # factor by which the next read grows if ties continue
 
 
 class GroupTopN(PlainNode, frozen=True):
-    """Input rows whose number in their group (`function`: row_number, rank or dense_rank) is at most `limit`, and the number."""
+    """Input rows whose number in their group (by `function`: row_number, rank or dense_rank) is at most `limit`, with
+    the number.
+    """
 
     group: tuple[int, ...]
     order: tuple[Order, ...]
     stream_key: tuple[int, ...]
-    distribution: tuple[int, ...]  # some of the group's columns
+    distribution: tuple[int, ...]  # a subset of the group's columns
     function: WindowFunction
     limit: int
     input_types: tuple[str, ...]
     types: tuple[str, ...]
-    append_only: bool = False  # of the input
+    append_only: bool = False  # whether the input is
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
@@ -45,7 +48,7 @@ class GroupTopN(PlainNode, frozen=True):
         return ordered_key(self.group, self.order, self.stream_key)[0]
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The rows, by group in order."""
+        """The rows by group, in order."""
         return (state_table("group_top_n", self.input_types, self.key, self.distribution),)
 
     def lineage(self) -> tuple[Origin, ...]:
@@ -58,9 +61,9 @@ class GroupTopN(PlainNode, frozen=True):
 
     def cost(self) -> str:
         if self.function is not WindowFunction.ROW_NUMBER:
-            return f"changed rows + {self.limit} per group touched and their ties"
+            return f"changed rows + {self.limit} per touched group and their ties"
         ties = f"; {TIES}" if leaves_ties((*self.group, *(o.column for o in self.order)), self.stream_key) else ""
-        return f"changed rows + {self.limit} per group touched{ties}"
+        return f"changed rows + {self.limit} per touched group{ties}"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return GroupTopNExecutor(self, tables[0], actor.kernel)
@@ -70,7 +73,7 @@ class GroupTopN(PlainNode, frozen=True):
         return Over(self.function, (), None, "int", True, FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT))
 
     def numbered(self, rows: pa.Table, group: Positions, groups: int, kernel: Kernel) -> pa.Table:
-        """Rows from the beginning of their groups on, and their numbers."""
+        """Number rows that start at the beginning of their groups."""
         nothing = np.zeros(groups, np.int64)
         at = OrderedRows(
             rows, group, ordered_key(self.group, self.order, self.stream_key)[1], Before(nothing, nothing, nothing)
@@ -82,7 +85,7 @@ class GroupTopN(PlainNode, frozen=True):
 class GroupTopNExecutor:
     """Emits the difference between the touched groups' first rows before and after the epoch.
 
-    Invariant: the sum of all output chunks is the first rows of each group of the sum of all input chunks.
+    Invariant: the sum of all output chunks is the first rows of each group in the sum of all input chunks.
     """
 
     def __init__(self, node: GroupTopN, table: StateTable, kernel: Kernel) -> None:
@@ -90,9 +93,9 @@ class GroupTopNExecutor:
         self._key = tuple(k.column for k in node.key)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ChangeError when a row came or went twice.
+        """Raises ChangeError if a row is inserted or deleted twice.
 
-        Cost: two scans of each touched group's first rows, to the limit and its ties.
+        Cost: two scans of each touched group's first rows, up to the limit and its ties.
         """
         changes = net(chunks[0])
         if changes.num_rows == 0:
@@ -106,7 +109,10 @@ class GroupTopNExecutor:
         return net(difference(before, self._first_rows(groups)))
 
     def _among_first(self, coming: pa.Table) -> pa.Table:
-        """The changes where rows only come. Those behind as many others that come stay behind them: stored ones need not tell."""
+        """Process insert-only changes.
+
+        A row beyond the limit among the new rows of its group needs no comparison with stored rows.
+        """
         arriving = WithStored.of(self._table, self._key, coming.slice(0, 0), coming).rows
         contenders = arriving.filter(pa.array(self._within(self._numbered(arriving))))
         before = self._first_rows(_distinct(self._prefixes(contenders)))
@@ -117,7 +123,7 @@ class GroupTopNExecutor:
         return net(difference(before, after.filter(pa.array(within))))
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
-        """Rows in the table's order, of each group from its first one on, and their numbers."""
+        """Number rows in the table's order that start at the beginning of their groups."""
         first = differs_from_previous(self._prefixes(rows))
         return self._node.numbered(rows, np.cumsum(first) - 1, int(first.sum()), self._kernel)
 
@@ -126,7 +132,7 @@ class GroupTopNExecutor:
         return within
 
     def _prefixes(self, rows: pa.Table) -> pa.BinaryArray:
-        """What the key of each row's group begins with."""
+        """The key prefix of each row's group."""
         columns = list(dict.fromkeys(self._node.group))
         return self._table.layout.prefixes_of(rows.select(columns) if columns else no_columns(rows.num_rows))
 
@@ -134,7 +140,7 @@ class GroupTopNExecutor:
         """All rows of the groups whose number is within the limit."""
         node, found = self._node, []
         ties = node.function is not WindowFunction.ROW_NUMBER
-        asked = node.limit + ties  # one row past the limit shows that no tie goes on
+        asked = node.limit + ties  # one row beyond the limit shows that no tie continues
         ends = successors(groups)
         while len(groups):
             read = self._table.scan_between(groups, ends, asked)
@@ -150,5 +156,5 @@ class GroupTopNExecutor:
 
 
 def _distinct(prefixes: pa.BinaryArray) -> pa.BinaryArray:
-    """Ascending prefixes, each once."""
+    """Remove repeated prefixes. Requires: they ascend."""
     return prefixes.filter(pa.array(differs_from_previous(prefixes)))

@@ -1,7 +1,7 @@
-"""HashAgg: groups and their aggregates (aggregates/), kept correct under inserts and deletes.
+"""HashAgg: groups and their aggregates (aggregates/), maintained under inserts and deletes.
 
-State: `agg_values`, group key -> (row count, slots of the calls; see value_state); and the side states that slots read (ordered_state,
-distinct_state), each in a table of its own.
+State: `agg_values`, group key -> (row count, slots of the calls; see value_state). The side states that slots read
+(ordered_state, distinct_state) each have their own table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,14 +35,17 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class HashAgg(PlainNode, frozen=True):
-    """Groups. Output: keys, then one column per call; stream key: the keys. With `partial` the input is PartialAgg's output, else raw rows.
-    Without keys: a singleton that emits its one row from its first epoch, also when there is no input."""
+    """Group rows. The output has the keys, then one column per call; the stream key is the keys.
 
-    input_types: tuple[str, ...]  # of the raw rows, also when partial
-    keys: tuple[int, ...]  # into the raw rows; with `partial` the key columns come first
+    With `partial`, the input is PartialAgg's output, otherwise raw rows. Without keys, the node is a singleton that
+    emits its row from its first epoch on, even without input.
+    """
+
+    input_types: tuple[str, ...]  # of the raw rows, even if `partial`
+    keys: tuple[int, ...]  # in the raw rows; if `partial`, the key columns come first in the input
     calls: tuple[Agg, ...]
-    input_stream_key: tuple[int, ...]  # into the raw rows
-    append_only: bool  # of the input
+    input_stream_key: tuple[int, ...]  # in the raw rows
+    append_only: bool  # whether the input is
     partial: bool
     types: tuple[str, ...]
 
@@ -78,14 +81,14 @@ class HashAgg(PlainNode, frozen=True):
 
 
 class HashAggExecutor(TakesPieces):
-    """One row per live group; without keys one row, from the first epoch on, also when nothing is left.
+    """One row per live group. Without keys, there is one row from the first epoch on, even for empty input.
 
-    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks. Group keys come out normalised, as
-    Spark's do. Sums over the same column share their state.
+    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks. Group keys are
+    normalised, as Spark does. Sums over the same column share their state.
     """
 
     def __init__(self, node: HashAgg, tables: Sequence[StateTable], kernel: Kernel) -> None:
-        """`tables`: as `state_tables(node)` lays them out."""
+        """`tables`: in the layout of `state_tables(node)`."""
         self._node, self._kernel = node, kernel
         self._layout = value_layout(node.calls, node.append_only)
         self._values = tables[0]
@@ -93,13 +96,14 @@ class HashAggExecutor(TakesPieces):
         self._sides = {side: self._opened(side, table) for side, table in sides}
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """One chunk: raw rows, or PartialAgg's output where the node says so.
+        """Process one chunk: raw rows, or PartialAgg's output if the node is `partial`.
 
         Raises:
-            ChangeError: more rows of a group went than it had.
-            AggregateOverflowError, AggregateDivisionError: where Spark raises on a group's final rows.
+            ChangeError: more rows of a group are deleted than it has.
+            AggregateOverflowError, AggregateDivisionError: Spark raises on a group's final rows.
 
-        Cost: one grouping of the input, one `get_rows` of the groups touched, and what the slots read of their side states.
+        Cost: one grouping of the input, one `get_rows` of the touched groups, and the slots' reads of their side
+            states.
         """
         (chunk,) = chunks
         node = self._node
@@ -111,7 +115,10 @@ class HashAggExecutor(TakesPieces):
         return self._advanced(*group_rows(self._layout, chunk, node.keys, counted))
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The change by all pieces: each is summed up by itself, but where states beside the groups want all rows. Raises as `apply`."""
+        """The change for all pieces.
+
+        Pieces are summed separately, unless side states need all rows. Raises the errors of `apply`.
+        """
         if self._node.partial or self._sides:
             yield self.apply(pa.concat_tables([empty_chunk(self._node.input_types), *pieces]))
         elif (summed := sum_pieces(self._layout, pieces, self._node.keys)) is None:
@@ -126,12 +133,10 @@ class HashAggExecutor(TakesPieces):
         return side.open(node.keys, node.input_stream_key, table)
 
     def _advanced(self, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
-        """What changes by the groups' change."""
-        located = self._values.locate(
-            _groups(keys)
-        )  # from here on all is in the state's order, and so is the view's change
+        """Apply the groups' changes to the state and return the output change."""
+        located = self._values.locate(_groups(keys))  # from here on, rows are in the state's order, even in the output
         keys = [located.take(key) for key in keys]
-        moved = {id(column): located.take(column) for state in change for column in state}  # some slots share a column
+        moved = {id(column): located.take(column) for state in change for column in state}  # slots may share a column
         change = [[moved[id(column)] for column in state] for state in change]
         groups = _groups(keys)
         found = self._values.get_located(located)
@@ -156,7 +161,7 @@ class HashAggExecutor(TakesPieces):
         )
 
     def _results(self, groups: pa.Table, states: Sequence[State], there: np.ndarray) -> pa.Table:
-        """The rows a query sees, (n,), of groups that are there; others hold anything. Raises as `apply`."""
+        """(n,) the output rows of existing groups; rows of others are undefined. Raises the errors of `apply`."""
         columns = [c.combine_chunks() for c in groups.columns]
         places = {kept: i for i, kept in enumerate(zip(self._layout.slots, self._layout.distinct, strict=True))}
         for call in self._node.calls:
@@ -172,5 +177,5 @@ class HashAggExecutor(TakesPieces):
 
 
 def _groups(keys: Sequence[pa.Array]) -> pa.Table:
-    """The groups' keys as a table; the one group without keys as a row without columns."""
+    """The groups' keys as a table. Without keys, the only group is a row without columns."""
     return pa.table(keys, names=[f"c{i}" for i in range(len(keys))]) if keys else no_columns(1)

@@ -1,33 +1,38 @@
-"""HashJoin: equi-joins of two changing inputs, by what they put out: inner, left, right, full, semi, anti, existence and single.
+"""HashJoin: equi-joins of two changing inputs: inner, left, right, full, semi, anti, existence and single.
 
-State: one table a side, `join key | stream key -> row`, so that a key's partners lie next to each other.
+State: one table per side, `join key | stream key -> row`, so that the rows with one key are adjacent.
 
-**Pairs.** An epoch takes each side X from X before to X after. With X⁻ the rows that go, X⁺ those that come and Xs those that stay
-(X before = Xs + X⁻, X after = Xs + X⁺), the change of the pairs is
+**Pairs.** An epoch changes each side X from X before to X after. Let X⁻ be the deleted rows, X⁺ the inserted rows and
+Xs the unchanged rows (X before = Xs + X⁻, X after = Xs + X⁺). The change of the pairs is
 
     L after ⋈ R after − L before ⋈ R before  =  ΔL ⋈ Rs  +  Ls ⋈ ΔR  +  L⁺ ⋈ R⁺  −  L⁻ ⋈ R⁻
 
-Every pair on the right exists before the epoch or after it, and none twice: so the condition is computed on no pair that never was (a row
-of one side as it was before with one of the other as it is after), and nothing is left to net. Rows that go are deleted first: what the
-tables then hold are the rows that stay, and the last two terms need no read.
+Every pair on the right side of this formula exists before or after the epoch, and none occurs twice. The condition is
+therefore never computed on a pair that did not exist (an old row of one side with a new row of the other), and nothing
+remains to be netted. Deletes are applied first, so that the tables contain the unchanged rows. The last two terms need
+no reads.
 
-**Rows without a partner.** A row is *matched* while a pair of it exists whose condition is true. Left, full and anti put out the left rows
-that are not matched (left and full padded with NULL), right and full so the right ones, semi the left rows that are. Existence puts out
-every left row with whether it is matched. Single is left, and a row with two partners stops the epoch. Of the rows without a partner, U,
+**Rows without a partner.** A row is *matched* if it is in a pair whose condition is true. Left, full and anti joins
+emit the unmatched left rows (left and full pad them with NULL). Right and full joins emit the unmatched right rows.
+Semi joins emit the matched left rows. Existence joins emit every left row and whether it is matched. A single join is a
+left join that stops the epoch if a row has two partners. Let U be the rows without a partner:
 
-    ΔU  =  rows of X⁺ not matched after  −  rows of X⁻ not matched before  ±  rows of Xs that lost their last partner, got their first one
+    ΔU  =  rows of X⁺ unmatched after  −  rows of X⁻ unmatched before
+           ±  rows of Xs that lost their last partner or got a first one
 
-A row's *degree*, the number of its partners, is kept as the last column of its row in the state, and the pairs above change it: a row is
-matched while its degree is above 0. Semi and anti joins without a condition look at no pairs: there all rows of a key have the same
-partners, and whether the key has one is a read of one row of the other side, for keys where the other side's rows only came or only went. A
-hot key then costs no write per row of it.
+A row's *degree* is the number of its partners. The state stores it as the last column, and the pairs above change it. A
+row is matched if its degree is above 0. Semi and anti joins without a condition need no pairs: all rows with one key
+have the same partners. One read of the other side per key shows whether the key has a partner, for keys of which the
+other side's rows were only inserted or only deleted. A hot key then costs no write per row.
 
-Rows whose key is NULL never match (but by `<=>`): they are neither read for nor stored, and go through where rows without a partner do.
+Rows with a NULL key never match (except with `<=>`). They are neither stored nor looked up, and pass through if rows
+without a partner are emitted.
 
-**Keys.** Of inner and left joins: the left stream key with the right one's columns, which are NULL in a padded row; a left row is padded or
-matched, never both. Of right joins the mirror image; of semi and anti joins the left stream key. A full join's row may lack either side:
-its key starts with the join key, which either side has (hidden columns `coalesce(left, right)`), and ends with which sides there are, since
-left and right rows without partner may agree in all other columns.
+**Keys.** Inner and left joins: the left stream key and the right one, which is NULL in a padded row. A left row is
+either padded or matched, never both. Right joins: the mirror image. Semi and anti joins: the left stream key. A row of
+a full join may lack either side. Its key starts with the join key, which both sides have (hidden columns
+`coalesce(left, right)`), and ends with the sides that exist, since unmatched left and right rows may be equal in all
+other columns.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -66,19 +71,24 @@ from tussock.statestore.vnode import normalise
 
 Mask = npt.NDArray[np.bool_]
 
-PIECE_BYTES = 16 << 20  # of pairs that are looked at together; those that pass the condition are kept
-_PAIR_BYTES = 64  # what a pair costs besides its columns: places, the condition's answer
+PIECE_BYTES = 16 << 20  # size of the pairs that are processed together, before the condition
+_PAIR_BYTES = 64  # memory of a pair besides its columns: indexes, the condition's result
 _LEAST_PAIRS = 1024
 DEGREE = "bigint"
 
-SIDES = "tinyint"  # of a full join's row, as the last column
+SIDES = "tinyint"  # type of the last column of a full join's row
 BOTH, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2
 
 
 class HashJoin(PlainNode, frozen=True, omit_defaults=True):
-    """Equi-join. Output: left columns, then right columns; of semi and anti the left ones alone, of existence then whether the row is
-    matched; of full both sides', then the join key's columns and which sides there are. State: one table a side, `join key | stream key ->
-    row`, with the row's degree where it is kept."""
+    """Equi-join.
+
+    State: one table per side, `join key | stream key -> row`, followed by the row's degree if that is needed.
+
+    Output: the left columns, then the right columns. Semi and anti joins emit the left columns only, and existence
+        joins add
+    whether the row is matched. Full joins add the join key's columns and the sides that exist.
+    """
 
     left_types: tuple[str, ...]
     right_types: tuple[str, ...]
@@ -93,21 +103,25 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
 
     @property
     def left_degree(self) -> bool:
-        """Whether left rows carry their degree in the state."""
+        """Whether the state stores the degrees of left rows."""
         return self.kind.judges_left and self.looks_at_pairs
 
     @property
     def right_degree(self) -> bool:
-        """Whether right rows carry their degree in the state."""
+        """Whether the state stores the degrees of right rows."""
         return self.kind.judges_right and self.looks_at_pairs
 
     @property
     def looks_at_pairs(self) -> bool:
-        """Whether pairs matter, not only whether a key has any: they come out, or a condition chooses among them."""
+        """Whether single pairs matter: they are emitted, or a condition selects some of them."""
         return self.kind.emits_pairs or self.condition is not None
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The left rows, then the right rows. A column joined on twice is in the key once, in the distribution as often as it is hashed."""
+        """The left rows, then the right rows.
+
+        If a column is joined twice, the key contains it once, and the distribution contains it as often as it is
+        hashed.
+        """
         left = (*self.left_types, DEGREE) if self.left_degree else self.left_types
         right = (*self.right_types, DEGREE) if self.right_degree else self.right_types
         return (
@@ -163,22 +177,20 @@ def joined_types(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One input in one epoch: its changes, rows that go, then rows that come."""
+    """One input in one epoch: its changes, deletes before inserts."""
 
     table: StateTable
     keys: Sequence[int]
-    judged: bool  # it matters which of its rows are matched
-    degree: bool  # a row's degree is the last column of the table
+    judged: bool  # whether the output depends on which of its rows are matched
+    degree: bool  # whether the last column of the table is the row's degree
     rows: pa.Table
-    gone: int  # how many of them go
-    signs: Positions  # (rows,) -1 for rows that go, 1 for those that come
-    joinable: Mask  # (rows,) whether the key may equal another: only these are stored
-    located: (
-        Located | None
-    )  # the rows' keys in the table, where they only come and are in its order: they need no other
+    gone: int  # number of deleted rows
+    signs: Positions  # (rows,) -1 for deleted rows, 1 for inserted rows
+    joinable: Mask  # (rows,) whether the key may equal another key: only these rows are stored
+    located: Located | None  # the rows' keys in the table, if the rows are insert-only and in its order
 
     def half(self, come: bool) -> Positions:
-        """The places of the joinable rows that come, or of those that go."""
+        """The positions of the joinable rows that are inserted (`come`) or deleted."""
         places = np.flatnonzero(self.joinable)
         half: Positions = places[(places >= self.gone) == come]
         return half
@@ -189,7 +201,7 @@ class _Side:
         return [self.rows.column(k).take(chosen) for k in self.keys]
 
     def forget(self) -> None:
-        """Delete what goes: the table then holds what stays."""
+        """Apply the deletes. The table then contains the unchanged rows."""
         leaving = take_rows(self.rows, self.half(come=False))
         if leaving.num_rows:
             self.table.delete_rows(
@@ -197,7 +209,7 @@ class _Side:
             )
 
     def learn(self, hits: Positions) -> None:
-        """Put what comes. `hits`: (rows,) the degrees of the changes."""
+        """Apply the inserts. `hits`: (rows,) the degrees of the changes."""
         if self.located is not None:
             rows = _with_degree(self.rows, hits) if self.degree else self.rows
             self.table.replace_located(self.located, rows, np.zeros(len(self.joinable), np.bool_), self.joinable)
@@ -208,10 +220,10 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """Which rows of a side are matched: of its changes, and of those of its rows that stay which the other side's changes meet."""
+    """The matches of a side's rows: of its changes, and of its unchanged rows that meet changes of the other side."""
 
-    hits: Positions  # (rows,) partners: of a row that goes before the epoch, of one that comes after it
-    stays: pa.Table  # as the table holds them
+    hits: Positions  # (rows,) number of partners: before the epoch for deleted rows, after it for inserted rows
+    stays: pa.Table  # unchanged rows, as stored
     was: Mask  # (stays,) matched before the epoch
     now: Mask  # (stays,) matched after it
 
@@ -220,13 +232,16 @@ class _Degrees:
     """Counts the partners of a side's rows, pair by pair."""
 
     def __init__(self, side: _Side, stays: pa.Table | None) -> None:
-        """`stays`: rows that stay and that the other side's changes meet, as the table holds them; None: there are none."""
+        """`stays`: the unchanged rows that meet changes of the other side, as stored. None if there are none."""
         self.side, self.stays = side, side.table.layout.rows.empty_table() if stays is None else stays
         self.hits = np.zeros(side.rows.num_rows, np.int64)
-        self.change = np.zeros(self.stays.num_rows, np.int64)  # of the degrees of those that stay
+        self.change = np.zeros(self.stays.num_rows, np.int64)  # change of the degrees of `stays`
 
     def count(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
-        """Take pairs in; `rows` are the side's changes or those that stay, `places` the pairs' rows in them."""
+        """Count pairs.
+
+        `rows` are the side's changes or its unchanged rows, `places` the positions of the pairs' rows in them.
+        """
         if not self.side.degree:
             return
         if rows is self.side.rows:
@@ -245,7 +260,10 @@ class _Degrees:
         return degrees
 
     def settle(self) -> _Matched:
-        """Write the degrees that changed of rows that stay. Without degrees nothing says which are matched: no join reads it."""
+        """Write the changed degrees of unchanged rows.
+
+        Without degrees, `was` and `now` are empty, since no such join reads them.
+        """
         if not self.side.degree:
             return _Matched(self.hits, self.stays, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
         after = self.after
@@ -262,8 +280,11 @@ def _with_degree(rows: pa.Table, degrees: Positions) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Matches:
-    """Pairs with one key, of rows of a left and a right table: row `asking[i]` of the one meets `counts[i]` rows of the other, whose places
-    are `partners[starts[i]]` and those that follow."""
+    """Pairs with equal keys, of rows of a left and a right table.
+
+    Row `asking[i]` of one table meets `counts[i]` rows of the other, at `partners[starts[i]]` and the following
+    positions.
+    """
 
     left: pa.Table
     right: pa.Table
@@ -272,12 +293,12 @@ class _Matches:
     starts: Positions
     counts: Positions
     partners: Positions
-    signs: Positions  # (asking,) whether the pair goes or comes
+    signs: Positions  # (asking,) -1 if the pair is deleted, 1 if it is inserted
 
     def pieces(self) -> Iterator["_Piece"]:
-        """The pairs, `pairs_at_once` of them in a piece: a key may be cut anywhere."""
+        """The pairs in pieces of `pairs_at_once`. A piece may end within a key."""
         ends = np.cumsum(self.counts)
-        shift = self.starts - (ends - self.counts)  # from a pair's number to its partner's place
+        shift = self.starts - (ends - self.counts)  # from a pair's number to the index of its partner
         total, size = int(ends[-1]) if len(ends) else 0, self.pairs_at_once
         for low in range(0, total, size):
             high = min(low + size, total)
@@ -285,7 +306,7 @@ class _Matches:
             counts = self.counts[first : last + 1].copy()
             counts[-1] -= ends[last] - high
             counts[0] -= low - (ends[first] - self.counts[first])
-            one_each = bool((counts == 1).all())  # as where the other side has each key once
+            one_each = bool((counts == 1).all())  # e.g. if keys are unique on the other side
             at = slice(first, last + 1) if one_each else np.repeat(np.arange(first, last + 1), counts)
             met = self.partners[np.arange(low, high) + shift[at]]
             own = self.asking[at]
@@ -297,13 +318,13 @@ class _Matches:
 
     @property
     def pairs_at_once(self) -> int:
-        """How many pairs take PIECE_BYTES."""
+        """The number of pairs that need PIECE_BYTES."""
         return max(_LEAST_PAIRS, PIECE_BYTES // (_row_bytes(self.left) + _row_bytes(self.right) + _PAIR_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Some pairs: their places in the left and the right table, and whether they come or go."""
+    """Some pairs: their positions in the left and the right table, and their signs."""
 
     matches: _Matches
     left: Positions
@@ -311,19 +332,19 @@ class _Piece:
     signs: Positions
 
     def column(self, index: int, left_width: int) -> pa.ChunkedArray:
-        """A column of the pairs, left ones first."""
+        """A column of the pairs; left columns come first."""
         if index < left_width:
             return _at(self.matches.left.column(index), self.left)
         return _at(self.matches.right.column(index - left_width), self.right)
 
     def where(self, mask: Mask) -> "_Piece":
-        """The pairs that are chosen."""
+        """The pairs selected by a mask."""
         chosen = np.flatnonzero(mask)
         return _Piece(self.matches, self.left[chosen], self.right[chosen], self.signs[chosen])
 
 
 def _at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
-    """The values at some places; without a copy where those follow one another."""
+    """The values at some positions, without a copy if the positions are consecutive."""
     first = int(places[0]) if len(places) else 0
     if len(places) and int(places[-1]) - first == len(places) - 1 and bool((np.diff(places) == 1).all()):
         return column.slice(first, len(places))
@@ -331,7 +352,7 @@ def _at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
 
 
 def _together(found: Sequence[_Matches]) -> Iterator[list[_Piece]]:
-    """The pieces of several matches, small ones together: a query costs a millisecond however few its rows."""
+    """The pieces of several matches, with small pieces combined: a query costs a millisecond for any number of rows."""
     held: list[_Piece] = []
     for matches in found:
         for piece in matches.pieces():
@@ -350,28 +371,31 @@ def _row_bytes(rows: pa.Table) -> int:
 class HashJoinExecutor(MakesPieces):
     """Joins changes with the other side's rows.
 
-    Invariant: the sum of all output chunks is the join of the sums of both inputs. Weights are +1 or -1 per stream key and side.
+    Invariant: the sum of all output chunks is the join of the sums of both inputs. Weights are +1 or -1 per stream key
+        and
+    side.
     """
 
     def __init__(self, node: HashJoin, tables: Sequence[StateTable], kernel: Kernel) -> None:
-        """`tables`: as `node.state_tables()` lays them out."""
+        """`tables`: in the layout of `node.state_tables()`."""
         self._node, self._kernel = node, kernel
         self._left_table, self._right_table = tables
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Left chunk, right chunk. Raises as `pieces`; holds all that comes out."""
+        """Process the left and the right chunk. Raises the errors of `pieces`. Holds the whole output in memory."""
         return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
 
     def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
-        """The output, a piece at a time. The state is written when the last one has been taken.
+        """The output in pieces. The state is written after the last piece has been consumed.
 
         Raises:
-            ChangeError: a row of one side came or went twice.
+            ChangeError: a row of one side is inserted or deleted twice.
             ExpressionError: the condition raised on a pair.
-            TooManyRowsError: of a single join: a left row has two partners.
+            TooManyRowsError: a left row of a single join has two partners.
 
-        Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(pairs). Of semi and anti joins without
-            a condition: scans of one row a key, and the rows whose key turns.
+        Cost: one prefix scan per side for the distinct keys in the other side's changes, then O(pairs). Semi and anti
+            joins
+            without a condition: scans of one row per key, and the rows of keys that got or lost their partners.
         Memory: the changes, the rows that they meet, and PIECE_BYTES of pairs.
         """
         node = self._node
@@ -406,13 +430,13 @@ class HashJoinExecutor(MakesPieces):
             right.learn(np.zeros(right.rows.num_rows, np.int64))
 
     def _require_single(self, left: _Degrees) -> None:
-        """Raises TooManyRowsError where a left row has two partners after the epoch."""
+        """Raises TooManyRowsError if a left row has two partners after the epoch."""
         coming = np.where(left.side.signs > 0, left.hits, 0)
         for rows, degrees in ((left.side.rows, coming), (left.stays, left.after)):
             if len(many := np.flatnonzero(degrees > 1)):
                 raise TooManyRowsError(show_row(rows.select(list(range(len(self._node.left_types)))), int(many[0])))
 
-    # --- the two sides -----------------------------------------------------------------------------------------------------------
+    # --- the two sides -----------------------------------------------------------------------------
 
     def _side(
         self,
@@ -423,7 +447,7 @@ class HashJoinExecutor(MakesPieces):
         judged: bool,
         degree: bool,
     ) -> _Side:
-        if not judged:  # what never matches is of no use
+        if not judged:  # rows that never match affect nothing
             chunk = some_rows(chunk, self._joinable(chunk, keys))
         key, located, gone = _table_key(keys, stream_key), None, 0
         if (coming := located_rows(chunk, table, key)) is not None:
@@ -436,7 +460,7 @@ class HashJoinExecutor(MakesPieces):
         return _Side(table, keys, judged, degree, rows, gone, signs, self._joinable(rows, keys), located)
 
     def _joinable(self, rows: pa.Table, keys: Sequence[int]) -> Mask:
-        """(rows,) whether the key may equal another."""
+        """(rows,) whether the key may equal another key."""
         mask = np.ones(rows.num_rows, np.bool_)
         for key, null_safe in zip(keys, self._node.null_safe, strict=True):
             column = rows.column(key)
@@ -444,10 +468,10 @@ class HashJoinExecutor(MakesPieces):
                 mask &= pc.is_valid(column).to_numpy(zero_copy_only=False)
         return mask
 
-    # --- pairs -------------------------------------------------------------------------------------------------------------------
+    # --- pairs -------------------------------------------------------------------------------------
 
     def _joined(self, left: _Side, right: _Side) -> Generator[pa.Table, None, tuple[_Matched, _Matched]]:
-        """All pairs of the module's formula that pass. Returns which rows of the left and of the right side are matched."""
+        """Emit the pairs of the module's formula that satisfy the condition. Returns the matches of both sides."""
         of_right, of_left = self._met(left, right, asking_is_left=True), self._met(right, left, asking_is_left=False)
         both = self._both_changed(left, right, come=True), self._both_changed(left, right, come=False)
         ours = _Degrees(left, None if of_left is None else of_left.left)
@@ -460,12 +484,12 @@ class HashJoinExecutor(MakesPieces):
 
     @staticmethod
     def _met(asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
-        """Changes of one side with the rows of the other that stay."""
+        """Pairs of one side's changes with unchanged rows of the other side; None if there are none."""
         if (asked := _asked(asking, other)) is None:
             return None
         scanned = other.table.scan_prefix(asked.keys)
         index, stays = scanned.index.to_numpy(), scanned.rows.combine_chunks()
-        counts = np.bincount(index, minlength=asked.keys.num_rows)  # per distinct key; rows of a key lie together
+        counts = np.bincount(index, minlength=asked.keys.num_rows)  # per distinct key; rows of a key are adjacent
         starts = np.cumsum(counts) - counts
         tables = (asking.rows, stays) if asking_is_left else (stays, asking.rows)
         signs, partners = asking.signs[asked.places], np.arange(len(index))
@@ -473,7 +497,7 @@ class HashJoinExecutor(MakesPieces):
 
     @staticmethod
     def _both_changed(left: _Side, right: _Side, come: bool) -> _Matches | None:
-        """Rows of both sides that come, or rows of both sides that go."""
+        """Pairs of inserted rows of both sides, or of deleted rows of both sides."""
         ours, theirs = left.half(come), right.half(come)
         if not len(ours) or not len(theirs):
             return None
@@ -490,7 +514,7 @@ class HashJoinExecutor(MakesPieces):
         )
 
     def _pairs(self, pieces: Sequence["_Piece"], left: _Degrees, right: _Degrees) -> Iterator[pa.Table]:
-        """The pairs that pass, and their part in the degrees of both sides."""
+        """Emit the pairs that satisfy the condition, and add them to the degrees of both sides."""
         condition = self._node.condition
         if condition is not None:
             passed = self._passes(condition, pieces)
@@ -502,7 +526,7 @@ class HashJoinExecutor(MakesPieces):
             yield from (self._pair_rows(piece) for piece in pieces if len(piece.signs))
 
     def _passes(self, condition: Expr, pieces: Sequence["_Piece"]) -> list[Mask]:
-        """(pieces,) of (pairs,) where the condition is true: one query over its columns alone."""
+        """(pieces,) of (pairs,) whether the condition is true, from one query over its columns."""
         width = len(self._node.left_types)
         read = sorted(columns_of(condition)) or [self._node.left_keys[0]]
         columns = [
@@ -532,10 +556,13 @@ class HashJoinExecutor(MakesPieces):
             columns.append(_sides(BOTH, len(piece.signs)))
         return make_chunk(columns, pa.array(piece.signs))
 
-    # --- keys alone: semi, anti and existence without a condition ------------------------------------------------------------------
+    # --- keys alone: semi, anti and existence without a condition -----------------------------------
 
     def _looked_up(self, left: _Side, right: _Side) -> _Matched:
-        """Which left rows are matched. All rows of a key have the same partners, so a row of the other side answers for a key."""
+        """The matches of left rows.
+
+        All rows with a key have the same partners, so one row of the other side decides for a key.
+        """
         hits = np.zeros(left.rows.num_rows, np.int64)
         if (asked := _asked(left, right)) is not None:
             there = np.zeros(asked.keys.num_rows, np.bool_)
@@ -549,7 +576,9 @@ class HashJoinExecutor(MakesPieces):
 
     @staticmethod
     def _turning(left: _Side, right: _Side) -> tuple[pa.Table, Mask]:
-        """The left rows that stay of the keys that got their first right row or lost their last one; and whether they had one."""
+        """The unchanged left rows whose key got its first or lost its last right row, and whether each was matched
+        before.
+        """
         asked = _asked(right, left)
         nothing = left.table.layout.rows.empty_table(), np.zeros(0, np.bool_)
         if asked is None:
@@ -562,10 +591,10 @@ class HashJoinExecutor(MakesPieces):
         scanned = left.table.scan_prefix(take_rows(asked.keys, places))
         return scanned.rows.combine_chunks(), lost[places][scanned.index.to_numpy()]
 
-    # --- rows by whether they are matched ----------------------------------------------------------------------------------------
+    # --- matched and unmatched rows -----------------------------------------------------------------
 
     def _judged(self, left: _Side, matched: _Matched) -> list[pa.Table]:
-        """The change of the left rows that are matched (semi), of those that are not (anti), or of both with which they are (existence)."""
+        """The change of the matched left rows (semi), the unmatched ones (anti), or both with a flag (existence)."""
         types, kind = self._node.left_types, self._node.kind
         if kind is not JoinKind.EXISTENCE:
             return [
@@ -579,7 +608,7 @@ class HashJoinExecutor(MakesPieces):
         ]
 
     def _without_partner(self, left: _Side, of_left: _Matched, right: _Side, of_right: _Matched) -> list[pa.Table]:
-        """The change of the rows without a partner, padded."""
+        """The change of the rows without a partner, padded with NULL."""
         node, out = self._node, list[pa.Table]()
         if left.judged:
             for rows, signs in _turned(left, of_left, node.left_types, which=False):
@@ -599,7 +628,7 @@ class HashJoinExecutor(MakesPieces):
 
 
 def _turned(side: _Side, matched: _Matched, types: Sequence[str], which: bool) -> Iterator[tuple[pa.Table, Positions]]:
-    """How a side's rows that are matched, or those that are not, change: rows with their signs."""
+    """The change of a side's matched rows, or of its unmatched ones (`which`): rows with their signs."""
     changes = np.flatnonzero((matched.hits > 0) == which)
     if len(changes):
         yield take_rows(side.rows, changes), side.signs[changes]
@@ -612,23 +641,22 @@ def _turned(side: _Side, matched: _Matched, types: Sequence[str], which: bool) -
 
 
 class _Asked(NamedTuple):
-    """The keys that one side's changes look for in the other side's table."""
+    """The keys that one side's changes look up in the other side's table."""
 
-    places: Positions  # the changes that may meet rows there
-    ids: Positions  # (places,) the number of each one's key
+    places: Positions  # positions of the changes that may meet rows there
+    ids: Positions  # (places,) index of each change's key
     keys: pa.Table  # the distinct keys, as prefixes of the other side's table
 
 
 def _asked(asking: _Side, other: _Side) -> _Asked | None:
-    """The keys that the changes of `asking` look for; None: the other side's table can hold none of them."""
+    """The keys that the changes of `asking` look up. None if the other side's table cannot contain any of them."""
     if other.table.is_empty():
         return None
-    mine = dict(
-        zip(reversed(other.keys), reversed(asking.keys), strict=True)
-    )  # the other side's column -> ours; of several the first
+    # From the other side's column to ours; if it is joined with several, to the first.
+    mine = dict(zip(reversed(other.keys), reversed(asking.keys), strict=True))
     mask = asking.joinable
     for column, key in zip(other.keys, asking.keys, strict=True):
-        if mine[column] != key and asking.rows.num_rows:  # joined on twice: both of ours must agree
+        if mine[column] != key and asking.rows.num_rows:  # joined with two of our columns, which must be equal
             one, two = (pa.table([normalise(asking.rows.column(k))], names=["k"]) for k in (key, mine[column]))
             mask = mask & same_rows(one, two)
     places = np.flatnonzero(mask)
@@ -641,7 +669,10 @@ def _asked(asking: _Side, other: _Side) -> _Asked | None:
 
 
 def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
-    """(keys,) which of the chosen keys have no row of the asking side that stays. `keys` are prefixes of the other side's table."""
+    """(keys,) which of the `asked` keys have no unchanged row on the asking side.
+
+    `keys`: prefixes of the other side's table.
+    """
     alone, places = asked.copy(), np.flatnonzero(asked)
     if len(places):
         at = {column: i for i, column in enumerate(dict.fromkeys(other.keys))}

@@ -1,11 +1,11 @@
-"""HyperLogLog++ as Spark computes it: registers by hash, and the estimate with its corrections.
+"""HyperLogLog++ as in Spark: registers by hash, and the estimate with its corrections.
 
-The first p bits of a value's hash choose one of m = 2**p registers; the register holds the greatest rank seen, where a rank is one more
-than the number of zeros that the rest of the hash begins with. Which ranks each register has met is kept with counts, so that values may
-go: at most 64 of them a register, whatever the number of values.
+The first p bits of a value's hash choose one of m = 2**p registers. A register holds the greatest rank so far. A rank
+is the number of leading zeros in the rest of the hash, plus one. The state counts the values of each rank per register,
+so that values can be deleted. There are at most 64 ranks per register, for any number of values.
 
-    E = alpha m^2 / (sum of 2^-M over all registers), corrected by the mean bias of the six nearest estimates of a table where E < 5 m;
-    H = m ln(m / V) instead, for V registers that are still 0, where H is below a threshold.
+    E = alpha m^2 / (sum of 2^-M over all registers), minus the mean bias of the six nearest estimates in a table if E <
+    5 m H = m ln(m / V) instead, for V registers that are still 0, if H is below a threshold
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tussock.statestore.vnode import null_mask, xxhash64
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-RANKS = 64  # that a register may hold
+RANKS = 64  # possible ranks of a register
 _NEAREST = 6
 
 
@@ -38,7 +38,7 @@ def registers_of(column: pa.Array, precision: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """The tables of one precision."""
+    """The correction tables for one precision."""
 
     precision: int
     threshold: float
@@ -46,25 +46,25 @@ class Corrections:
     biases: tuple[float, ...]
 
     def counts(self, starts: I64, registers: I64) -> I64:
-        """(n,) how many distinct values groups have, by their registers and ranks.
+        """(n,) the estimated number of distinct values per group.
 
         Args:
             starts: (n + 1,) group i has registers[starts[i] : starts[i + 1]], ascending.
+            registers: 64 * register + rank, as in `registers_of`.
         """
         groups = len(starts) - 1
         m = 1 << self.precision
         group = np.repeat(np.arange(groups), np.diff(starts))
         cell = group * m + registers // RANKS
-        last = np.flatnonzero(
-            np.append(cell[1:] != cell[:-1], True)[: len(cell)]
-        )  # a register's greatest rank comes last
+        # The greatest rank of a register comes last.
+        last = np.flatnonzero(np.append(cell[1:] != cell[:-1], True)[: len(cell)])
         filled = np.bincount(group[last], minlength=groups)
         weights = np.ldexp(1.0, -(registers[last] % RANKS).astype(np.int32))
         inverse: F64 = np.bincount(group[last], weights, groups).astype(np.float64, copy=False)
         return self.estimated(inverse, filled)
 
     def estimated(self, inverse: F64, filled: I64) -> I64:
-        """(n,) the same by the sum of 2^-M over the registers that are set, and how many are."""
+        """(n,) the estimates from the sum of 2^-M over the nonzero registers, and the number of these."""
         m = 1 << self.precision
         zeros = (m - filled).astype(np.float64)
         estimate = self._corrected(_alpha(self.precision, m) * m * m / (inverse + zeros), m)
@@ -73,7 +73,10 @@ class Corrections:
         return np.floor(np.where((zeros > 0) & (linear <= self.threshold), linear, estimate) + 0.5).astype(np.int64)
 
     def _corrected(self, raw: F64, m: int) -> F64:
-        """Less the mean bias of the nearest estimates, which are found by moving a window of them up while that brings nearer ones."""
+        """Subtract the mean bias of the nearest estimates.
+
+        A window moves up while that brings nearer estimates into it.
+        """
         estimates, count = np.array(self.estimates), len(self.estimates)
         low = np.maximum(np.searchsorted(estimates, raw) - _NEAREST + 1, 0)
         high = np.minimum(low + _NEAREST, count)

@@ -1,6 +1,7 @@
 """128-bit integers in columns: two's complement as a pair of NumPy arrays, the layout of Arrow's decimal128.
 
-Sums of integers and decimals are held in them: Arrow refuses to add decimals of 38 digits element by element, and NumPy ends at 64 bits.
+Sums of integers and decimals use them, because Arrow cannot add decimals of 38 digits element by element, and NumPy
+integers have at most 64 bits.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Int128:
 
     @staticmethod
     def of_decimals(column: pa.Array) -> "Int128":
-        """The unscaled values of a decimal128 array; 0 where NULL."""
+        """The unscaled values of a decimal128 array; 0 for NULL."""
         pairs = unscaled_decimals(column)
         low, high = np.ascontiguousarray(pairs["low"]), np.ascontiguousarray(pairs["high"])
         if column.null_count:
@@ -43,7 +44,10 @@ class Int128:
         return Int128(low, high)
 
     def to_decimals(self, precision: int, scale: int, valid: Mask | None = None) -> pa.Array:
-        """As decimal128(precision, scale), unscaled; NULL where `valid` is False. Requires: valid values fit the precision."""
+        """The integers as unscaled decimal128(precision, scale).
+
+        NULL if not `valid`. Requires: valid values fit the precision.
+        """
         pairs = np.empty(len(self), _PAIR)
         pairs["low"], pairs["high"] = self.low, self.high
         return pa.Array.from_buffers(pa.decimal128(precision, scale), len(self), [validity(valid), pa.py_buffer(pairs)])
@@ -64,19 +68,19 @@ class Int128:
         return self.high == (self.low.view(np.int64) >> 63)  # type: ignore[no-any-return]
 
     def fits_digits(self, precision: int) -> Mask:
-        """Whether a decimal of this precision (at most 38) holds the value."""
+        """Whether a value fits a decimal of this precision (at most 38)."""
         bound = 10**precision
         high, low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
         size = self.magnitude()
         return (size.high >= 0) & ((size.high < high) | ((size.high == high) & (size.low < low)))  # type: ignore[no-any-return]
 
     def to_float64(self) -> npt.NDArray[np.float64]:
-        """As doubles: exact up to 2**53 in size, beyond that within one unit in the last place."""
+        """The integers as doubles: exact up to 2**53 in size, otherwise within one unit in the last place."""
         size = self.magnitude()
         floats = size.high.astype(np.float64) * 2.0**64 + size.low.astype(np.float64)
         return np.where(self.high < 0, -floats, floats)
 
 
 def validity(valid: Mask | None) -> pa.Buffer | None:
-    """Arrow's validity bitmap; None where everything is valid."""
+    """Arrow's validity bitmap; None if all values are valid."""
     return None if valid is None or bool(valid.all()) else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,7 +1,8 @@
-"""Grouping by one integer column: sums by address or by sorting, where a general hash table would cost several times more.
+"""Group by one integer column: sums by direct addressing or by sorting, several times cheaper than a general hash
+table.
 
-Identifiers are what most views group by. Where they are dense, as serial numbers are, a group's place is its key less the least key; where
-they are not, sorting is still cheaper than hashing.
+Most views group by identifiers. If these are dense, like serial numbers, a group's index is its key minus the least
+key. Otherwise sorting is still cheaper than hashing.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 I64 = npt.NDArray[np.int64]
 
-_SPARSEST = 4  # places per row that addressing may take
+_SPARSEST = 4  # largest ratio of indexes to rows for direct addressing
 
 
 def sums_by_integer(key: pa.Array, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]] | None:
@@ -22,9 +23,9 @@ def sums_by_integer(key: pa.Array, columns: Sequence[pa.Array]) -> tuple[pa.Arra
         key: (n,).
         columns: (n,) each.
 
-    Returns: (distinct keys, ascending, of the key's type; per column its int64 sums, which wrap around beyond 64 bits), or None where this
-        way is not open: another type, NULLs, or no rows.
-    Cost: some 4 ns a row and column where keys are dense, else one sort of the keys and as much.
+    Returns: (distinct keys, ascending, of the key's type; per column its int64 sums, which wrap around beyond 64 bits).
+        None for other types, for NULLs, and without rows.
+    Cost: about 4 ns per row and column if keys are dense, otherwise a sort of the keys in addition.
     """
     if len(key) == 0 or not all(_plain(column, pa.int64()) for column in columns):
         return None

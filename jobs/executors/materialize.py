@@ -1,11 +1,12 @@
-"""Materialize: keeps a view's rows where readers find them, and passes the changes on.
+"""Materialize: store a view's rows for readers, and pass the changes on.
 
-State: `order columns | stream key -> row`. Without an ORDER BY there are no order columns. A row whose order columns change goes under
-one key and comes under another.
+State: `order columns | stream key -> row`. Without an ORDER BY there are no order columns. If a row's order columns
+    change,
+it is deleted under one key and inserted under another.
 
-Rows that go and rows that come are paired by key. Executors that work in key order, as HashAgg does, hand both over in the order in
-which the table stores them: then they are paired by a search, and written without another sort. Where rows only come, as in a first load,
-they are put in that order here, which they need to be written anyway. Otherwise keys are hashed (base.halves).
+Deleted and inserted rows are paired by key. Executors that work in key order, such as HashAgg, emit both in the table's
+order. These are then paired by a search, and written without another sort. Insert-only chunks, as in a first load, are
+sorted here, which a write requires anyway. In other chunks, keys are hashed (base.halves).
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Materialize(PlainNode, frozen=True):
-    """Keeps the view's rows: state `order | stream key -> row`; passes the netted changes on to views over this view."""
+    """Stores the view's rows as `order | stream key -> row`, and passes the netted changes to views that read it."""
 
     relation_id: int
     stream_key: tuple[int, ...]
@@ -48,16 +49,16 @@ class Materialize(PlainNode, frozen=True):
     types: tuple[str, ...]
     order: tuple[Order, ...] | msgspec.UnsetType = (
         msgspec.UNSET
-    )  # unset is not stored: nodes of earlier releases have none
+    )  # nodes of earlier releases have none; UNSET is not stored
 
     @property
     def ordered_by(self) -> tuple[Order, ...]:
-        """`order`, empty if it is not set."""
+        """`order`, or empty if it is not set."""
         return () if isinstance(self.order, msgspec.UnsetType) else self.order
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
-        """The state's key: the order, then those columns of the stream key that it does not name."""
+        """The state's key: the order columns, then the remaining columns of the stream key."""
         return table_key(self.ordered_by, self.stream_key)
 
     @property
@@ -83,10 +84,10 @@ class Materialize(PlainNode, frozen=True):
 
 
 class MaterializeExecutor(TakesPieces):
-    """Keeps the sum of all input chunks, of which no two rows have one key.
+    """Stores the sum of all input chunks. No two rows of this sum have the same key.
 
-    An update's row is replaced unseen: reading what it replaces would cost as much as the rest of an epoch, and neither loses nor doubles
-    a row. A row that only comes or only goes is checked.
+    An update overwrites its row without reading it. Reading it would cost as much as the rest of an epoch, and an
+    overwrite neither loses nor duplicates rows. Inserts without a delete, and deletes without an insert, are checked.
     """
 
     needs_keys = True
@@ -96,13 +97,13 @@ class MaterializeExecutor(TakesPieces):
         self._key = tuple(k.column for k in node.key)
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Piece by piece. Raises as `apply`."""
-        return map(self.apply, pieces)  # which holds no piece while it waits for the next
+        """Process the pieces one by one. Raises the errors of `apply`."""
+        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """The netted changes.
+        """Store the changes and return them netted.
 
-        Raises: ChangeError for a row that comes where one stays, and for one that goes but is not there.
+        Raises: ChangeError if an inserted key already exists, or if a deleted row does not.
         Cost: one `get_rows` of the keys that appear and disappear.
         """
         if chunks[0].num_rows == 0:
@@ -124,7 +125,10 @@ class MaterializeExecutor(TakesPieces):
         return difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
 
     def _check(self, gone: pa.Table, come: pa.Table, located: Located | None = None) -> None:
-        """Where a row only comes, none may be; a row that only goes must be there as it is. `located`: the keys of `come`, if none goes."""
+        """Check that the keys of `come` do not exist, and that the rows of `gone` do.
+
+        `located`: the located keys of `come` if `gone` is empty.
+        """
         key = list(self._key)
         count = gone.num_rows + come.num_rows
         if count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
@@ -144,25 +148,25 @@ class MaterializeExecutor(TakesPieces):
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """A chunk taken apart, both halves in the table's key order, no key twice in either."""
+    """The deleted and inserted rows of a chunk, both in the table's key order, without repeated keys."""
 
     gone: pa.Table
     come: pa.Table
     located: Located  # the keys of `come`
-    place: Positions  # (gone,) where the row with the same key comes, or -1
+    place: Positions  # (gone,) index of the inserted row with the same key, or -1
 
     @property
     def replacing(self) -> Mask:
-        """(come,) True where a row with the same key goes."""
+        """(come,) True if a row with the same key is deleted."""
         mask = np.zeros(self.come.num_rows, np.bool_)
         mask[self.place[self.place >= 0]] = True
         return mask
 
     def idle(self) -> tuple[Mask, Mask]:
-        """(gone,) and (come,) True where the very row that goes comes back."""
+        """(gone,) and (come,) True if an equal row is deleted and inserted."""
         replaced = np.flatnonzero(self.place >= 0)
         there = self.place[replaced]
-        aligned = len(replaced) == self.come.num_rows == self.gone.num_rows  # each key ascending: one and one
+        aligned = len(replaced) == self.come.num_rows == self.gone.num_rows  # keys ascend in both: they pair one to one
         left = self.gone if aligned else take_rows(self.gone, replaced)
         same = same_rows(left, self.come if aligned else take_rows(self.come, there))
         gone, come = np.zeros(self.gone.num_rows, np.bool_), np.zeros(self.come.num_rows, np.bool_)
@@ -171,9 +175,9 @@ class _Ordered:
 
 
 def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Ordered | None:
-    """The halves of a chunk that came in the table's key order, or whose rows only come; else None.
+    """The halves of a chunk that is in the table's key order or insert-only; None for other chunks.
 
-    Cost: two encodings of the keys and a search of one half; of rows that only come one encoding and a sort.
+    Cost: two encodings of the keys and a search of one half; for an insert-only chunk one encoding and a sort.
     """
     if (coming := located_rows(chunk, table, key)) is not None:
         located, come = coming
@@ -183,14 +187,14 @@ def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Or
         return None
     rows, goes = chunk.drop_columns([WEIGHT]), weights < 0
     count = int(goes.sum())
-    if goes[:count].all():  # the usual: first all that goes
+    if goes[:count].all():  # the usual case: all deletes come first
         gone, come = rows.slice(0, count), rows.slice(count)
     else:
         gone, come = rows.filter(pa.array(goes)), rows.filter(pa.array(~goes))
     arriving, leaving = come.select(list(key)), gone.select(list(key))
     if (here := table.locate_ordered(arriving)) is None:
         return None
-    if leaving.equals(arriving):  # the usual: all of them are updates
+    if leaving.equals(arriving):  # the usual case: all rows are updates
         return _Ordered(gone, come, here, np.arange(count))
     if (left := table.locate_ordered(leaving)) is None:
         return None

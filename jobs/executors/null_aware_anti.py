@@ -1,18 +1,20 @@
-"""NullAwareAnti: NOT IN. The left rows whose key is known to equal none of the right ones.
+"""NullAwareAnti: NOT IN. The left rows whose key is known to differ from all right keys.
 
-SQL's `x NOT IN (SELECT y FROM r)` is true where r is empty; else where x is not NULL, r has no NULL and no row of r equals x. So whether a
-left row comes out depends on three things:
+SQL's `x NOT IN (SELECT y FROM r)` is true if r is empty. Otherwise it is true if x is not NULL, r has no NULL, and no
+row of r equals x. The output of a left row depends on three conditions:
 
     out(row)  =  no right key is NULL  and  (there is no right row  or  x is not NULL)  and  no right row has the key x
 
-The last is an anti join (hash_join.py). The first two are facts about all right rows, which no actor sees alone: a global aggregate counts
-rows and known keys, and its one row goes to every actor (dispatch `broadcast`) as the third input.
+The last condition is an anti join (hash_join.py). The first two are facts about all right rows, which no single actor
+has. A global aggregate therefore counts rows and non-NULL keys, and its row goes to every actor (dispatch `broadcast`)
+as the third input.
 
-State: the anti join's two tables, the left rows whose key is NULL, and the two facts as they were, once for each vnode, so that they are
-where a vnode's next actor finds them. Facts are written when they change, which is seldom.
+State: the anti join's two tables, the left rows with a NULL key, and the two facts as of the previous epoch. Facts are
+stored once per vnode, so that they move with the vnode to another actor. They are written only when they change, which
+is rare.
 
-While some right key is NULL nothing comes out, but the state is kept. The epoch in which the first NULL comes (or the last one goes) reads
-all left rows of the actor: all that came out goes, or all that should come does; the cost is that of the change of the output.
+While a right key is NULL the output is empty, but the state is maintained. An epoch in which the first NULL appears (or
+the last one disappears) reads all left rows of the actor and emits the whole output with weight -1 (or +1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,8 +35,10 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class NullAwareAnti(PlainNode, frozen=True):
-    """NOT IN over one column. Inputs: left rows, right rows, and one row (right rows, right rows with a key that is not NULL). Output: left
-    rows."""
+    """NOT IN over one column. Output: left rows.
+
+    Inputs: left rows, right rows, and one row (number of right rows, number of right rows with a non-NULL key).
+    """
 
     left_types: tuple[str, ...]
     right_types: tuple[str, ...]
@@ -46,12 +50,12 @@ class NullAwareAnti(PlainNode, frozen=True):
 
     @property
     def anti(self) -> HashJoin:
-        """The join of the rows whose keys are not NULL."""
+        """The join of the rows with non-NULL keys."""
         sides = (self.left_types, self.right_types, self.left_keys, self.right_keys)
         return HashJoin(*sides, (False,), self.left_stream_key, self.right_stream_key, None, self.types, JoinKind.ANTI)
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The anti join's tables, the left rows whose key is NULL, the facts by vnode."""
+        """The anti join's tables, the left rows with a NULL key, and the facts per vnode."""
         key = [KeyColumn(k) for k in dict.fromkeys((*self.left_keys, *self.left_stream_key))]
         nulls = state_table("not_in_nulls", self.left_types, key, self.left_keys)
         facts = broadcast_row_table("not_in_facts", ("boolean", "boolean"))
@@ -64,7 +68,9 @@ class NullAwareAnti(PlainNode, frozen=True):
         return f"NullAwareAnti c{self.left_keys[0]} not in right c{self.right_keys[0]}"
 
     def cost(self) -> str:
-        return "changed rows + rows with their keys; all left rows when the first NULL comes on the right, or the last one goes"
+        return (
+            "changed rows + rows with their keys; all left rows if the first right NULL appears or the last disappears"
+        )
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return NullAwareAntiExecutor(self, tables, actor)
@@ -72,28 +78,28 @@ class NullAwareAnti(PlainNode, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Of all right rows."""
+    """Facts about all right rows."""
 
     empty: bool
     has_null: bool
 
 
 class NullAwareAntiExecutor:
-    """Invariant: the sum of all output chunks is the left rows for which NOT IN is true over the sums of both inputs."""
+    """Invariant: the sum of all output chunks is the left rows with a true NOT IN over the sums of both inputs."""
 
     def __init__(self, node: NullAwareAnti, tables: Sequence[StateTable], actor: Actor) -> None:
-        """`tables`: as `node.state_tables()` lays them out."""
+        """`tables`: in the layout of `node.state_tables()`."""
         self._node, self._actor = node, actor
         self._left, self._right, self._nulls, facts = tables
         self._facts = BroadcastRow(facts, actor)
         self._anti = HashJoinExecutor(node.anti, tables[:2], actor.kernel)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Left chunk, right chunk, the changed facts.
+        """Process the left chunk, the right chunk and the changed facts.
 
-        Raises ChangeError: a row of one side came or went twice.
-        Cost: that of an anti join; a scan of the actor's left rows in an epoch that brings the first NULL among the right keys or removes
-            the last one. Memory: what comes out.
+        Raises ChangeError: a row of one side is inserted or deleted twice.
+        Cost: that of an anti join; also a scan of the actor's left rows in an epoch in which the first right NULL
+            appears or the last one disappears. Memory: the output.
         """
         left, right, counts = chunks
         before = self._read_facts()
@@ -113,7 +119,7 @@ class NullAwareAntiExecutor:
         return pa.concat_tables(out)
 
     def _change_nulls(self, chunk: pa.Table, before: _Facts, after: _Facts) -> list[pa.Table]:
-        """Take the changes of left rows whose key is NULL; they come out while there is no right row."""
+        """Apply the changes of left rows with a NULL key, which are in the output while there are no right rows."""
         parts = halves(
             chunk, self._nulls.name, tuple(dict.fromkeys((*self._node.left_keys, *self._node.left_stream_key)))
         )
@@ -128,7 +134,7 @@ class NullAwareAntiExecutor:
         return out
 
     def _everything(self, facts: _Facts, weight: int) -> Iterator[pa.Table]:
-        """All left rows that come out while no right key is NULL, by the tables as they are now."""
+        """All left rows in the output while no right key is NULL, from the tables' current rows."""
         for rows in self._left.scan(self._actor.vnodes):
             keys = pa.table([rows.column(self._node.left_keys[0])], names=["k0"])
             ids, first = key_ids(keys.columns, keys.num_rows)
@@ -139,7 +145,7 @@ class NullAwareAntiExecutor:
             yield from (_weighted(rows, weight) for rows in self._nulls.scan(self._actor.vnodes))
 
     def _read_facts(self) -> _Facts:
-        """As they were; before the first row came, there was none."""
+        """The facts as of the previous epoch. Before the first row arrived, the right side was empty."""
         if (row := self._facts.read()) is None:
             return _Facts(True, False)
         return _Facts(*(column[0].as_py() for column in row.columns))
@@ -153,7 +159,7 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 
 def _facts_in(counts: pa.Table) -> _Facts | None:
-    """The facts by the row that comes; None where they did not change."""
+    """The facts in the aggregate's new row; None if it did not change."""
     if (row := row_in(counts)) is None:
         return None
     rows, known = (column[0].as_py() for column in row.columns)

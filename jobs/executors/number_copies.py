@@ -1,9 +1,9 @@
-"""NumberCopies: tells equal rows of a stream without a key apart, by counting them.
+"""NumberCopies: distinguish equal rows of a stream without a key by numbering them.
 
-    state: digest -> how many copies of the row there are                    24 bytes a different row, whatever its width
-    copies 0 … n-1 of a row are there; one more is copy n, one less was copy n-1
+    state: digest -> number of copies of the row            24 bytes per distinct row, for any width
+    n copies have the numbers 0 … n-1; an insert adds copy n, a delete removes copy n-1
 
-So (digest, copy) is a key: a row that goes has the very key that it came with.
+(digest, copy) is therefore a key: a deleted row has the same key as when it was inserted.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class NumberCopies(PlainNode, frozen=True):
-    """The row with its digest, whose two columns come last in the input, then the number of the copy."""
+    """The row with its digest (the last two columns of the input), followed by the number of the copy."""
 
     types: tuple[str, ...]
 
     @property
     def width(self) -> int:
-        """Columns of the row itself."""
+        """The number of columns of the row without its digest."""
         return len(self.types) - 3
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The copies of each row."""
+        """The number of copies of each row."""
         return (state_table("copies", ("bigint", "bigint", "bigint"), [KeyColumn(0), KeyColumn(1)], (0, 1)),)
 
     def lineage(self) -> tuple[Origin, ...]:
@@ -53,7 +53,10 @@ class NumberCopiesExecutor:
         self._node, self._table = node, table
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ChangeError for a row that goes more often than it is there. Cost: one batched read of the digests that change, net."""
+        """Raises ChangeError if more copies are deleted than exist.
+
+        Cost: one batched read of the digests whose count changes.
+        """
         (chunk,), node = chunks, self._node
         if not chunk.num_rows:
             return empty_chunk(node.types)
@@ -86,6 +89,6 @@ class NumberCopiesExecutor:
 
 
 def _places(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """For counts 2, 1, 3: 0, 1, 0, 0, 1, 2."""
+    """The index within each run, e.g. 0, 1, 0, 0, 1, 2 for counts 2, 1, 3."""
     starts = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(starts, counts)

@@ -1,4 +1,4 @@
-"""An order of rows by columns, as nodes store it."""
+"""An order of rows by columns, in the form that nodes store."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 from tussock.statestore.meta.catalog import KeyColumn
 
-TIES = "among equals by stream key"  # how EXPLAIN says that rows which the query's order leaves equal have one nevertheless
+TIES = "ties by stream key"  # for EXPLAIN: the query leaves the order of equal rows open, but it is deterministic
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -17,12 +17,15 @@ class Order(msgspec.Struct, frozen=True):
     nulls_last: bool
 
     def text(self) -> str:
-        """As EXPLAIN shows it: `c3 desc nulls last`."""
+        """The column in EXPLAIN's format: `c3 desc nulls last`."""
         return f"c{self.column}{' desc' if self.descending else ''} nulls {'last' if self.nulls_last else 'first'}"
 
 
 def table_key(order: Sequence[Order], stream_key: Sequence[int]) -> tuple[KeyColumn, ...]:
-    """The key of a state whose rows lie in an order, ties by the stream key. A column named twice counts where it is first."""
+    """The key of a state whose rows are ordered, ties by the stream key.
+
+    If a column repeats, its first occurrence counts.
+    """
     key: dict[int, KeyColumn] = {}
     for one in order:
         key.setdefault(one.column, KeyColumn(one.column, one.descending, one.nulls_last))
@@ -32,6 +35,7 @@ def table_key(order: Sequence[Order], stream_key: Sequence[int]) -> tuple[KeyCol
 
 
 def leaves_ties(ordered: Collection[int], stream_key: Collection[int]) -> bool:
-    """Whether two rows may be equal in all columns of an order (and of the partition that it orders), so that the query does not say which
-    of them comes first."""
+    """Whether rows may be equal in all columns of an order (and of its partition), so that the query does not order
+    them.
+    """
     return not set(stream_key) <= set(ordered)

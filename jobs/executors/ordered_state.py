@@ -1,7 +1,8 @@
-"""Ordered state: the rows of each group in an order, for aggregates that take the first row, the last or all of them in turn.
+"""Ordered state: the ordered rows of each group, for aggregates that need the first row, the last row or all rows.
 
-State: `group key | order columns | upstream stream key -> what else is read of a row`. Where a query leaves the order open, there are no
-order columns: the order is that of the stream key, the same on every run.
+State: `group key | order columns | upstream stream key -> other columns that are read`. If the query leaves the order
+    open,
+there are no order columns, and rows are ordered by the stream key, so that every run gives the same order.
 """
 
 from collections.abc import Sequence
@@ -21,22 +22,24 @@ from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import null_mask, one_array
 
-_WORTH_GROUPING = 1 << 12  # rows below which their sort costs no more than a grouping
+_WORTH_GROUPING = 1 << 12  # below this number of rows, a sort is not more expensive than a grouping
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedLayout:
-    """What is kept: rows in `order` with the columns `values`; not those with a NULL in one of `present`, nor those where the boolean
-    column `kept` is not true."""
+    """The layout of an ordered state: rows in `order` with the columns `values`.
 
-    name: str  # of the table
+    Rows with NULL in a column of `present`, or without true in the boolean column `kept`, are not stored.
+    """
+
+    name: str  # of the state table
     order: tuple[Order, ...]
     values: tuple[int, ...]
     present: tuple[int, ...] = ()
     kept: int | None = None
 
     def table(self, input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int]) -> TableSchema:
-        """Its layout, id 0, over rows that are grouped by `keys`."""
+        """The state table with id 0, for rows grouped by `keys`."""
         places, width = self._places(keys, stream_key)
         types = [input_types[p] for p in places]
         by_column = {o.column: o for o in reversed(self.order)}
@@ -49,11 +52,14 @@ class OrderedLayout:
     def open(
         self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable, ends: "Ends | None" = None
     ) -> "OrderedState":
-        """It in an actor's hands; `table` as `table()` lays it out. `ends`: of rows that only come, how many are ever read; None: all."""
+        """The state in an actor.
+
+        `table`: in the layout of `table()`. `ends`: rows ever read, if rows are never deleted; None: all.
+        """
         return OrderedState(self, *self._places(keys, stream_key), len(dict.fromkeys(keys)), table, ends)
 
     def _places(self, keys: Sequence[int], stream_key: Sequence[int]) -> tuple[tuple[int, ...], int]:
-        """The input columns that the state's columns are, each once, and how many of them are its key."""
+        """The input columns of the state's columns, without repetition, and the number of key columns."""
         key = dict.fromkeys((*keys, *(o.column for o in self.order), *stream_key))
         return tuple(dict.fromkeys((*key, *self.values))), len(key)
 
@@ -70,7 +76,7 @@ class Ends:
 
 
 class OrderedState:
-    """The rows of one actor's groups."""
+    """The ordered rows of one actor's groups."""
 
     def __init__(
         self,
@@ -81,7 +87,10 @@ class OrderedState:
         table: StateTable,
         ends: Ends | None,
     ) -> None:
-        """`places`: the input's columns that are the table's; the first `width` of them are its key, the first `grouped` the group's."""
+        """`places`: the input columns of the table.
+
+        The first `width` are its key, the first `grouped` the group's key.
+        """
         self._rows, self._places, self._width, self._grouped, self._table, self._ends = (
             rows,
             places,
@@ -92,9 +101,11 @@ class OrderedState:
         )
 
     def write(self, chunk: pa.Table) -> I64:
-        """Store what a chunk of raw rows changes; returns its weights. Raises ChangeError for a row that comes or goes twice.
+        """Apply a chunk of raw rows to the state and return its weights.
 
-        Where rows only come and `ends` alone are read, a row that as many others of its chunk are ahead of is not stored.
+        ChangeError if a row is inserted or deleted twice.
+
+        If rows are never deleted and only `ends` are read, rows that cannot be at an end are not stored.
         """
         names = [f"c{i}" for i in range(len(self._places))]
         rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
@@ -113,7 +124,7 @@ class OrderedState:
         return weights_of(chunk)
 
     def first(self, groups: pa.Table, columns: Sequence[int], reverse: bool = False) -> list[pa.Array]:
-        """Of each group's first row (or last one) the columns that are the input's `columns`; NULL where it has none. One limited scan."""
+        """Input `columns` of each group's first (or last) row; NULL if the group is empty. Cost: one limited scan."""
         read = self._table.scan_prefix(groups, limit=1, reverse=reverse)
         places = np.full(groups.num_rows, -1, np.int64)
         places[read.index.to_numpy()] = np.arange(len(read.index))
@@ -121,16 +132,18 @@ class OrderedState:
         return [one_array(read.rows.column(self._places.index(c))).take(taken) for c in columns]
 
     def firsts(self, groups: pa.Table, column: int, count: int) -> Segments:
-        """A column of the input in each group's first rows, `count` at most. One limited scan."""
+        """An input column of each group's first rows, at most `count`. Cost: one limited scan."""
         return segments_of(self._table.scan_prefix(groups, limit=count), groups.num_rows, [self._places.index(column)])
 
     def all(self, groups: pa.Table, columns: Sequence[int]) -> Segments:
-        """All rows of the groups, in order. Memory: all of them."""
+        """All rows of the groups in order. Memory: all of them."""
         return segments_of(self._table.scan_prefix(groups), groups.num_rows, [self._places.index(c) for c in columns])
 
     def _contenders(self, rows: pa.Table, ends: Ends) -> pa.Table:
-        """The rows that can be the first or the last one of their group by the column behind the group's, which is told sooner than sorted;
-        all of them where more rows are asked for, or where that column is no numbers."""
+        """The rows that can be first or last in their group, decided by the first order column, without a sort.
+
+        Returns all rows if more than one row per end is read, or if the column is not numeric.
+        """
         if rows.num_rows < _WORTH_GROUPING or max(ends.first, ends.last) > 1 or self._grouped == self._width:
             return rows
         column = self._table.layout.schema.key[self._grouped]
@@ -146,7 +159,7 @@ class OrderedState:
         return rows.filter(pa.array(among))
 
     def _at_ends(self, in_order: pa.Table, ends: Ends) -> npt.NDArray[np.bool_]:
-        """(n,) which rows of a chunk, in the table's order, are among the first or the last of their group."""
+        """(n,) whether each row of a chunk in the table's order is among the first or last rows of its group."""
         groups = in_order.select(range(self._grouped)) if self._grouped else no_columns(in_order.num_rows)
         new, places = differs_from_previous(self._table.layout.prefixes_of(groups)), np.arange(in_order.num_rows)
         starts = np.append(np.flatnonzero(new), in_order.num_rows)
@@ -168,7 +181,10 @@ class OrderedState:
 
 
 def _ranks(values: pa.Array, column: KeyColumn) -> npt.NDArray[np.int64] | npt.NDArray[np.float64] | None:
-    """(n,) numbers that ascend with a column's values in its order, not always strictly; None of what is no number."""
+    """(n,) numbers that ascend with a column's values in its order, not always strictly.
+
+    None if they are not numeric.
+    """
     kind = values.type
     if pa.types.is_floating(kind):
         floats = pc.fill_null(values, 0).cast(pa.float64()).to_numpy(zero_copy_only=False)

@@ -1,6 +1,7 @@
-"""PartialAgg: what a sender can sum up before the exchange, so that a hot key costs one row per sender.
+"""PartialAgg: pre-aggregate rows before the exchange, so that a hot key costs one row per sender.
 
-Output: the group key (normalised), then the state columns of the group's change (see value_state), weight 1 each. HashAgg adds them up.
+The output has the group key (normalised), then the state columns of the group's change (see value_state), with weight
+1. HashAgg adds the changes up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +27,16 @@ from tussock.jobs.flow.chunk import empty_chunk, make_chunk
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import normalise
 
-_PART_ROWS = 1 << 17  # rows that are summed at once, where this makes fewer
-_FEWER = 8  # times fewer groups than rows
-MERGED_ROWS = 1 << 16  # partials of pieces are merged from this many on
+_PART_ROWS = 1 << 17  # rows summed at once, if that reduces them
+_FEWER = 8  # minimum ratio of rows to groups for that
+MERGED_ROWS = 1 << 16  # number of partial rows from which on the partials of pieces are merged
 
 
 class PartialAgg(PlainNode, frozen=True):
-    """Pre-aggregation by the sender, before the exchange: one row per key, partial states as columns (see executors.hash_agg). No state."""
+    """Pre-aggregation by the sender: one row per key, with partial states as columns (see executors.hash_agg).
+
+    No state.
+    """
 
     input_types: tuple[str, ...]
     keys: tuple[int, ...]
@@ -54,19 +58,22 @@ class PartialAgg(PlainNode, frozen=True):
 
 
 def partial_types(node: PartialAgg) -> tuple[str, ...]:
-    """Types of PartialAgg's output columns: the keys', then the states'. `node.types` may still be empty. Raises UnsupportedTypeError."""
+    """The types of PartialAgg's output: keys, then states.
+
+    `node.types` may still be empty. Raises UnsupportedTypeError.
+    """
     layout = value_layout(node.calls, node.append_only)
     return (*(node.input_types[k] for k in node.keys), *layout.types)
 
 
 class PartialAggExecutor(TakesPieces):
-    """Sums up rows by group without state."""
+    """Sums rows by group, without state."""
 
     def __init__(self, node: PartialAgg) -> None:
         self._node = node
         self._layout = value_layout(node.calls, node.append_only)
         if self._layout.sides:
-            raise ValueError("an aggregate with a state beside its groups' rows can't be summed up by the sender")
+            raise ValueError("the sender cannot pre-aggregate an aggregate with a side state")
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """One chunk of partials for all pieces."""
@@ -78,8 +85,10 @@ class PartialAggExecutor(TakesPieces):
 
 
 def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[int]) -> pa.Table | None:
-    """The partials of all pieces in one chunk: keys, then states; None where there is no row. Holds the partials of as many pieces as have
-    together twice the groups that were found before."""
+    """The partials of all pieces in one chunk: keys, then states. None if there are no rows.
+
+    Memory: at most about twice as many partial rows as the earlier pieces have groups.
+    """
     held: list[pa.Table] = []
     most = MERGED_ROWS
     for piece in (part for whole in pieces for part in _parts(whole, keys)):
@@ -94,8 +103,11 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
 
 
 def _parts(piece: pa.Table, keys: Sequence[int]) -> Iterator[pa.Table]:
-    """A piece in parts, where a part has few groups: what a slot collects of each row, up to a kilobyte for exact sums of floats, is then
-    held of a part alone. Where groups are scattered a part would have nearly as many as rows, and merging them would cost more."""
+    """Split a piece if its parts have few groups.
+
+    A slot may collect up to a kilobyte per row (exact sums of floats), which is then held for one part only. If groups
+    are scattered, a part has almost as many groups as rows, and merging would cost more.
+    """
     if piece.num_rows >= 2 * _PART_ROWS:
         sample = [piece.column(k).slice(0, _PART_ROWS) for k in keys]
         if not keys or len(key_ids(sample, _PART_ROWS)[1]) * _FEWER <= _PART_ROWS:
@@ -112,8 +124,10 @@ def _chunk_of(keys: Sequence[pa.Array], states: Sequence[State]) -> pa.Table:
 def group_rows(
     layout: ValueLayout, chunk: pa.Table, keys: Sequence[int], counted: Mapping[Side, I64]
 ) -> tuple[list[pa.Array], list[State]]:
-    """The change of each group that raw rows touch: distinct keys, normalised, and per slot its collected columns. `counted`: the weights
-    under which the rows stand for distinct values."""
+    """The change of each group in raw rows: the distinct keys, normalised, and the collected columns per slot.
+
+    `counted`: the weights with which rows count as distinct values.
+    """
     weights = weights_of(chunk)
     kept = zip(layout.slots, layout.distinct, strict=True)
     deposits = [slot.deposit(chunk, weights if values is None else counted[values]) for slot, values in kept]
@@ -121,7 +135,7 @@ def group_rows(
 
 
 def group_partials(layout: ValueLayout, chunk: pa.Table, key_count: int) -> tuple[list[pa.Array], list[State]]:
-    """The same of several senders' PartialAgg output."""
+    """Like `group_rows`, for the PartialAgg output of several senders."""
     states = layout.split(chunk.columns[key_count:-1])
     deposits = [slot.spread(state) for slot, state in zip(layout.slots, states, strict=True)]
     return layout.group([normalise(chunk.column(k)) for k in range(key_count)], deposits)

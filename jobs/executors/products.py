@@ -1,5 +1,7 @@
-"""Exact sums of products of doubles (x * x, x * y, …), which shrink without a trace as the sums of exact_sum.py do, and the arithmetic of
-whole numbers in limbs that makes moments of them."""
+"""Exact sums of products of doubles (x * x, x * y, …), and integer arithmetic on limbs for moments.
+
+Like the sums of exact_sum.py, they support deletes without any error.
+"""
 
 from dataclasses import dataclass
 
@@ -15,7 +17,10 @@ from tussock.statestore.vnode import one_array
 
 @dataclass(frozen=True, slots=True)
 class ExactProduct(Slot):
-    """The sum of a product of double columns, over rows where all of `args` have a value; factors that are not finite count as 0."""
+    """The sum of a product of double columns, over rows with a value in all of `args`.
+
+    Factors that are not finite count as 0.
+    """
 
     factors: tuple[int, ...]
     args: tuple[int, ...]
@@ -37,7 +42,7 @@ class ExactProduct(Slot):
 
 
 def times(left: Limbs, right: Limbs) -> Limbs:
-    """Products of whole numbers, element by element, carried."""
+    """Products of integers, element by element, carried."""
     (a, a_negative), (b, b_negative) = _sizes(left), _sizes(right)
     digits = np.stack(times_words(list(a), list(b))).astype(np.int64)
     signs = np.where(a_negative ^ b_negative, -1, 1)
@@ -51,12 +56,12 @@ def plus(left: Limbs, right: Limbs, factor: int = 1) -> Limbs:
 
 
 def whole(values: I64) -> Limbs:
-    """Integers from 0 to 2**62 as limbs."""
+    """Convert integers from 0 to 2**62 to limbs."""
     return Limbs(0, np.stack([values & np.int64(2**32 - 1), values >> np.int64(32)]))
 
 
 def _sizes(limbs: Limbs) -> tuple[U64, npt.NDArray[np.bool_]]:
-    """Absolute values in digits below 2**32, and which are negative; digits at the end that are zero everywhere are left out."""
+    """Absolute values in digits below 2**32 without leading zero digits, and which values are negative."""
     size = limbs.carried().digits
     negative = size[-1] < 0
     if negative.any():

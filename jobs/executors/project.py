@@ -1,4 +1,4 @@
-"""Project: computes columns; weights stay."""
+"""Project: compute columns and keep the weights."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +24,7 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class ProjectNode(PlainNode, frozen=True, tag="Project"):
-    """One output column per expression; weights stay."""
+    """One output column per expression. Weights are unchanged."""
 
     exprs: tuple[Expr, ...]
     types: tuple[str, ...]
@@ -46,7 +46,7 @@ class ProjectNode(PlainNode, frozen=True, tag="Project"):
 
 
 class ProjectExecutor(TakesPieces):
-    """One output column per expression. A change that no kept column shows is netted away."""
+    """One output column per expression. Changes that affect no output column are netted away."""
 
     row_by_row = True
 
@@ -54,11 +54,11 @@ class ProjectExecutor(TakesPieces):
         self._node, self._kernel = node, kernel
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Piece by piece. Raises as `apply`."""
-        return map(self.apply, pieces)  # which holds no piece while it waits for the next
+        """Process the pieces one by one. Raises the errors of `apply`."""
+        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ExpressionError where an expression raises on a row. Cost: one kernel query, none for plain columns."""
+        """Raises ExpressionError if an expression raises on a row. Cost: one kernel query; none for plain columns."""
         (chunk,) = chunks
         try:
             return net(self._kernel.project(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,)))

@@ -1,12 +1,12 @@
-"""RowDigest: gives every row two columns that stand for all its values, so that equal rows meet whatever types they have.
+"""RowDigest: append two columns that identify all values of a row, for any column types.
 
-A source whose rows have no key and can go (a Delta table) says "this row is gone" by the row's values alone. NumberCopies counts the rows
-of each digest; the digest is what they are brought together by.
+A source whose rows have no key and can be deleted (a Delta table) identifies a deleted row by its values. NumberCopies
+counts the rows of each digest, and rows are distributed by digest.
 
     digest = (h(1, nulls, columns), h(2, nulls, columns))      h: xxhash64, floats by their bits
 
-`nulls` are bits that say which columns are NULL, since h itself passes over NULL. Two rows that differ have one digest with a probability
-of about 2^-128: over a billion rows 2^-69.
+`nulls` are bits that mark the NULL columns, since h skips NULL. Two different rows have equal digests with a
+probability of about 2^-128; among a billion rows, with 2^-69.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from tussock.statestore.nested import bits_of, is_nested
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import null_mask, one_array, xxhash64
 
-_BITS = 63  # of the columns that one bigint tells of
+_BITS = 63  # columns per bigint of NULL bits
 DIGEST = ("bigint", "bigint")
 
 
 class RowDigest(PlainNode, frozen=True):
-    """The row, then its digest. No state."""
+    """The row, followed by its digest. No state."""
 
     types: tuple[str, ...]
 
@@ -44,18 +44,18 @@ class RowDigest(PlainNode, frozen=True):
 
 
 def row_digest_of(types: Sequence[str]) -> RowDigest:
-    """The node over rows of these types."""
+    """The node for rows of these types."""
     return RowDigest((*types, *DIGEST))
 
 
 class RowDigestExecutor:
-    """A row's digest depends on its values alone, in every release: state is kept by it."""
+    """A row's digest depends on its values alone. It is the same in every release, because state is stored by it."""
 
     def __init__(self, node: RowDigest) -> None:
         self._node = node
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Cost: two hashes of every value."""
+        """Cost: two hashes per value."""
         (chunk,) = chunks
         if not chunk.num_rows:
             return empty_chunk(self._node.types)

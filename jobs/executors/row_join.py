@@ -1,16 +1,17 @@
-"""RowJoin: every left row meets one and the same row, which every actor knows: a scalar subquery, or a global aggregate in FROM.
+"""RowJoin: join each left row with one row that all actors know: a scalar subquery, or a global aggregate in FROM.
 
-The left rows stay where they are; the row comes to all actors (broadcast_row.py). State: the left rows, and the row as it was.
+The left rows stay on their units, and all actors receive the row (broadcast_row.py). State: the left rows, and the row.
 
-    out  =  left rows x the row, where the condition is true      (a semi join puts out the left columns alone)
+    out  =  left rows x the row, if the condition is true      (a semi join emits the left columns alone)
 
-Let r be the row before the epoch and r' after it, X⁻ the left rows that go, X⁺ those that come, Xs those that stay:
+Let r be the row before the epoch and r' after it, X⁻ the deleted left rows, X⁺ the inserted, Xs the unchanged ones:
 
     Δout  =  X⁺ x r'  −  X⁻ x r  +  (Xs x r'  −  Xs x r)
 
-Where r' is r the last term is nothing, and the epoch costs what the left side's changes cost. Where it is not, the rows that stay are read,
-a batch at a time, and those come out whose answer changed: `WHERE x > (SELECT avg(x) …)` reads all rows and puts out those between the old
-and the new average.
+If r' equals r, the last term is empty, and the cost of an epoch depends on the changed left rows alone. Otherwise the
+unchanged rows are read in batches, and rows whose result changed are emitted: `WHERE x > (SELECT avg(x) …)` reads all
+    rows
+and emits those between the old and the new average.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class RowJoin(PlainNode, frozen=True):
-    """Inputs: left rows, and the changes of the row. Output: the left columns, and the row's columns where `emits_row`."""
+    """Inputs: left rows, and the changes of the row.
+
+    Output: the left columns, then the row's columns if `emits_row`.
+    """
 
     left_types: tuple[str, ...]
     row_types: tuple[str, ...]
@@ -47,7 +51,7 @@ class RowJoin(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The left rows, and the row by vnode."""
+        """The left rows, and the row per vnode."""
         left = state_table(
             "row_join_left", self.left_types, [KeyColumn(k) for k in self.table_key], self.left_distribution
         )
@@ -69,33 +73,33 @@ class RowJoin(PlainNode, frozen=True):
         return f"RowJoin{'' if self.emits_row else ' semi'}{where}"
 
     def cost(self) -> str:
-        return "changed left rows, all left rows where the row changed"
+        return "changed left rows, all left rows if the row changed"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return RowJoinExecutor(self, tables, actor)
 
 
 class RowJoinExecutor(MakesPieces):
-    """Invariant: the sum of all output chunks is the sum of the left chunks joined with the row as it last came."""
+    """Invariant: the sum of all output chunks is the sum of the left chunks joined with the current row."""
 
     def __init__(self, node: RowJoin, tables: Sequence[StateTable], actor: Actor) -> None:
-        """`tables`: as `node.state_tables()` lays them out."""
+        """`tables`: in the layout of `node.state_tables()`."""
         self._node, self._actor = node, actor
         self._left, row = tables
         self._row = BroadcastRow(row, actor)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Left chunk, the changes of the row. Raises as `pieces`."""
+        """Process the left chunk and the changes of the row. Raises the errors of `pieces`."""
         return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
 
     def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
-        """The output, a piece at a time. The state is written when the last one has been taken.
+        """The output in pieces. The state is written after the last piece has been consumed.
 
         Raises:
-            ChangeError: a left row came or went twice.
+            ChangeError: a left row is inserted or deleted twice.
             ExpressionError: the condition raised on a left row.
 
-        Cost: one kernel query over the left changes; where the row changed, two over all left rows of the actor.
+        Cost: one kernel query over the left changes; if the row changed, two over all left rows of the actor.
         """
         left, row = chunks
         before = self._row.read()
@@ -116,12 +120,12 @@ class RowJoinExecutor(MakesPieces):
             yield from self._met(parts.come, after, 1)
 
     def _met(self, rows: pa.Table, row: pa.Table | None, weight: int) -> Iterator[pa.Table]:
-        """The changes of left rows that meet one row. None: it has not come yet, so nothing is out."""
+        """Join left rows with one row. None: the row does not exist yet, so nothing is emitted."""
         if row is not None and (chosen := self._passes(rows, row)).any():
             yield self._out(rows, chosen, row, weight)
 
     def _turned(self, rows: pa.Table, before: pa.Table | None, after: pa.Table | None) -> Iterator[pa.Table]:
-        """Left rows that stay, and whose answer the row's change changed."""
+        """The changes for unchanged left rows whose result depends on the changed row."""
         nothing = np.zeros(rows.num_rows, np.bool_)
         was = nothing if before is None else self._passes(rows, before)
         now = nothing if after is None else self._passes(rows, after)
@@ -138,7 +142,7 @@ class RowJoinExecutor(MakesPieces):
         return make_chunk(columns, pa.array(np.full(rows.num_rows, weight)))
 
     def _passes(self, rows: pa.Table, row: pa.Table) -> Mask:
-        """(rows,) whether the condition is true of a left row with the row."""
+        """(rows,) whether the condition is true for a left row and the row."""
         condition, width = self._node.condition, len(self._node.left_types)
         if condition is None:
             return np.ones(rows.num_rows, np.bool_)

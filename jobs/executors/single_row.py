@@ -1,7 +1,7 @@
-"""SingleRow: the one row of a scalar subquery.
+"""SingleRow: the row of a scalar subquery.
 
-State: the row as it is put out, and whether the input has one. A second row is Spark's error: the epoch stops, and the version before
-stands. Two rows may pass each other within an epoch: what counts is how many are left at its end.
+State: the output row, and whether the input has a row. A second row is an error, as in Spark: the epoch stops, and the
+previous version remains. An epoch may replace the row; only the number of rows at its end counts.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ from tussock.statestore.types import arrow_type
 
 
 class TooManyRowsError(InputError):
-    """A scalar subquery found a second row. `found` says of which row of the query around it; empty where it reads none."""
+    """A scalar subquery returned more than one row.
+
+    `found`: the row of the outer query; empty if the subquery reads none.
+    """
 
     def __init__(self, found: str = "") -> None:
         super().__init__(found)
@@ -30,12 +33,15 @@ class TooManyRowsError(InputError):
         of = f" for the row ({self.found})" if self.found else ""
         return (
             f"[SCALAR_SUBQUERY_TOO_MANY_ROWS] more than one row was returned by a subquery used as an expression{of}. "
-            "Aggregate in the subquery, or change the rows it reads so that it finds one at most."
+            "Aggregate in the subquery, or change its input rows so that it returns at most one row."
         )
 
 
 class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
-    """The input's only row, NULLs where it has none. A singleton that emits its one row from its first epoch, also without input."""
+    """The only row of the input, or NULLs if the input is empty.
+
+    A singleton that emits its row from its first epoch on, even without input.
+    """
 
     types: tuple[str, ...]
 
@@ -44,7 +50,7 @@ class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
         return True
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The row, and how many rows the input has: 0 or 1."""
+        """The row, and the number of input rows: 0 or 1."""
         return (state_table("single_row", (*self.types, "bigint"), [], ()),)
 
     def lineage(self) -> tuple[Origin, ...]:
@@ -61,15 +67,18 @@ class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
 
 
 class SingleRowExecutor:
-    """Invariant: the sum of all output chunks is the one row of the sum of all input chunks, or a row of NULLs."""
+    """Invariant: the sum of all output chunks is the only row of the sum of all input chunks, or a row of NULLs."""
 
     def __init__(self, node: SingleRowNode, tables: Sequence[StateTable]) -> None:
-        """`tables`: as `node.state_tables()` lays them out."""
+        """`tables`: in the layout of `node.state_tables()`."""
         self._types = node.types
         (self._table,) = tables
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises TooManyRowsError, and ChangeError for a row that goes and was not there. Cost: one read and the netting of the chunk."""
+        """Raises TooManyRowsError, and ChangeError if a deleted row does not exist.
+
+        Cost: one read and netting of the chunk.
+        """
         (chunk,) = chunks
         found = self._table.get_rows(no_columns(1))
         there = found.found[0].as_py()

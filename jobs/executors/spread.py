@@ -1,12 +1,12 @@
-"""Spread: gives the rows of one side of a join without an equality the places where they meet the other side's rows.
+"""Spread: assign the rows of a non-equality join to places, where they meet the rows of the other side.
 
-Without an equality every row meets every row. So that more than one actor works on it, the pairs are laid out as a grid: a left row has a
-line and a right row a column, by hash of their stream keys, and a copy of each goes to every place of its line or column. Each pair meets
-at exactly one place, and from there on the place is a join key like any other (hash_join.py).
+Without an equality, every row meets every row. To divide the work between actors, the pairs form a grid. The hash of
+its stream key gives a left row a line and a right row a column, and each place of its line or column gets a copy of it.
+Each pair meets at exactly one place, which then serves as a join key (hash_join.py).
 
-    inner     4 lines x 4 columns     each side is kept 4 times: nobody knows beforehand which is the larger one
-    left, semi, anti, existence       8 lines x 1 column: whether a left row has a partner is known at one place alone, so the
-                                      left side is kept once and the right one, which such queries ask of, 8 times
+    inner     4 lines x 4 columns     each side is stored 4 times, since the larger side is not known in advance
+    left, semi, anti, existence       8 lines x 1 column: one place must know whether a left row has a partner, so
+                                      the left side is stored once and the right side 8 times
     right                             the mirror image
     full                              one place
 """
@@ -27,8 +27,10 @@ PLACE = "int"
 
 
 class Spread(PlainNode, frozen=True):
-    """Output: the row, then its place, for each of its places: `lines` by hash of the stream key, `line_step` apart, and on its line
-    `copies`, `copy_step` apart."""
+    """Output: each row, followed by its place, once per place.
+
+    The stream key's hash selects one of `lines`, `line_step` apart. A line has `copies` places, `copy_step` apart.
+    """
 
     key: tuple[int, ...]  # the stream key
     lines: int  # a power of two
@@ -51,7 +53,7 @@ class Spread(PlainNode, frozen=True):
 
 
 def spread_of(kind: JoinKind, key: Sequence[int], types: Sequence[str], is_left: bool) -> Spread:
-    """How a side of a join of this kind is spread."""
+    """The Spread node for one side of a join of this kind."""
     match kind:
         case JoinKind.INNER:
             lines, columns = 4, 4
@@ -72,7 +74,7 @@ class SpreadExecutor:
         self._node = node
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Cost: a hash, and a copy of the rows for each copy they get."""
+        """Cost: a hash per row, and a copy of the rows per place."""
         (chunk,) = chunks
         node, rows = self._node, chunk.num_rows
         lines: Positions = np.zeros(rows, np.int64)

@@ -1,14 +1,15 @@
-"""TableReplay: the rows of a table that takes INSERT, UPDATE and DELETE, by replaying the log's entries that a barrier pinned.
+"""TableReplay: apply the log's INSERT, UPDATE and DELETE entries that a barrier pinned to the rows of a table.
 
-Every actor replays all entries on its own vnodes, in log order, each on what the ones before left: so a key inserted, updated and deleted
-in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
-found it.
+Every actor replays all entries on its vnodes in log order, each on the result of the earlier ones. A key that is
+inserted, updated and deleted in one epoch therefore has the same result as in a database. The output is netted over the
+epoch: -old +new per changed key, with the row from before the epoch as old.
 
-Rows from another fragment are put into the rows that the entries left: those that a source feeds (jobs/plan/fed_tables.py), which
-a DELETE of the same epoch had not seen.
+Rows from another fragment are applied after the entries. These are rows that a source feeds (jobs/plan/fed_tables.py).
+A DELETE of the same epoch does not see them.
 
-A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the entry's rows. It depends
-on the log alone, so that every attempt and every replay gives a row the same id.
+A table without a primary key has a hidden last column, the row id: position in the log << 32 | index among the entry's
+    rows.
+It depends on the log alone, so every attempt and every replay gives a row the same id.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,8 +36,8 @@ from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import vnodes_of
 
-_PLACE_BITS = 32  # of a row id; the position in the log is above
-MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys than this scans
+_PLACE_BITS = 32  # low bits of a row id, with the index of the row; the position in the log is above them
+MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys scans the table
 
 
 class StatementRowError(InputError):
@@ -48,16 +49,19 @@ class StatementRowError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"table {self.table!r}, {self.statement}, row with key {self.key}: {self.reason} Nothing of this epoch was committed. "
-            "Run `tussock barrier abandon --skip-entry N`, N the log entry's number, to go on without this statement."
+            f"table {self.table!r}, {self.statement}, row with key {self.key}: {self.reason} Nothing of this epoch was "
+            "committed. To continue without this statement, run `tussock barrier abandon --skip-entry N`, where N is "
+            "the number of the log entry."
         )
 
 
 class TableReplay(PlainNode, frozen=True, omit_defaults=True):
-    """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns.
+    """Applies the pinned DML entries of one table to its rows.
 
-    `row_id`: the last column is the hidden row id, and the key. `append_only`: no row goes or changes; of a key that repeats the first row
-    stays.
+    State: the table. Output: the table's changes, all columns.
+
+    `row_id`: the last column is the hidden row id, which is the key. `append_only`: rows are never deleted or changed;
+    if a key repeats, the first row stays.
     """
 
     relation_id: int
@@ -71,7 +75,7 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
         return True
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The table itself: key -> row, distributed by the whole key."""
+        """The table: key -> row, distributed by the whole key."""
         return (state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key),)
 
     def lineage(self) -> tuple[Origin, ...]:
@@ -79,20 +83,20 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
         return (*own, Computed("_row_id")) if self.row_id else own
 
     def expressions(self) -> tuple[Expr, ...]:
-        return ()  # those of the entries are theirs: StatementRowError names them
+        return ()  # expressions belong to the entries: StatementRowError contains the entry
 
     def text(self) -> str:
         return f"TableReplay key=[{column_list(self.key)}]" + (" append-only" if self.append_only else "")
 
     def cost(self) -> str:
-        return "rows that statements name by key; the table for each other UPDATE or DELETE"
+        return "rows that statements select by key; the whole table for each other UPDATE or DELETE"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TableReplayExecutor(self, tables[0], actor)
 
 
 class TableReplayExecutor:
-    """Replays row changes of one table on the vnodes of one actor.
+    """Applies row changes of one table on the vnodes of one actor.
 
     State: the table, key -> row.
     Invariant: the sum of all output chunks is the table's content on these vnodes.
@@ -107,15 +111,17 @@ class TableReplayExecutor:
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Replay the actor's entries, which are of this table and in log order; then take in the chunks, of the table's columns and on the
-        units of its keys. A row that goes and is not there, since a statement deleted it, is passed over.
+        """Apply the actor's entries, then the chunks.
+
+        The entries belong to this table and are in log order. The chunks have the table's columns and are distributed
+        by its key. A delete in a chunk is ignored if the row does not exist, because a statement may have deleted it.
 
         Returns: a chunk of the table's columns; at most one -old and one +new per key.
 
-        Raises: StatementRowError when an expression raises on a row; the state then is of no use.
+        Raises: StatementRowError if an expression raises on a row; the state is then unusable.
 
-        Cost: one batched read per INSERT, UPDATE or DELETE that names its keys; one scan of the actor's vnodes per other UPDATE or DELETE.
-        Memory: the rows that change.
+        Cost: one batched read per INSERT, and per UPDATE or DELETE that selects rows by key; one scan of the actor's
+            vnodes per other UPDATE or DELETE. Memory: the changed rows.
         """
         touched = _Touched(self._node, self._schema)
         for entry in self._entries:
@@ -141,7 +147,10 @@ class TableReplayExecutor:
         self._put(come.take(_last_of_each(touched.keys_of(come))), touched)
 
     def _insert(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
-        """Rows of an INSERT: without a key each is new; else it takes the place of the row with its key, and the last of a key counts."""
+        """Insert the rows of an INSERT.
+
+        Without a key, each row is new. Otherwise, a row replaces the row with its key, and the last row per key counts.
+        """
         rows = self._widened(rows, rows.num_columns)
         if self._node.row_id:
             rows = rows.append_column("id", pa.array(row_ids(entry, rows.num_rows)))
@@ -165,14 +174,17 @@ class TableReplayExecutor:
         self._put(self._own(rows.filter(pc.invert(goes))), touched)
 
     def _widened(self, rows: pa.Table, own: int) -> pa.Table:
-        """Rows with all columns of the table: those logged before some were added have the first `own`, and what rows from before hold."""
+        """Add missing columns.
+
+        Rows logged before columns were added have the first `own` ones; the others get their default.
+        """
         for place in range(own, len(self._node.types) - self._node.row_id):
             value = value_of(self._table.layout.schema.columns[place].missing)
             rows = rows.add_column(place, f"c{place}", repeated(value, rows.num_rows))
         return rows
 
     def _delete_keys(self, rows: pa.Table, touched: "_Touched") -> None:
-        """Rows, no key twice, of which those go that are there."""
+        """Delete the given rows that exist. Requires: no key twice."""
         if rows.num_rows == 0:
             return
         found = self._table.get_rows(rows.select(list(self._node.key)))
@@ -181,7 +193,10 @@ class TableReplayExecutor:
         self._table.delete_rows(old.filter(found.found))
 
     def _put(self, rows: pa.Table, touched: "_Touched") -> None:
-        """Rows, no key twice, each in the place of the row with its key; of an append-only table those whose keys are new."""
+        """Insert rows, or replace those with the same keys; in an append-only table, insert new keys only.
+
+        Requires: no key twice.
+        """
         if rows.num_rows == 0:
             return
         found = self._table.get_rows(rows.select(list(self._node.key)))
@@ -195,7 +210,7 @@ class TableReplayExecutor:
         assigned = dict(entry.assignments)
         exprs = [assigned.get(i, Column(i, t)) for i, t in enumerate(self._node.types)]
         matches = list(self._matching(entry, number))
-        # What the statement writes must not be seen by its own scan, so all rows are found first.
+        # The scan must not see the statement's writes, so all rows are found first.
         for old in matches:
             try:
                 new = self._kernel.project(old, exprs, self._node.types)
@@ -211,7 +226,7 @@ class TableReplayExecutor:
             self._table.delete_rows(old)
 
     def _matching(self, entry: Update | Delete, number: int) -> Iterator[pa.Table]:
-        """The rows of this actor for which WHERE holds, as they are now."""
+        """The current rows of this actor for which WHERE is true."""
         keys = self._named_keys(entry.where)
         if keys is None:
             candidates: Iterator[pa.Table] = iter(self._table.scan(self._vnodes))
@@ -232,7 +247,10 @@ class TableReplayExecutor:
                 yield rows
 
     def _named_keys(self, where: Expr | None) -> pa.Table | None:
-        """The keys, distinct, that WHERE confines the rows to; None where it doesn't. WHERE still has to hold for them."""
+        """The distinct keys to which WHERE restricts the rows; None if it does not.
+
+        WHERE must still be checked for them.
+        """
         choices = _pinned_columns(where, self._node)
         if choices is None:
             return None
@@ -249,7 +267,7 @@ class TableReplayExecutor:
         return keys.take(_last_of_each(encode_keys(0, np.zeros(keys.num_rows, np.uint16), keys.columns, places)))
 
     def _values(self, literals: Sequence[Literal]) -> pa.Array:
-        """Constants of one type as an array; the kernel computes them, so that they mean what they mean in WHERE."""
+        """Constants of one type as an array. The kernel computes them, so that they mean the same as in WHERE."""
         one_row = pa.table({"c0": pa.array([0], pa.int64())})
         row = self._kernel.project(one_row, list(literals), [v.type for v in literals])
         return pa.concat_arrays([row.column(i).combine_chunks() for i in range(row.num_columns)])
@@ -272,12 +290,12 @@ class TableReplayExecutor:
 
 
 def row_ids(entry: Entry, rows: int) -> np.ndarray:
-    """(rows,) int64, the row ids of the rows of an entry of the log."""
+    """(rows,) int64, the row ids for the rows of a log entry."""
     return (np.int64(entry.position) << _PLACE_BITS) + np.arange(entry.before, entry.before + rows, dtype=np.int64)
 
 
 class _Touched:
-    """Which keys an epoch has touched, and the row each had before the first touch."""
+    """The keys that an epoch has touched, and each key's row before the first touch."""
 
     def __init__(self, node: TableReplay, schema: pa.Schema) -> None:
         self._node, self._schema = node, schema
@@ -287,20 +305,20 @@ class _Touched:
         self._found: list[pa.Array] = []
 
     def keys_of(self, rows: pa.Table) -> pa.BinaryArray:
-        """The identity of each row's key: equal bytes iff equal keys, -0.0 and NaN included."""
+        """The bytes of each row's key: equal if and only if the keys are equal, -0.0 and NaN included."""
         columns = [rows.column(k) for k in self._node.key]
         places = tuple(KeyColumn(i) for i in range(len(columns)))
         return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
 
     def add(self, rows: pa.Table, before: pa.Table, found: pa.BooleanArray) -> None:
-        """Note rows about to change, no key twice, and what stands in their place now (`found`: whether anything does)."""
+        """Record rows that are about to change (no key twice), and the current rows with their keys, if `found`."""
         self._keys.append(self.keys_of(rows))
         self._columns.append(rows.select(list(self._node.key)))
         self._before.append(before)
         self._found.append(found)
 
     def net(self, table: StateTable) -> pa.Table:
-        """-old +new for each touched key whose row is another at the end than it was at first."""
+        """-old +new for each touched key whose row differs from the one before the epoch."""
         if not self._keys:
             return empty_chunk(self._node.types)
         first = _first_of_each(pa.chunked_array(self._keys, pa.binary()))
@@ -315,7 +333,10 @@ class _Touched:
 
 
 def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal, ...]] | None:
-    """Per key column, the constants that WHERE's conjunction allows it; None where a key column is not confined so."""
+    """Per key column, the constants that WHERE's conjuncts allow.
+
+    None if a key column is not restricted in this way.
+    """
     allowed: dict[int, tuple[Literal, ...]] = {}
     waiting = [] if where is None else [where]
     while waiting:

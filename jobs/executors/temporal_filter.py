@@ -1,9 +1,13 @@
-"""TemporalFilter: keeps rows by comparing a value of theirs with the epoch's moment, so that rows come and go as moments pass.
+"""TemporalFilter: compare a value of each row with the epoch's moment.
 
-State: rows under `value | stream key`, so that those which a moment makes come or go lie together. With `forgets`, for bounds that never
-go back, only rows that can still change sides: of `value < bound` those that are yet to come, of `value > bound` those that are yet to go.
+Rows appear and disappear as the moment advances.
 
-With V(m) the rows that are there at moment m, I the input before the epoch and ΔI its change,
+State: rows as `value | stream key`, so that the rows that a new moment affects are adjacent. With `forgets`, for bounds
+    that
+never go back, the state has only rows that can still change sides: for `value < bound` the rows that will appear, for
+`value > bound` the rows that will disappear.
+
+Let V(m) be the rows visible at moment m, I the input before the epoch and ΔI its change:
 
     Δ output  =  V(now)(I + ΔI) − V(before)(I)  =  ΔI⁺ ∩ V(now)  −  ΔI⁻ ∩ V(before)  +  (I − ΔI⁻) between the two bounds
 """
@@ -30,7 +34,8 @@ from tussock.statestore.types import arrow_type
 
 
 class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
-    """Keeps rows whose column `value` compares so with `bound`, an expression over one column: the epoch's moment, a timestamp.
+    """Keeps rows by comparing column `value` with `bound`, an expression over one column: the epoch's moment, a
+    timestamp.
 
     Requires: the bound has the value's type, and is never NULL.
     """
@@ -38,9 +43,9 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
     value: int
     comparison: Comparison
     bound: Expr
-    forgets: bool  # the bound never goes back: rows that it has passed are not kept
+    forgets: bool  # the bound never goes back, so rows that it has passed are not stored
     stream_key: tuple[int, ...]
-    distribution: tuple[int, ...]  # part of the stream key
+    distribution: tuple[int, ...]  # a subset of the stream key
     types: tuple[str, ...]
 
     @property
@@ -53,38 +58,38 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
         return tuple(dict.fromkeys((self.value, *self.stream_key)))
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The rows, by their value."""
+        """The rows by value."""
         return (state_table("temporal_filter", self.types, [KeyColumn(c) for c in self.key], self.distribution),)
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
     def text(self) -> str:
-        kept = "those yet to come" if self.comparison.lets_in else "those yet to go"
+        kept = "rows that will appear" if self.comparison.lets_in else "rows that will disappear"
         return f"TemporalFilter {self.condition} keeps {kept if self.forgets else 'all rows'}"
 
     @property
     def condition(self) -> str:
-        """As EXPLAIN shows it: `c3 > moment`."""
+        """The condition in EXPLAIN's format: `c3 > moment`."""
         return f"c{self.value} {self.comparison.sql} {expression_text(self.bound).replace('c0', 'moment')}"
 
     def cost(self) -> str:
-        return "changed rows + rows that come or go as the moment passes, also without input"
+        return "changed rows + rows that appear or disappear as the moment passes, also without input"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TemporalFilterExecutor(self, tables[0], actor)
 
     def bounds(self, kernel: Kernel, before: int, now: int) -> tuple[pa.Scalar, pa.Scalar]:
-        """What rows were compared with at the moment before, and are compared with now (both Unix microseconds).
+        """The bounds at the previous and at the current moment (both in Unix microseconds).
 
-        Raises: RowError where the bound raises at these moments.
+        Raises: RowError if the bound raises at these moments.
         """
         moments = pa.table([pa.array([before, now], pa.int64()).cast(arrow_type("timestamp"))], names=["c0"])
         bounds = kernel.project(moments, (self.bound,), (self.bound.type,)).column(0)
         return bounds[0], bounds[1]
 
     def there(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
-        """(rows,) whether each is there at a bound; one without a value is not."""
+        """(rows,) whether each row is visible at a bound. Rows without a value are not."""
         compare = {
             Comparison.LESS: pc.less,
             Comparison.LESS_OR_EQUAL: pc.less_equal,
@@ -95,18 +100,20 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
 
 
 class TemporalFilterExecutor:
-    """Emits the change of the rows that are there, by their own changes and by the moment's.
+    """Emits the change of the visible rows that the input and the new moment cause.
 
-    Invariant: the sum of all output chunks is the rows of the sum of all input chunks whose value compares with this epoch's bound.
+    Invariant: the sum of all output chunks is the rows in the sum of all input chunks that are visible at this epoch's
+        bound.
     """
 
     def __init__(self, node: TemporalFilterNode, table: StateTable, actor: Actor) -> None:
         self._node, self._table, self._actor = node, table, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ChangeError when a row came or went twice, RowError where the bound raises at this epoch's moment.
+        """Raises ChangeError if a row is inserted or deleted twice, RowError if the bound raises at this epoch's
+        moment.
 
-        Cost: the change, and one scan between the two bounds on each vnode, of which there is none where the moment stands still.
+        Cost: the change, and one scan between the two bounds per vnode; no scan if the moment did not change.
         """
         (chunk,) = chunks
         node, table = self._node, self._table
@@ -125,7 +132,7 @@ class TemporalFilterExecutor:
         return net(pa.concat_tables([conformed(part, chunk_schema(node.types)) for part in parts]).combine_chunks())
 
     def _kept(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
-        """(rows,) whether the state holds each at a bound: those that can come or go later."""
+        """(rows,) whether the state stores each row at a bound: rows that can appear or disappear later."""
         known = pc.is_valid(rows.column(self._node.value))
         if not self._node.forgets:
             return known
@@ -133,7 +140,7 @@ class TemporalFilterExecutor:
         return pc.and_(known, pc.invert(there) if self._node.comparison.lets_in else there)
 
     def _passed(self, before: pa.Scalar, now: pa.Scalar) -> pa.Table:
-        """The stored rows that are on one side of the old bound and on the other side of the new one."""
+        """The stored rows between the old and the new bound."""
         node, table = self._node, self._table
         if before.equals(now):
             return table.layout.rows.empty_table()
@@ -142,7 +149,7 @@ class TemporalFilterExecutor:
         return table.scan_between(*(edges if _rose(before, now) else edges[::-1])).rows
 
     def _edge(self, vnodes: npt.NDArray[np.uint16], bound: pa.Scalar) -> pa.BinaryArray:
-        """(vnodes,) the storage key at which the bound divides the rows that are there from those that are not."""
+        """(vnodes,) the storage key at which the bound separates visible rows from others."""
         node, schema = self._node, self._table.layout.schema
         prefixes = encode_prefixes(schema.table_id, vnodes, [pa.repeat(bound, len(vnodes))], schema.key)
         return successors(prefixes) if node.comparison in (Comparison.LESS_OR_EQUAL, Comparison.GREATER) else prefixes

@@ -1,7 +1,10 @@
-"""TopN: the rows offset .. offset + limit of the input in an order, ties broken by the stream key; or all but the first. A singleton.
+"""TopN: the rows offset .. offset + limit in an order, or all but the first rows.
 
-State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up follow it. Where rows only
-come none moves up, and the state is the first offset + limit rows.
+A singleton; the stream key breaks ties.
+
+State: all rows of the input as `order | stream key`, so that the top rows come first, followed by the rows that can
+    move up.
+In insert-only input no row moves up, and the state has the first offset + limit rows only.
 """
 
 from collections.abc import Sequence
@@ -18,9 +21,10 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class TopNNode(PlainNode, frozen=True, tag="TopN"):
-    """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key; without a limit all from offset on.
+    """The rows offset .. offset + limit of the input in `order`; without a limit, all rows from offset on.
 
-    Singleton. State: `order | stream key -> row`, of all rows, or of the first ones where the input is `append_only`.
+    A singleton; the stream key breaks ties. State: `order | stream key -> row` for all rows, or for the first rows if
+    the input is `append_only`.
     """
 
     order: tuple[Order, ...]
@@ -28,16 +32,16 @@ class TopNNode(PlainNode, frozen=True, tag="TopN"):
     offset: int
     stream_key: tuple[int, ...]
     types: tuple[str, ...]
-    append_only: bool = False  # of the input
+    append_only: bool = False  # whether the input is
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
-        """The state's key. A column named twice counts where it is first."""
+        """The state's key. If a column repeats, its first occurrence counts."""
         return table_key(self.order, self.stream_key)
 
     @property
     def first(self) -> int:
-        """How many rows from the first on decide about the others."""
+        """How many of the first rows determine the output."""
         return self.offset + (self.limit or 0)
 
     def state_tables(self) -> tuple[TableSchema, ...]:
@@ -62,8 +66,9 @@ class TopNNode(PlainNode, frozen=True, tag="TopN"):
 
 
 class TopNExecutor:
-    """Emits the difference between the top before and after the epoch; of all rows but the first, what changed and did not become or
-    stay one of these: with F the first rows, Δ(X − F) = ΔX − ΔF, which reads no more than F.
+    """Emits the difference between the top before and after the epoch.
+
+    Without a limit, the output is all rows X except the first rows F. Since Δ(X − F) = ΔX − ΔF, this too reads only F.
 
     Invariant: the sum of all output chunks is the top of the sum of all input chunks.
     """
@@ -72,7 +77,10 @@ class TopNExecutor:
         self._node, self._table = node, table
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ChangeError when a row came or went twice. Cost: two scans of the first offset + limit rows."""
+        """Raises ChangeError if a row is inserted or deleted twice.
+
+        Cost: two scans of the first offset + limit rows.
+        """
         changes = net(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)

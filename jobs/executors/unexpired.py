@@ -1,6 +1,6 @@
-"""Unexpired: rows that a bound has not passed for good; what a sender leaves out for the TemporalFilter that reads it.
+"""Unexpired: the sender's part of a TemporalFilter. It drops rows that the bound has passed for good.
 
-No state: a row that goes was there if the bound of the epoch before had not passed it, and is no news else.
+No state: a deleted row matters only if the previous epoch's bound had not passed it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class Unexpired(PlainNode, frozen=True):
-    """The changes that matter to `reader`. Requires: its bound never goes back, and lets rows go."""
+    """The changes that matter to `reader`. Requires: the reader's bound never goes back and removes rows."""
 
     reader: TemporalFilterNode
 
@@ -39,13 +39,13 @@ class Unexpired(PlainNode, frozen=True):
 
 
 class UnexpiredExecutor:
-    """Judges rows that go by the moment before, and rows that come by this one."""
+    """Tests deleted rows with the previous moment, and inserted rows with the current one."""
 
     def __init__(self, node: Unexpired, kernel: Kernel, before: int, now: int) -> None:
         self._reader, self._kernel, self._before, self._now = node.reader, kernel, before, now
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises RowError where the bound raises at this epoch's moment. Cost: one comparison a row."""
+        """Raises RowError if the bound raises at this epoch's moment. Cost: one comparison per row."""
         (chunk,) = chunks
         if not chunk.num_rows:
             return chunk

@@ -1,4 +1,7 @@
-"""UnionAll: the rows of several inputs with equal columns, one of which is the branch's number: no row of one input is a row of another."""
+"""UnionAll: the rows of several inputs with equal columns.
+
+One column is the number of the branch, so no rows coincide.
+"""
 
 from collections.abc import Sequence
 
@@ -15,7 +18,7 @@ class UnionAll(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     def lineage(self) -> tuple[Origin, ...]:
-        return tuple(Passed(i) for i in range(len(self.types)))  # by the names of the first branch, as SQL has it
+        return tuple(Passed(i) for i in range(len(self.types)))  # with the names of the first branch, as in SQL
 
     def text(self) -> str:
         return "UnionAll"
@@ -28,8 +31,8 @@ class UnionAll(PlainNode, frozen=True):
 
 
 class UnionAllExecutor:
-    """Invariant: the sum of all output chunks is the sum of all inputs'."""
+    """Invariant: the sum of all output chunks is the sum of all inputs' chunks."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """One chunk a branch. Cost: no copy of columns; one grouping where signs differ, since senders net only what is theirs."""
+        """One chunk per branch. Cost: no copy; one grouping if signs differ, since senders net only their rows."""
         return net(pa.concat_tables(chunks))

@@ -1,4 +1,4 @@
-"""One call of OverWindow, as plain data, and what it asks of the rows around a row."""
+"""One call of OverWindow as plain data, and which rows around a row it reads."""
 
 import msgspec
 
@@ -30,7 +30,10 @@ _PICKS = (
 
 
 class FrameEnd(msgspec.Struct, frozen=True):
-    """One end of a frame: at an OFFSET so many `rows` after the row (negative: before), or of RANGE at the value in `column`."""
+    """One end of a frame.
+
+    With an OFFSET: `rows` after the row (negative: before), or for RANGE the value in `column`.
+    """
 
     edge: FrameEdge
     rows: int = 0
@@ -45,8 +48,12 @@ class FrameEnd(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """One call. `args` are columns, `arg_type` the type of the first, `more_types` those of the others; `number`, `params` and `order` as
-    in tussock.jobs.logical.nodes.WindowCall. `kept`: the boolean column that says which rows count; None: all, or those without a NULL."""
+    """One call of a window function.
+
+    `args` are columns, `arg_type` is the type of the first and `more_types` are those of the others. `number`, `params`
+    and `order` are those of tussock.jobs.logical.nodes.WindowCall. `kept` is the boolean column of the rows that count;
+    None: all rows count, or those without NULL.
+    """
 
     function: WindowFunction
     args: tuple[int, ...]
@@ -65,7 +72,7 @@ class Over(msgspec.Struct, frozen=True):
 
     @property
     def agg(self) -> Agg:
-        """The call as an aggregate of the rows of a frame. Requires: it is one."""
+        """The call as an aggregate of a frame's rows. Requires: its function is an aggregate."""
         arg, more = (self.args[0], self.args[1:]) if self.args else (None, ())
         kind, function = self.arg_type, AggFunction(self.function.value)
         return Agg(
@@ -74,7 +81,7 @@ class Over(msgspec.Struct, frozen=True):
 
     @property
     def needs_partition(self) -> bool:
-        """Whether any row of the partition may change what it gives for any other."""
+        """Whether any row of the partition may change the result of any other row."""
         if self.function.shifts:
             return self.ignore_nulls
         if self.function.reads_frames and self.lower.edge is FrameEdge.UNBOUNDED:
@@ -83,7 +90,7 @@ class Over(msgspec.Struct, frozen=True):
 
     @property
     def lays_out_frames(self) -> bool:
-        """Whether it goes through the rows of each frame (what goes without: long_frames.py)."""
+        """Whether it processes the rows of each frame one by one (long_frames.py has the alternatives)."""
         ends = [edge.edge is FrameEdge.UNBOUNDED for edge in (self.lower, self.upper)]
         if not self.function.reads_frames or self.picks_by_rank or all(ends):
             return False
@@ -93,22 +100,22 @@ class Over(msgspec.Struct, frozen=True):
 
     @property
     def picks_by_rank(self) -> bool:
-        """Whether it is a value of the one row of a frame that is the first in an order."""
+        """Whether its result is the value of the frame's first row in some order."""
         return self.function in (WindowFunction.MIN_BY, WindowFunction.MAX_BY) and "k" not in dict(self.params)
 
     @property
     def passes_over(self) -> bool:
-        """Of the value of a row: whether some rows do not count."""
+        """Whether some rows do not count, for functions that return the value of a row."""
         return self.ignore_nulls or self.kept is not None
 
     @property
     def runs(self) -> bool:
-        """Whether it sums up all rows up to a place, so that what came before can be carried."""
+        """Whether it accumulates all rows up to a position, so that the result so far can be carried."""
         return not self.function.shifts and not self.needs_partition and self.lower.edge is FrameEdge.UNBOUNDED
 
     @property
     def rows_before(self) -> int:
-        """How many rows before a row it reads by itself."""
+        """How many rows before a row it reads, frames by value not included."""
         if self.function.shifts:
             return max(0, -self.shift)
         return max(0, -self.lower.rows, -self.upper.rows) if self.by_rows else 0
@@ -122,24 +129,24 @@ class Over(msgspec.Struct, frozen=True):
 
     @property
     def shift(self) -> int:
-        """Of lag and lead: the place of the row whose value it is, from the row's own."""
+        """For lag and lead: the offset from a row to the row whose value is returned."""
         return -self.number if self.function is WindowFunction.LAG else self.number
 
     @property
     def reads_peers(self) -> bool:
-        """Whether a row's peers, before and after it, count as one with it."""
+        """Whether its frames are by value, so that they contain all peers of a row."""
         return not self.by_rows and not self.function.shifts
 
     @property
     def tells_ties_apart(self) -> bool:
-        """Whether its result depends on which of two rows that are equal in the window's order comes first."""
+        """Whether its result depends on the order of rows that are equal in the window's order."""
         if self.function in _RANKS:
             return False
         whole = self.lower.edge is FrameEdge.UNBOUNDED and self.upper.edge is FrameEdge.UNBOUNDED
         return self.function in _PICKS or (self.by_rows and not whole)
 
     def text(self) -> str:
-        """As EXPLAIN shows it: `sum(c3) range unbounded preceding..current row`."""
+        """The call in EXPLAIN's format: `sum(c3) range unbounded preceding..current row`."""
         number = [str(self.number)] if self.number else []
         args = ", ".join([*(f"c{a}" for a in self.args), *number])
         order = f" order by {', '.join(o.text() for o in self.order)}" if self.order else ""

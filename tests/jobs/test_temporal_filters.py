@@ -117,5 +117,6 @@ def test_views_equal_their_select_at_each_moment(zone: str, spark: SparkSession,
         assert explained.table is not None
         lines = explained.table.column(0).to_pylist()
         assert (
-            "      an epoch costs changed rows + rows that come or go as the moment passes, also without input" in lines
+            "      an epoch costs changed rows + rows that appear or disappear as the moment passes, also without input"
+            in lines
         )

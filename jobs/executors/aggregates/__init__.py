@@ -1,1 +1,1 @@
-"""The aggregate functions, one entry each: see face.py and registry.py."""
+"""The aggregate functions, one entry each; see face.py and registry.py."""

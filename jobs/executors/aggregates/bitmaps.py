@@ -1,4 +1,4 @@
-"""bitmap_construct_agg, bitmap_or_agg and bitmap_and_agg: of numbers, or of bitmaps, one bitmap of 4,096 bytes."""
+"""bitmap_construct_agg, bitmap_or_agg and bitmap_and_agg: build a bitmap of 4,096 bytes from numbers or bitmaps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +19,13 @@ from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore.errors import InputError
 
-#: Of a bitmap, which Spark fixes.
+#: Size of a bitmap, which Spark fixes.
 BYTES = 4096
-_AT_ONCE = (
-    1 << 10
-)  # bitmaps that are merged in one go: beside each byte stands its place, which is sixteen times as long
+_AT_ONCE = 1 << 10  # bitmaps merged at once: the positions of their bytes take sixteen times as much memory
 
 
 class BitmapPositionError(InputError):
-    """A number that is no place in a bitmap."""
+    """A number is not a bit position of a bitmap."""
 
     def __init__(self, found: int) -> None:
         super().__init__(found)
@@ -35,14 +33,17 @@ class BitmapPositionError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"bitmap_construct_agg was to set bit {self.found}: a bitmap has the bits 0 to {8 * BYTES - 1}. Give it "
-            "bitmap_bit_position(x), and group by bitmap_bucket_number(x), or correct the row."
+            f"bitmap_construct_agg received bit {self.found}, but a bitmap has the bits 0 to {8 * BYTES - 1}. Use "
+            "bitmap_bit_position(x) as its argument and group by bitmap_bucket_number(x), or correct the row."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Bitmap(OfValues):
-    """The bitmap of a group's distinct values; of none all bits are as at the start. Reads the touched groups' values."""
+    """The bitmap of a group's distinct values.
+
+    Without values, all bits have their initial value. Reads the touched groups' values.
+    """
 
     function: AggFunction
 
@@ -52,7 +53,7 @@ class Bitmap(OfValues):
 
     @property
     def start(self) -> int:
-        """The byte that a bitmap begins with."""
+        """The initial value of a bitmap's bytes."""
         return 0xFF if self.function is AggFunction.BITMAP_AND else 0
 
     def of(self, values: Segments) -> pa.Array:
@@ -69,7 +70,7 @@ class Bitmap(OfValues):
 
 
 def _set(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
-    """Set the bits of the positions. Raises BitmapPositionError."""
+    """Set the bits at the positions. Raises BitmapPositionError."""
     if (wrong := (positions < 0) | (positions >= 8 * BYTES)).any():
         raise BitmapPositionError(int(positions[wrong][0]))
     np.bitwise_or.at(bits, (groups, positions >> 3), np.left_shift(1, positions & 7).astype(np.uint8))
@@ -78,9 +79,9 @@ def _set(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], positions: 
 def _merge(
     bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], values: pa.Array, ufunc: np.ufunc
 ) -> npt.NDArray[np.int64]:
-    """Merge bitmaps: shorter ones as far as they go, longer ones, as Spark does, as far as a bitmap goes.
+    """Merge bitmaps byte by byte. Like Spark, ignore bytes beyond the size of a bitmap.
 
-    Returns: (groups,) how long the shortest of each was.
+    Returns: (groups,) the length of the shortest bitmap of each group.
     """
     lengths = np.minimum(pc.binary_length(values).to_numpy(zero_copy_only=False), BYTES).astype(np.int64)
     for start in range(0, len(values), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""bit_and, bit_or and bit_xor: how many values have each bit, so that values may go."""
+"""bit_and, bit_or and bit_xor: count the values that have each bit set, so that values can be deleted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ from tussock.statestore.vnode import one_array
 
 @dataclass(frozen=True, slots=True)
 class BitCounts(Slot):
-    """A binary column: per bit, from the lowest on, how many of the group's values have it, as int64, little-endian. NULL: none."""
+    """A binary column: per bit, lowest first, the number of values with that bit, as int64, little-endian.
+
+    NULL: no values.
+    """
 
     arg: int
     arg_type: str
@@ -30,7 +33,7 @@ class BitCounts(Slot):
 
     @property
     def width(self) -> int:
-        """Bits of a value."""
+        """The number of bits of a value."""
         return int(arrow_type(self.arg_type).bit_width)
 
     def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
@@ -46,14 +49,17 @@ class BitCounts(Slot):
         return [_packed(self.counts(before[0]) + self.counts(change[0]))]
 
     def counts(self, column: pa.Array) -> I64:
-        """(n, width)"""
+        """(n, width) the counts."""
         filled = pc.fill_null(column, b"\0" * (8 * self.width))
         return np.frombuffer(filled.cast(pa.binary(8 * self.width)).buffers()[1], "<i8").reshape(-1, self.width)[
             filled.offset : filled.offset + len(filled)
         ]
 
     def _deposit(self, columns: list[I64]) -> Deposit:
-        """Several bits' counts in each int64 that is summed up: lanes wide enough for the sum of all their sizes and a sign."""
+        """Pack the counts of several bits into each int64 to be summed.
+
+        A lane holds the sum of all sizes and a sign.
+        """
         most = max((int(np.abs(c).sum()) for c in columns), default=0)
         lane = most.bit_length() + 1
         lanes = max(1, 63 // lane)
@@ -75,7 +81,7 @@ def _packed(counts: I64) -> pa.Array:
 
 
 def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:
-    """(n, width) the counts in their lanes; a lane's sign has been borrowed from the next."""
+    """(n, width) the counts from their lanes. A negative lane has borrowed from the next lane."""
     counts = np.empty((len(sums[0]), width), np.int64)
     for number, column in enumerate(sums):
         rest = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
@@ -86,7 +92,9 @@ def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:
 
 
 class Bits(Plain):
-    """A bit is set in bit_and where all values have it, in bit_or where some has it, in bit_xor where an odd number of them has it."""
+    """A bit of the result is set if all values (bit_and), any value (bit_or) or an odd number of values (bit_xor) have
+    it.
+    """
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first

@@ -1,4 +1,4 @@
-"""min and max, which are also bool_and (every) and bool_or (some, any)."""
+"""min and max; also bool_and (every) and bool_or (some, any)."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tussock.jobs.logical.nodes import AggFunction
 
 
 class MinMax(Plain):
-    """The extreme is kept with the group; where rows may go, the next ones in order beside it."""
+    """Stores the extreme with the group. If rows can be deleted, a side state stores the other values in order."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         return (Extreme(*call.first, call.function is AggFunction.MAX, not append_only),)

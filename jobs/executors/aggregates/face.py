@@ -1,4 +1,4 @@
-"""The face of an aggregate function: what its entry says of it. Everything else (planning, EXPLAIN, the executors) asks the entry."""
+"""The interface of an aggregate function's entry. Planning, EXPLAIN and the executors use only this interface."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,28 +10,30 @@ from tussock.jobs.kernels.kernel import Kernel
 
 
 class AggregateFamily(Protocol):
-    """One aggregate function, or several that differ in a word."""
+    """One aggregate function, or several similar ones."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        """What is kept per group, in the order in which `result` takes it. A sender can sum up before the exchange what has no side.
-        `append_only`: no row ever goes. Raises UnsupportedTypeError."""
+        """The slots per group, in the order that `result` expects. Senders can pre-aggregate slots without a side.
+
+        `append_only`: rows are never deleted. Raises UnsupportedTypeError.
+        """
         ...
 
     def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         """The value of each group.
 
         Args:
-            slots, states: as `slots` lays them out, and their columns, (n,) each; NULL state: no rows.
-            kernel: for what is a query.
+            slots, states: the slots, and their state columns, (n,) each; NULL state: no rows.
+            kernel: for results that need a query.
 
         Returns: (n,) of exactly `arrow_type(call.type)`.
         """
         ...
 
     def carrier(self, call: Agg) -> int | None:
-        """The argument in which a NULL leaves a row out, as a FILTER does; None: NULLs count."""
+        """The index of the argument whose NULLs exclude a row, as a FILTER does. None: rows with NULLs count."""
         ...
 
     def note(self, call: Agg) -> str:
-        """What EXPLAIN says of it beside its name: an order that the query leaves open, what is read. Empty: nothing."""
+        """A note for EXPLAIN, e.g. an order that the query leaves open, or the rows read. May be empty."""
         ...

@@ -1,4 +1,4 @@
-"""Aggregates of how often each value is there: mode, percentile (median, percentile_cont), percentile_disc, approx_count_distinct."""
+"""Aggregates of frequencies: mode, percentile (median, percentile_cont), percentile_disc, approx_count_distinct."""
 
 from collections.abc import Sequence
 
@@ -23,22 +23,18 @@ class _Frequencies(Kept, Plain):
 
 
 class MostFrequent(_Frequencies):
-    """mode."""
+    """The most frequent value: mode."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
         return (Mode(DistinctValues((arg,), (arg_type,)), call.param("prefer") == "greatest", call.distinct),)
 
     def note(self, call: Agg) -> str:
-        return (
-            _READS
-            if call.param("prefer")
-            else f"{_READS}; the query leaves open which of equally frequent ones: the least"
-        )
+        return _READS if call.param("prefer") else f"{_READS}; of equally frequent values, the least"
 
 
 class ApproximateCount(_Frequencies):
-    """approx_count_distinct: Spark's own estimate, to the digit; never NULL."""
+    """approx_count_distinct: the same estimate as Spark's, to the digit; never NULL."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -55,7 +51,10 @@ class ApproximateCount(_Frequencies):
 
 
 class Percentiles(_Frequencies):
-    """percentile and percentile_disc; a second argument says how often a row counts. approx_percentile is the exact one."""
+    """percentile and percentile_disc.
+
+    A second argument is the frequency of a row. approx_percentile is computed exactly.
+    """
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -65,4 +64,4 @@ class Percentiles(_Frequencies):
         return (Percentile(values, shares, call.type, call.param("reverse") == "true", discrete, call.distinct),)
 
     def note(self, call: Agg) -> str:
-        return _READS if call.param("exact") is None else f"{_READS}; exact, whatever the accuracy asked for"
+        return _READS if call.param("exact") is None else f"{_READS}; exact for any accuracy"

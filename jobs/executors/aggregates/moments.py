@@ -1,14 +1,14 @@
-"""Moments of doubles and of pairs of them: stddev, variance, skewness, kurtosis, covar, corr, regr.
+"""Moments of doubles and of pairs of doubles: stddev, variance, skewness, kurtosis, covar, corr, regr.
 
-Kept are n and the exact sums of powers and products, so that what goes leaves no trace. With S1 = sum of x, S2 = sum of x*x, …, the central
-moments that Spark sums up are fractions of whole numbers, and no digit cancels before the division:
+The state has n and the exact sums of powers and products, so that deletes leave no error. With S1 = sum of x, S2 = sum
+of x*x, …, the central moments in Spark's formulas are fractions of integers, and no digits cancel before the division:
 
     m2 = (n S2 - S1^2) / n
     m3 = (n^2 S3 - 3 n S1 S2 + 2 S1^3) / n^2
     m4 = (n^3 S4 - 4 n^2 S1 S3 + 6 n S1^2 S2 - 3 S1^4) / n^3
     ck = (n Sxy - Sx Sy) / n
 
-From there on the formulas are Spark's, in doubles. A NaN or an infinity among the values makes each of them NaN.
+The results follow from these with Spark's formulas, in doubles. If a value is NaN or infinite, all moments are NaN.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from tussock.jobs.executors.value_state import ExactSum, NonNullCount, Slot, Sta
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
 
-_ORDER = {AggFunction.SKEWNESS: 3, AggFunction.KURTOSIS: 4}  # of the highest moment; 2 for the others
+_ORDER = {AggFunction.SKEWNESS: 3, AggFunction.KURTOSIS: 4}  # order of the highest moment; 2 for other functions
 
 
 class Moments(Plain):
-    """Of one column."""
+    """Functions of one column."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -62,7 +62,10 @@ class Moments(Plain):
 
 
 class Pairs(Plain):
-    """Of two columns, over rows where both have a value. Of regr_… the first is y, which depends on the second, x."""
+    """Functions of two columns, over rows with values in both.
+
+    For regr_…, y (dependent) is first, x (independent) second.
+    """
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         (y, x), (y_type, x_type) = call.args, call.arg_types
@@ -102,7 +105,9 @@ class Pairs(Plain):
 
 
 def _correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -> Result:
-    """corr: Spark divides by zero where a column's values are all the same. regr_r2: NULL where x's are, 1 where only y's are."""
+    """corr divides by zero, as in Spark, if all values of a column are equal. regr_r2 is NULL if all x are, 1 if only
+    all y are.
+    """
     product = y2 * x2
     quotient = ck / np.sqrt(product)
     if function is AggFunction.CORR:
@@ -131,7 +136,7 @@ def _fourth(n: I64, s1: Limbs, s2: Limbs, s3: Limbs, s4: Limbs) -> Limbs:
 
 
 def _moment(numerator: Limbs, n: I64, power: int, factors: int, finite: Mask) -> F64:
-    """numerator / n**power as doubles, in units of that many factors; NaN where a value was not finite."""
+    """numerator / n**power as doubles, in units of `factors` factors; NaN for groups with non-finite values."""
     mantissa, exponent = numerator.to_parts(factors)
     with np.errstate(all="ignore"):
         value = np.ldexp(
@@ -145,6 +150,6 @@ def _count_of(state: State) -> I64:
 
 
 def _finite(state: State) -> Mask:
-    """Where an exact sum has met neither NaN nor an infinity."""
+    """Whether each exact sum contains neither NaN nor infinity."""
     specials = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in state[1:]]
     return np.add.reduce(specials) == 0  # type: ignore[no-any-return]

@@ -1,4 +1,7 @@
-"""The one value there is: what Spark's rewrite of several DISTINCT makes of the other aggregates, one row of which is in each group."""
+"""The only value of a group.
+
+Spark's rewrite of several DISTINCT aggregates uses it for the results of the other aggregates.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from tussock.statestore.vnode import null_mask, one_array
 
 @dataclass(frozen=True, slots=True)
 class OnlyValue(Slot):
-    """A value and whether it is there: a row that comes brings it, the one that goes takes it away. Requires: never two live values."""
+    """A value, and whether it exists: an insert sets it, a delete removes it. Requires: never two live values."""
 
     arg: int
     arg_type: str
@@ -41,14 +44,14 @@ class OnlyValue(Slot):
 
 
 def _deposit(column: pa.Array, counts: I64, comes: np.ndarray) -> Deposit:
-    """The place of the row that brings a value, and how the count of values changes."""
+    """The position of the inserted row with a value, and the change in the number of values."""
     brings = comes & ~null_mask(column)
     places = pa.array(np.arange(len(column)), mask=~brings)
     return Deposit([(places, "max"), (pa.array(counts), "sum")], lambda v: [column.take(v[0]), *zero_for_null(v[1:])])
 
 
 class Only(Plain):
-    """first(x, true) where a group has one x."""
+    """first(x, true) of a group with a single x."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         return (OnlyValue(*call.first),)

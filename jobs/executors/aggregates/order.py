@@ -1,6 +1,6 @@
-"""Aggregates of rows in an order: first, last, any_value, min_by, max_by, listagg, collect_list, collect_set.
+"""Aggregates of ordered rows: first, last, any_value, min_by, max_by, listagg, collect_list, collect_set.
 
-Where the query leaves the order open, or rows are equal in it, the rest of the order is that of the stream key.
+If the query leaves the order open, or if rows are equal in it, the stream key orders them.
 """
 
 from tussock.jobs.executors.agg_call import Agg
@@ -32,8 +32,11 @@ class First(Kept):
 
 
 class By(Kept):
-    """min_by and max_by: of the row whose second argument is the least or the greatest, or (`k`) of so many, as a list. Rows where that
-    argument is NULL do not count."""
+    """min_by and max_by: the value of the row with the least or greatest second argument, or (`k`) a list of k such
+    values.
+
+    Rows with NULL in the second argument do not count.
+    """
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -49,16 +52,16 @@ class By(Kept):
 
     def note(self, call: Agg) -> str:
         k = call.param("k")
-        return TIES if k is None else f"reads {k} rows a touched group; {TIES}"
+        return TIES if k is None else f"reads {k} rows per touched group; {TIES}"
 
 
 class ListAgg(Kept):
-    """listagg (string_agg): texts one after the other; NULLs do not count."""
+    """listagg (string_agg): concatenated texts. NULLs do not count."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
         delimiter = call.param("delimiter") or ""
-        if call.distinct:  # ordered by the texts, or by what they were made of, each of which makes another text
+        if call.distinct:  # ordered by the texts, or by the values that were converted to them, one to one
             values = DistinctValues((*call.more, arg), (*call.more_types, arg_type))
             return (JoinedDistinct(values, any(o.descending for o in call.order), delimiter),)
         return (Joined(OrderedLayout(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
@@ -75,7 +78,7 @@ class ListAgg(Kept):
 
 
 class Collect(Kept):
-    """collect_list (array_agg) and collect_set; NULLs do not count unless the query respects them."""
+    """collect_list (array_agg) and collect_set. NULLs do not count unless the query respects them."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first

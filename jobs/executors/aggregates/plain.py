@@ -1,4 +1,4 @@
-"""What most aggregate functions have in common: NULL arguments do not count, and there is nothing to add to their name."""
+"""Defaults of most aggregate functions: NULL arguments do not count, and there is no note for EXPLAIN."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tussock.jobs.kernels.kernel import Kernel
 
 
 class Plain:
-    """Defaults of an entry."""
+    """The defaults of an entry."""
 
     def carrier(self, call: Agg) -> int | None:
         return 0
@@ -19,7 +19,7 @@ class Plain:
 
 
 class Kept:
-    """Of a function whose one slot holds the result."""
+    """A function whose only slot holds the result."""
 
     def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         return Result(states[0][0])

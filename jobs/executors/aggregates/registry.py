@@ -1,4 +1,4 @@
-"""The aggregate functions there are, each with its entry."""
+"""The list of all aggregate functions and their entries."""
 
 from collections.abc import Mapping
 

@@ -16,13 +16,13 @@ from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore.types import MONTHS, arrow_type
 
-_SUM_DIGITS = 10  # what a decimal sum has more than its argument, in Spark
+_SUM_DIGITS = 10  # in Spark, a decimal sum has this many digits more than its argument
 _MOST_DIGITS = 38
-_LONGEST_WIDE = 28  # digits: sums of 10**10 such decimals fit a decimal(38,0)
+_LONGEST_WIDE = 28  # digits; the sum of 10**10 such decimals fits a decimal(38,0)
 
 
 class Count(Plain):
-    """Rows, or rows with a value in every argument."""
+    """The number of rows, or of rows with a value in every argument."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         return (RowCount(),) if call.arg is None else (NonNullCount(call.arg, call.more),)
@@ -32,7 +32,7 @@ class Count(Plain):
 
 
 class Sum(Plain):
-    """sum and avg: NULL without values; the sum is exact until the end."""
+    """sum and avg: NULL without values. The sum is exact; only the result is rounded."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -42,7 +42,7 @@ class Sum(Plain):
         return (total, NonNullCount(arg))
 
     def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        """Cost: some passes over the columns; one query for an average of decimals."""
+        """Cost: a few passes over the columns; one query for an average of decimals."""
         kind = arrow_type(call.type)
         count = pc.fill_null(states[1][0], 0).to_numpy(zero_copy_only=False)
         some = count != 0
@@ -72,7 +72,7 @@ class Sum(Plain):
 
 
 def _floating(call: Agg, state: State, count: I64) -> Result:
-    """Sum or average of float or double."""
+    """The sum or average of float or double values."""
     total = decode_limbs(state[0]).to_float64()
     nan, plus, minus = (pc.fill_null(c, 0).to_numpy(zero_copy_only=False) > 0 for c in state[1:])
     total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
@@ -97,9 +97,10 @@ def _judged(values: pa.Array, overflow: Mask) -> Result:
 
 
 def _decimal_quotient(total: Int128, count: I64, digits: int, kind: pa.Decimal128Type, kernel: Kernel) -> pa.Array:
-    """total / count as `kind`, rounded half up (away from zero); NULL where it does not fit.
+    """total / count as `kind`, rounded half up (away from zero); NULL if it does not fit.
 
-    `kind` has `digits` more places than `total`, 0 to 4. The quotient comes before the added places, so that nothing exceeds 128 bits.
+    `kind` has `digits` (0 to 4) more decimal places than `total`. They are added after the division, so that no value
+    exceeds 128 bits.
     """
     table = pa.table({"t": total.to_decimals(_MOST_DIGITS, 0), "c": pa.array(np.maximum(count, 1))})
     scale = 10**digits

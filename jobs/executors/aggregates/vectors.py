@@ -1,4 +1,4 @@
-"""vector_sum and vector_avg: element by element the sum, or the mean, of a group's arrays of floats."""
+"""vector_sum and vector_avg: the elementwise sum or mean of a group's arrays of floats."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from tussock.statestore.types import arrow_type
 
 
 class VectorLengthError(InputError):
-    """Vectors of one group that are not equally long."""
+    """The vectors of one group have different lengths."""
 
     def __init__(self, one: int, other: int) -> None:
         super().__init__(one, other)
@@ -27,14 +27,17 @@ class VectorLengthError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"vector_sum or vector_avg met vectors of {self.one} and of {self.other} elements in one group: they must be equally long. "
-            "Correct the row, or group by size(x)."
+            f"vector_sum or vector_avg found vectors with {self.one} and with {self.other} elements in one group, but "
+            "they must have the same length. Correct the row, or group by size(x)."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class VectorOfRows(OfAllRows):
-    """The sum (or `mean`) of a group's vectors, in doubles until the end; NULL without any. Reads the touched groups' rows."""
+    """The sum (or `mean`) of a group's vectors, computed in doubles; NULL without vectors.
+
+    Reads the touched groups' rows.
+    """
 
     mean: bool
 
@@ -44,7 +47,7 @@ class VectorOfRows(OfAllRows):
 
 @dataclass(frozen=True, slots=True)
 class VectorOfValues(OfValues):
-    """The same of a group's distinct vectors."""
+    """Like VectorOfRows, for a group's distinct vectors."""
 
     mean: bool
 
@@ -53,7 +56,7 @@ class VectorOfValues(OfValues):
 
 
 class Vectors(Kept, Plain):
-    """A vector with a NULL in it does not count, as one that is NULL."""
+    """NULL vectors, and vectors that contain NULL, do not count."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -67,7 +70,7 @@ class Vectors(Kept, Plain):
 
 
 def _summed(rows: Segments, mean: bool, type_name: str) -> pa.Array:
-    """(groups,) Raises VectorLengthError."""
+    """(groups,) the sums or means. Raises VectorLengthError."""
     groups = len(rows.starts) - 1
     column, group = rows.columns[0], np.repeat(np.arange(groups), np.diff(rows.starts))
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
