@@ -1,6 +1,6 @@
 """Values and Range: constant rows, emitted in the first epoch of their view.
 
-The actor knows from the catalog whether it is the first epoch, so no state is needed.
+No state is needed, because the catalog shows whether it is the first epoch.
 """
 
 from collections.abc import Sequence

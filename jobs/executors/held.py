@@ -18,7 +18,7 @@ from tussock.statestore.types import arrow_type
 
 
 class RecomputedSlot(Slot):
-    """A slot whose change cannot be expressed as a state of its own."""
+    """A slot that is recomputed, because a change alone does not determine its new value."""
 
     __slots__ = ()
 

@@ -1,12 +1,12 @@
-"""Aggregates of all values of frames that are too long to be gone through one by one.
+"""Aggregates of frames that are too long to process row by row.
 
-    percentile               of any frames     the value at a place in order, found bit by bit of its rank: a pass over the rows per bit
-    mode                     from one end on   the greatest of (how often the value came so far, the value)
-    approx_count_distinct    from one end on   sums of what each row adds to its register
-    min_by, max_by, k rows   from one end on   k running maxima, each of what the one before lets go
-    sets                     from one end on   of each value the first row alone
+    percentile               any frames           the value at an index in order: a pass per bit of its rank
+    mode                     frames at an end     the greatest (number of occurrences so far, value)
+    approx_count_distinct    frames at an end     sums of each row's contribution to its register
+    min_by, max_by, k rows   frames at an end     k running maxima, each over the values that the previous one dropped
+    sets                     frames at an end     the first row of each value
 
-"From one end on": all frames begin, or all end, with their partition.
+"Frames at an end": all frames begin, or all end, with their partition.
 """
 
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ from tussock.jobs.executors.value_state import Slot
 
 @dataclass(frozen=True)
 class LongFrames:
-    """Frames over rows that count, and the ranks of those rows.
+    """Frames over the rows that count, and the ranks of those rows.
 
     Args:
-        ranks: (m,) of each row's value, `size` in all.
-        partition: (m,) of each row, ascending.
-        first, end: (n,) the rows [first, end) of each frame, all of one partition.
+        ranks: (m,) the rank of each row's value, below `size`.
+        partition: (m,) the partition of each row, ascending.
+        first, end: (n,) the rows [first, end) of each frame, all in one partition.
     """
 
     ranks: Positions
@@ -39,13 +39,16 @@ class LongFrames:
     end: Positions
 
     def reversed(self) -> "LongFrames":
-        """The same with all rows in reverse: frames that ended with their partition begin with it."""
+        """The same frames over the rows in reverse. Frames that end with their partition then begin with it."""
         rows = len(self.ranks)
         partition = self.partition[::-1]
         return LongFrames(self.ranks[::-1], self.size, partition[:1] - partition, rows - self.end, rows - self.first)
 
     def of_each_the_first(self) -> "LongFrames":
-        """Over the first row of each value in each partition alone. Requires: all frames begin with their partition."""
+        """Frames over the first row of each value in each partition.
+
+        Requires: all frames begin with their partition.
+        """
         chosen = np.sort(np.unique(self.partition * max(self.size, 1) + self.ranks, return_index=True)[1])
         first, end = (np.searchsorted(chosen, edge) for edge in (self.first, self.end))
         return LongFrames(self.ranks[chosen], self.size, self.partition[chosen], first, end)
@@ -57,11 +60,11 @@ class LongFrames:
 
 
 def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end: bool) -> pa.Array | None:
-    """(n,) the slot's state of each frame; None where its rows have to be gone through.
+    """(n,) the slot's state for each frame. None if the frames' rows must be processed one by one.
 
     Args:
         values: by rank.
-        from_an_end: all frames begin with their partition.
+        from_an_end: whether all frames begin with their partition.
     """
     if isinstance(slot, Percentile) and slot.values.times is None and not slot.once:
         filled = replace(frames, first=frames.first[frames.filled], end=frames.end[frames.filled])
@@ -80,10 +83,11 @@ def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end
 
 
 def _at_places(frames: LongFrames, places: Positions) -> Positions:
-    """(n,) the rank of the row that is at a place, from 0, among the rows of a frame in order.
+    """(n,) the rank of the row at an index (from 0) among the sorted rows of a frame.
 
-    From the highest bit of ranks on: rows are parted by it, those without it first, both in the order in which they came. How many of a
-    frame's rows lack it says on which side the place is; the frame's rows lie there together again.
+    Starting with the highest bit of the ranks, a stable partition moves rows without the bit first. The number of the
+    frame's rows without the bit decides on which side the wanted row is. The frame's rows on that side are adjacent
+    again.
     """
     ranks, low, high, found = frames.ranks, frames.first, frames.end, np.zeros(len(places), np.int64)
     for bit in reversed(range(max(frames.size - 1, 1).bit_length())):
@@ -100,8 +104,10 @@ def _at_places(frames: LongFrames, places: Positions) -> Positions:
 
 
 def _modes(frames: LongFrames, greatest: bool) -> pa.Array:
-    """(n,) the rank of the most frequent value, of several the least or the greatest: a row that brings its value for the n-th time is
-    ahead of all that bring theirs for a lesser one."""
+    """(n,) the rank of the most frequent value; ties give the least or the greatest value.
+
+    A row that is the n-th with its value beats all rows with a lower count.
+    """
     group = frames.partition * max(frames.size, 1) + frames.ranks
     order = np.argsort(group, kind="stable")
     new = np.diff(group[order], prepend=-1) != 0
@@ -115,9 +121,11 @@ def _modes(frames: LongFrames, greatest: bool) -> pa.Array:
 
 
 def _registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np.float64], Positions]:
-    """Of each frame the sum of 2^-M over the registers that are set, and how many are.
+    """The sum of 2^-M over the nonzero registers of each frame, and the number of these registers.
 
-    Args: `registers`, by rank: 64 * register + M. Sums are of two whole numbers, of units of 2^-32 and 2^-64, so that they do not round.
+    Args:
+        registers: by rank: 64 * register + M. Sums consist of two integers, in units of 2^-32 and 2^-64, so they are
+            exact.
     """
     codes = registers[frames.ranks]
     cell = frames.partition * (int(codes.max(initial=0)) // RANKS + 1) + codes // RANKS
@@ -135,13 +143,16 @@ def _registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np
 
 
 def _units(rank: Positions, bits: int) -> Positions:
-    """2^-rank in units of 2^-bits, of those ranks that are in the 32 bits above it; 0 for the rank 0, of a register that is not set."""
+    """2^-rank in units of 2^-bits, for the 32 ranks up to `bits`.
+
+    0 for other ranks, and for the rank 0 of an empty register.
+    """
     inside = (rank > bits - 32) & (rank <= bits)
     return np.where(inside, np.left_shift(1, np.where(inside, bits - rank, 0)), 0)
 
 
 def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa.Array:
-    """(n,) lists of the values of the first rows by rank. Requires: each row has a rank of its own."""
+    """(n,) lists of the values of the first rows by rank. Requires: ranks are unique."""
     limit = len(frames.ranks) + 1
     none = frames.partition * limit
     passed = none + len(frames.ranks) - frames.ranks
@@ -162,7 +173,7 @@ def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa
 
 
 def _running(values: Positions, section: Positions, limit: int) -> Positions:
-    """(n,) the greatest value so far in each section; values from 0, below `limit`."""
+    """(n,) the greatest value so far in each section. Requires: values are at least 0 and below `limit`."""
     apart = section * limit
     greatest: Positions = np.maximum.accumulate(values + apart) - apart
     return greatest

@@ -1,12 +1,13 @@
-"""OverWindow: functions over partitions in an order, kept correct under inserts and deletes.
+"""OverWindow: functions over ordered partitions, maintained under inserts and deletes.
 
-State: `over_rows`, `partition | order | stream key -> row`; and where a call sums up all rows before a row, `over_marks`, the same key ->
-what a row there carries of what came before it, for one row in MARK_EVERY. The hash of its stream key says which row is a mark, so that a
-row that comes or goes moves no other mark.
+State: `over_rows`, `partition | order | stream key -> row`. If a call accumulates all rows before a row, there is also
+`over_marks`: the same key -> the values carried from the rows before it, for about one row in MARK_EVERY. The hash of a
+row's stream key decides whether it is a mark, so that inserts and deletes do not move other marks.
 
-An epoch costs, of each touched partition, the rows from the first changed one on to where calls carry again what they carried (to the end
-for a row's number), plus what frames look back, plus the way back to a mark.
-Where a call needs the partition's size, or all that follows, it is the touched partition. How: docs/design/windows.md.
+For each touched partition, an epoch reads the rows from the first changed one until the calls carry their old values
+again (for row numbers, to the end). It also reads the rows that frames look back on, and the rows since the
+last mark. If a call needs the partition's size or all following rows, it reads the whole partition. See
+docs/design/windows.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,38 +46,38 @@ from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array, vnodes_of
 
 MARK_EVERY = 64
-PIECE_ROWS = 256 * 1024  # of all partitions together, read and computed at once
+PIECE_ROWS = 256 * 1024  # rows read and computed at once, in all partitions together
 _MANY_ROWS = 1024 * 1024
-_FIRST_PIECE = 4096  # at first: a change may end near where it begins
-_LEAST = 1024  # rows of one partition
-_FURTHER = 4  # times as many where a frame is longer than a piece
-_PLACES = ("bigint", "bigint", "bigint")  # of a mark: how many rows came before it, its rank, its dense rank
+_FIRST_PIECE = 4096  # rows of the first piece: a change may end near its beginning
+_LEAST = 1024  # rows per partition
+_FURTHER = 4  # factor by which a piece grows if a frame is longer
+_PLACES = ("bigint", "bigint", "bigint")  # of a mark: number of earlier rows, rank, dense rank
 
 
 class OverWindow(PlainNode, frozen=True):
-    """Input rows, then one column per call. Stream key: the input's."""
+    """Input rows, followed by one column per call. The stream key is the input's."""
 
     partition: tuple[int, ...]
     order: tuple[Order, ...]
     stream_key: tuple[int, ...]
-    distribution: tuple[int, ...]  # some of the partition's columns
+    distribution: tuple[int, ...]  # a subset of the partition's columns
     calls: tuple[Over, ...]
     input_types: tuple[str, ...]
     types: tuple[str, ...]
 
     @property
     def needs_partition(self) -> bool:
-        """Whether a change anywhere in a partition may change any row of it."""
+        """Whether a change in a partition may affect any of its rows."""
         return any(call.needs_partition for call in self.calls)
 
     @property
     def marks(self) -> bool:
-        """Whether what came before a row is carried, so that rows before it need not be read."""
+        """Whether values are carried from row to row, so that earlier rows need not be read."""
         return not self.needs_partition and any(call.runs for call in self.calls)
 
     @property
     def settles(self) -> bool:
-        """Whether results behind a change are as they were once calls carry what they carried: no call counts the rows before a row."""
+        """Whether later results are unchanged once the calls carry their old values again: no call counts rows."""
         return not any(call.function.numbers or call.function is WindowFunction.NTH for call in self.calls)
 
     @property
@@ -86,11 +87,14 @@ class OverWindow(PlainNode, frozen=True):
 
     @property
     def ordering(self) -> tuple[KeyColumn, ...]:
-        """The part of the key that ORDER BY names."""
+        """The part of the key that comes from ORDER BY."""
         return ordered_key(self.partition, self.order, self.stream_key)[1]
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The rows; and the marks, whose columns are the key's, three bigints, and what each call carries."""
+        """The rows, and the marks.
+
+        The columns of a mark are the key, three bigints, and the carried values of each call.
+        """
         rows = state_table("over_rows", self.input_types, self.key, self.distribution)
         if not self.marks:
             return (rows,)
@@ -116,7 +120,7 @@ class OverWindow(PlainNode, frozen=True):
             "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
         )
         if any(call.lays_out_frames for call in self.calls):
-            read = f"{read}; of each row its frame"
+            read = f"{read}; for each row its frame"
         ordered = (*self.partition, *(o.column for o in self.order))
         tied = (
             [call.function.sql for call in self.calls if call.tells_ties_apart]
@@ -130,29 +134,35 @@ class OverWindow(PlainNode, frozen=True):
 
 
 class OverWindowExecutor(MakesPieces):
-    """Computes what was and what is from the first row on that may differ, and emits the difference.
+    """Computes old and new results from the first row that may differ, and emits the difference.
 
-    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks; ties lie in the order of the stream key.
+    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks; the stream key breaks
+        ties.
     """
 
     by_key = True
 
     def __init__(self, node: OverWindow, tables: Sequence[StateTable], kernel: Kernel) -> None:
-        """`tables`: as `node.state_tables()` lays them out."""
+        """`tables`: in the layout of `node.state_tables()`."""
         self._node, self._kernel = node, kernel
         self._rows, self._marks = tables[0], tables[1] if node.marks else None
         self._key = tuple(k.column for k in node.key)
         self._starts = Starts(node.partition, node.ordering, node.calls, node.needs_partition, self._rows, self._marks)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises: ChangeError when a row came or went twice, or goes that is not there; AggregateOverflowError.
+        """Raises ChangeError if a row is inserted or deleted twice, or a deleted row does not exist;
+        AggregateOverflowError.
 
-        Cost: one scan of the touched partitions from where they may differ on; before it one or two that look back.
+        Cost: one scan of the touched partitions from the first row that may differ, and one or two scans of earlier
+            rows.
         """
         return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
 
     def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
-        """As `apply`: all in one piece, but for partitions that are computed whole. The chunk is let go of once it is sorted."""
+        """Like `apply`, in one piece, except for partitions that are computed as a whole.
+
+        Frees the chunk after sorting it.
+        """
         return self._pieces(list(chunks))
 
     def _pieces(self, chunks: list[pa.Table]) -> Iterator[pa.Table]:
@@ -160,7 +170,7 @@ class OverWindowExecutor(MakesPieces):
         if not len(among.gone.keys) and not len(among.come.keys):
             return
         if len(among.come.keys) >= _MANY_ROWS:
-            give_back_freed_memory()  # what the input took before it was in order
+            give_back_freed_memory()  # of the input before it was sorted
         start = self._starts.of(among)
         if self._node.needs_partition:
             yield from self._whole_partitions(among, start)
@@ -168,10 +178,13 @@ class OverWindowExecutor(MakesPieces):
             yield pa.concat_tables(self._from_start(among, start))
         among.write()
 
-    # --- partitions from where they may differ on ------------------------------------------------------------------------------
+    # --- partitions from the first row that may differ -----------------------------------------------
 
     def _from_start(self, among: Changes, start: Start) -> list[pa.Table]:
-        """The difference. Rows whose places in the order change may come in another piece than they go, so no piece stands for itself."""
+        """The difference.
+
+        It is one piece: an insert and a delete of one row may be in different pieces of the partition.
+        """
         carried = self._carried(start)
         piece = PartitionPiece(start.prefixes, start.firsts, start.firsts, carried, carried)
         out, most = [], _FIRST_PIECE
@@ -190,15 +203,17 @@ class OverWindowExecutor(MakesPieces):
                 piece = piece.only(~piece.old.same(piece.new) | among.between(piece.firsts, successors(piece.prefixes)))
         return out
 
-    # --- partitions that are computed whole ------------------------------------------------------------------------------------
+    # --- partitions computed as a whole ---------------------------------------------------------------
 
     def _whole_partitions(self, among: Changes, start: Start) -> Iterator[pa.Table]:
-        """The difference: first the rows that come and go, then PIECE_ROWS at a time those that stay and whose results do not."""
+        """The difference: first the deleted and inserted rows, then unchanged rows with changed results, PIECE_ROWS at
+        a time.
+        """
         merged, carried = among.merge(start.firsts, successors(start.prefixes), None), self._carried(start)
         rows, was, now = merged.rows, merged.was, merged.now
         old = [v.alone() for v in self._evaluate(merged, was, carried).values]
         new = [v.alone() for v in self._evaluate(merged, now, carried).values]
-        del merged  # the keys
+        del merged  # frees the keys
         if len(was) > PIECE_ROWS:
             give_back_freed_memory()
         goes, comes = was & ~now, now & ~was
@@ -206,7 +221,7 @@ class OverWindowExecutor(MakesPieces):
         of_coming = [v.chosen(comes[now]) for v in new]
         self._judge(of_coming, coming)
         yield difference(_beside(some_rows(rows, goes), [v.chosen(goes[was]) for v in old]), _beside(coming, of_coming))
-        before = after = 0  # rows of each state before the piece
+        before = after = 0  # rows of each state in earlier pieces
         for low in range(0, len(was), PIECE_ROWS):
             here = slice(low, low + PIECE_ROWS)
             ends = before + int(np.count_nonzero(was[here])), after + int(np.count_nonzero(now[here]))
@@ -222,10 +237,10 @@ class OverWindowExecutor(MakesPieces):
             self._judge(right, changed)
             yield difference(_beside(changed, left), _beside(changed, right))
 
-    # --- what was and what is --------------------------------------------------------------------------------------------------
+    # --- old and new results --------------------------------------------------------------------------
 
     def _carried(self, start: Start) -> Carried:
-        """What the first row of each partition carries, by call; nothing where it is the partition's first."""
+        """The values that each partition's first row carries, by call; NULL or 0 at the beginning of a partition."""
         count = len(start.prefixes)
         if start.marks is None:
             nothing, calls = np.zeros(count, np.int64), self._node.calls if self._marks is not None else ()
@@ -254,7 +269,7 @@ class OverWindowExecutor(MakesPieces):
         return Evaluated(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
 
     def _difference(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> pa.Table:
-        """What went and what came; a row that stays and whose results stay is neither."""
+        """The deleted and inserted rows. Unchanged rows with unchanged results are not included."""
         stays = merged.was & merged.now
         in_old, in_new = stays[old.places], stays[new.places]
         before, after = old.results, new.results
@@ -266,7 +281,7 @@ class OverWindowExecutor(MakesPieces):
         return difference(_joined(old.at.rows, before, goes), _joined(new.at.rows, after, comes))
 
     def _judge(self, values: Sequence[WindowResult], rows: pa.Table, chosen: Mask | None = None) -> None:
-        """Raises for the first row, of those that are chosen, on which Spark would."""
+        """Raise the error of the first row, among those chosen, on which Spark raises."""
         for call, found in zip(self._node.calls, values, strict=True):
             if found.overflow is None or call.mode == "TRY":
                 continue
@@ -276,10 +291,10 @@ class OverWindowExecutor(MakesPieces):
                     call.text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0]))
                 )
 
-    # --- marks -----------------------------------------------------------------------------------------------------------------
+    # --- marks ----------------------------------------------------------------------------------------
 
     def _write_marks(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> None:
-        """The marks as they are now, where they differ from what they were."""
+        """Write the marks that changed."""
         if self._marks is None:
             return
         marked = np.flatnonzero(self._is_mark(merged.rows) & wanted)
@@ -293,14 +308,14 @@ class OverWindowExecutor(MakesPieces):
         self._marks.insert_rows(after.filter(pa.array(comes)))
 
     def _is_mark(self, rows: pa.Table) -> Mask:
-        """(n,) by the hash of the stream key; the one row without a key is none."""
+        """(n,) whether each row is a mark, by the hash of its stream key. A row without a key is not."""
         if not self._node.stream_key:
             return np.zeros(rows.num_rows, np.bool_)
         hashed = vnodes_of([one_array(rows.column(c)) for c in self._node.stream_key], MARK_EVERY)
         return np.asarray(hashed == 0)
 
     def _marks_at(self, state: Evaluated, marked: Positions) -> pa.Table:
-        """The marks of those of the merged rows that this state has."""
+        """The marks at those merged rows that belong to this state."""
         rows = np.flatnonzero(np.isin(state.places, marked, assume_unique=True))
         key = [state.at.rows.column(c).take(pa.array(rows)) for c in self._key]
         found = state.carried_at(rows)
@@ -310,7 +325,7 @@ class OverWindowExecutor(MakesPieces):
 
 
 def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
-    """Rows and their results side by side, those that are chosen."""
+    """The chosen rows with their results."""
     both = pa.table(
         [*rows.columns, *results.columns], names=[f"c{i}" for i in range(rows.num_columns + results.num_columns)]
     )
@@ -318,6 +333,6 @@ def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
 
 
 def _beside(rows: pa.Table | None, values: Sequence[WindowResult]) -> pa.Table:
-    """Rows and their results side by side."""
+    """Rows with their results."""
     columns = [*(rows.columns if rows is not None else ()), *(v.values for v in values)]
     return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])

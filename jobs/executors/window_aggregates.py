@@ -1,7 +1,7 @@
-"""Aggregates OVER windows by the entries that groups use (aggregates/): the rows of a frame are a group.
+"""Aggregates over windows, computed by the same entries as for groups (aggregates/): a frame's rows form a group.
 
-slots without a side   columns that are summed up: the difference of two prefix sums, to which the slot adds what is carried
-slots with a side      the rows of each frame one after the other, equal frames once; a pass over as many rows as frames have together
+slots without a side   summed columns: the difference of two prefix sums, to which the slot adds the carried values
+slots with a side      the rows of all distinct frames in sequence: a pass over as many rows as the frames have in total
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,20 +35,22 @@ from tussock.statestore.vnode import null_mask, one_array
 Carry = Callable[[Positions], State]
 
 _BLOCK = 1 << 15  # frames summed at once
-_LAID = 1 << 20  # rows of frames laid out at once
-_LONG = 32  # times as many rows as there are: frames together, from which on they are not gone through where that can be helped
+_LAID = 1 << 20  # rows of frames expanded at once
+_LONG = 32  # if frames have more than this many times the partition's rows in total, avoid expanding them
 
 
 def aggregate_types(call: Over) -> tuple[str, ...]:
-    """The types of what a row carries for a call. Empty: nothing."""
+    """The types of the values that a row carries for a call. May be empty."""
     return tuple(t for slot in _slots(call) for t in slot.types) if call.runs else ()
 
 
 def aggregated(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> tuple[Result, Carry]:
-    """The aggregate of each row's frame, and what rows carry.
+    """The aggregate of each row's frame, and the values that rows carry.
 
-    Args: `carried` as `aggregate_types`, (partitions,) each; NULL where nothing came before the rows at hand.
-    Cost: by the slots, see above.
+    Args:
+        carried: with the types of `aggregate_types`, (partitions,) each; NULL if no rows precede the loaded ones.
+
+    Cost: depends on the slots; see the module.
     """
     entry, slots = aggregate_of(call.agg), _slots(call)
     if isinstance(slots[0], OfValues | OfAllRows):
@@ -91,7 +93,7 @@ def _by_slot(slots: Sequence[Slot], columns: State) -> Iterator[State]:
 
 
 def _rows_of_frames(call: Over, at: OrderedRows) -> tuple[Positions, Positions]:
-    """(n,) the first row at hand of each row's frame, and the row after its last."""
+    """(n,) the first loaded row of each row's frame, and the row after its last."""
     low, high = at.frame(call)
     first = np.maximum(low, at.first)
     return first - at.partition - 1, np.maximum(first, high) - at.partition - 1
@@ -99,7 +101,7 @@ def _rows_of_frames(call: Over, at: OrderedRows) -> tuple[Positions, Positions]:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What a slot wants summed up, as prefix sums: (columns, n + 1), wrapping around, since only differences are read."""
+    """The prefix sums of a slot's columns: (columns, n + 1). They wrap around, which is harmless for differences."""
 
     deposit: Deposit
     sums: npt.NDArray[np.int64]
@@ -118,7 +120,7 @@ class _Sums:
 
 
 def _of_frames(slot: OfValues | OfAllRows, call: Over, at: OrderedRows) -> pa.Array:
-    """(n,) the slot's state of each frame."""
+    """(n,) the slot's state for each frame."""
     first, end = _rows_of_frames(call, at)
     distinct, which = np.unique(first * (len(at) + 1) + end, return_inverse=True)
     first, end = distinct // (len(at) + 1), distinct % (len(at) + 1)
@@ -150,10 +152,10 @@ class _Rows:
     """The m rows that a slot counts.
 
     Args:
-        column: (m,) what it reads of them.
-        partition: (m,) of each.
-        before: (n + 1,) how many there are before each row at hand.
-        ranks: (m,) the place of each in the slot's order; None: it has none.
+        column: (m,) the values that the slot reads.
+        partition: (m,) the partition of each row.
+        before: (n + 1,) the number of these rows before each loaded row.
+        ranks: (m,) the index of each row in the slot's order; None if it has no order.
     """
 
     column: pa.Array
@@ -172,16 +174,16 @@ class _Rows:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self.column)
 
     @property
     def by_rank(self) -> pa.Array:
-        """(size,) the values of the ranks."""
+        """(size,) the value of each rank."""
         return self.column.take(pa.array(np.argsort(self.ranks))) if self.ranks is not None else self.column
 
     def segments(self, rows: Positions, starts: Positions) -> Segments:
-        """What the slot reads of frames that are laid out one after the other."""
+        """The segments for frames whose rows are concatenated."""
         if self.ranks is not None:
             frame = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
             rows = rows[np.lexsort((self.ranks[rows], frame))]
@@ -190,7 +192,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Values:
-    """The same, as ranks of values and how often each row counts."""
+    """The rows that a slot counts, as ranks of values, with the frequency of each row."""
 
     by_rank: pa.Array
     partition: Positions
@@ -213,15 +215,15 @@ class _Values:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self.by_rank)
 
     def only(self, ranks: Positions) -> "_Values":
-        """Other rows of the same values."""
+        """Other rows with the same values."""
         return replace(self, ranks=ranks, times=np.ones(len(ranks), np.int64))
 
     def segments(self, rows: Positions, starts: Positions) -> Segments:
-        """Of each frame its distinct values in ascending order, and how often each is there."""
+        """Each frame's distinct values in ascending order, with their frequencies."""
         size, frame = max(self.size, 1), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         found, which = np.unique(frame * size + self.ranks[rows], return_inverse=True)
         times = np.zeros(len(found), np.int64)
@@ -232,7 +234,7 @@ class _Values:
 
 
 def _ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:
-    """(n,) the place of each row in an order, ties as they lie."""
+    """(n,) the index of each row in an order. Ties keep their sequence."""
     columns = [one_array(rows.column(o.column)) for o in order]
     by = [KeyColumn(o.column, o.descending, o.nulls_last) for o in order]
     ranks = np.empty(rows.num_rows, np.int64)
@@ -253,7 +255,7 @@ def _counted(there: npt.NDArray[np.bool_]) -> Positions:
 
 
 def _expanded(first: Positions, end: Positions) -> tuple[Positions, Positions]:
-    """The rows of all frames, one frame after the other; and (frames + 1,) where each begins."""
+    """The rows of all frames, concatenated, and (frames + 1,) the start of each frame."""
     counts = end - first
     starts = np.concatenate([[0], np.cumsum(counts)])
     return np.arange(starts[-1]) + np.repeat(first - starts[:-1], counts), starts

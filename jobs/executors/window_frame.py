@@ -1,8 +1,8 @@
-"""Ordered rows of several partitions, and the frames of their rows as places.
+"""Ordered rows of several partitions, and the frames of their rows as positions ("places").
 
-The rows at hand may begin in the middle of their partition. A *head* stands before them for all that is not at hand; each partition has
-one, and what a call carries over from before is counted as if it were the head's value. So frames are pairs of places, and a sum over a
-frame is the difference of two prefix sums, whether or not the partition's beginning was read:
+The loaded rows may begin in the middle of a partition. Each partition has a *head* before its loaded rows that
+represents all earlier rows. A call's carried values count as the head's values. A frame is therefore a pair of places,
+and a sum over a frame is the difference of two prefix sums, even if the partition's beginning was not read:
 
     place    0        1 … m0                m0 + 1    …
              head 0 | rows of partition 0 | head 1 | rows of partition 1 | …
@@ -29,9 +29,9 @@ from tussock.statestore.vnode import one_array
 def ordered_key(
     partition: Sequence[int], order: Sequence[Order], stream_key: Sequence[int]
 ) -> tuple[tuple[KeyColumn, ...], tuple[KeyColumn, ...]]:
-    """The key under which rows lie by partition in order, ties by the stream key; and the part of it that ORDER BY names.
+    """The key that sorts rows by partition and order, with ties by the stream key; and the part of it from ORDER BY.
 
-    A column named twice counts where it is first: within a partition its columns order nothing.
+    If a column repeats, its first occurrence counts. The partition's columns order nothing within a partition.
     """
     key = {c: KeyColumn(c) for c in partition}
     parts = len(key)
@@ -45,20 +45,20 @@ def ordered_key(
 
 @dataclass(frozen=True)
 class Before:
-    """What came before the rows at hand, by partition. All (partitions,)."""
+    """The rows before the loaded ones, by partition. All arrays are (partitions,)."""
 
-    rows: Positions  # how many rows; 0: the partition begins with the rows at hand
-    rank: Positions  # of the first row at hand
+    rows: Positions  # number of rows; 0 if the loaded rows begin with the partition
+    rank: Positions  # of the first loaded row
     dense_rank: Positions
 
 
 @dataclass(frozen=True)
 class OrderedRows:
-    """(n,) rows by partition, within it in order."""
+    """(n,) rows sorted by partition and order."""
 
     rows: pa.Table
-    partition: Positions  # (n,) the place of each row's partition, ascending
-    order: tuple[KeyColumn, ...]  # by which they are ordered: `column` is one of `rows`
+    partition: Positions  # (n,) index of each row's partition, ascending
+    order: tuple[KeyColumn, ...]  # the rows' order: `column` is an index into `rows`
     before: Before
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class OrderedRows:
 
     @cached_property
     def counts(self) -> Positions:
-        """(partitions,) how many rows each has at hand."""
+        """(partitions,) the number of loaded rows."""
         return np.bincount(self.partition, minlength=self.partitions)
 
     @cached_property
@@ -85,7 +85,7 @@ class OrderedRows:
 
     @cached_property
     def first(self) -> Positions:
-        """(n,) the place of the first row at hand of each row's partition."""
+        """(n,) the place of the first loaded row in each row's partition."""
         return self.heads[self.partition] + 1
 
     @cached_property
@@ -100,7 +100,7 @@ class OrderedRows:
 
     @cached_property
     def peers(self) -> Positions:
-        """(n,) the number of each row's peers, ascending over all partitions: rows that the order does not tell apart have one."""
+        """(n,) the number of each row's peer group, ascending over all partitions. Peers are equal in the order."""
         new = np.ones(len(self), np.bool_)
         new[1:] = self.partition[1:] != self.partition[:-1]
         if self.order and len(self):
@@ -110,7 +110,7 @@ class OrderedRows:
 
     @cached_property
     def first_peer(self) -> Positions:
-        """(n,) the place of the first of each row's peers at hand."""
+        """(n,) the place of the first loaded row among each row's peers."""
         starts = np.flatnonzero(np.diff(self.peers, prepend=-1))
         return self.places[starts[self.peers]]
 
@@ -122,14 +122,14 @@ class OrderedRows:
 
     @cached_property
     def rank(self) -> Positions:
-        """(n,) one more than the rows before each row's peers."""
+        """(n,) the number of rows before each row's peers, plus one."""
         return np.where(
             self._continued, self.before.rank[self.partition], self.number - (self.places - self.first_peer)
         )
 
     @cached_property
     def dense_rank(self) -> Positions:
-        """(n,) the number of each row's peers in its partition."""
+        """(n,) the number of each row's peer group in its partition."""
         begin = np.flatnonzero(np.diff(self.partition, prepend=-1))
         own = np.zeros(self.partitions, np.int64)
         own[self.partition[begin]] = self.peers[begin]
@@ -139,12 +139,15 @@ class OrderedRows:
 
     @property
     def _continued(self) -> npt.NDArray[np.bool_]:
-        """(n,) whether a row is a peer of its partition's first row at hand, whose own peers may lie before it."""
+        """(n,) whether a row is a peer of its partition's first loaded row, whose first peer may be an earlier row."""
         found: npt.NDArray[np.bool_] = (self.first_peer == self.first) & (self.before.rows[self.partition] > 0)
         return found
 
     def frame(self, call: Over) -> tuple[Positions, Positions]:
-        """(n,) first place of each row's frame, and the place after its last. A frame without bound before it begins with the head."""
+        """(n,) the first place of each row's frame, and the place after its last.
+
+        A frame with no lower bound begins at the head.
+        """
         if call.lower.edge is FrameEdge.UNBOUNDED:
             low = self.first - 1
         elif call.by_rows:
@@ -160,7 +163,7 @@ class OrderedRows:
         return low, np.maximum(low, high)
 
     def _reached(self, edge: FrameEnd, past: bool) -> Positions:
-        """(n,) the place of the first row that is not before the value at the edge, or (`past`) that is behind it."""
+        """(n,) the place of the first row not before the value at the edge, or (`past`) after it."""
         assert edge.column is not None
         (key,) = self.order
         found, wanted = (self._keyed(key, column) for column in (key.column, edge.column))
@@ -172,7 +175,7 @@ class OrderedRows:
         return encode_keys(0, np.zeros(len(self), np.uint16), columns, by)
 
     def with_heads(self, values: Sequence[object] | np.ndarray, heads: np.ndarray) -> np.ndarray:
-        """(…, places) the rows' values and the heads', each in its place."""
+        """(…, places) the rows' values and the heads' values, each at its place."""
         rows = np.asarray(values)
         laid = np.empty((*rows.shape[:-1], len(self) + self.partitions), rows.dtype)
         laid[..., self.places] = rows

@@ -1,11 +1,12 @@
-"""A long partition in pieces: what is read of it at once, how far results are final there, and where the next piece begins.
+"""A long partition in pieces: how much is read at once, which results are final, and the start of the next piece.
 
-    piece    … rows read again … | rows whose results are final | rows that may see what is not read yet
-    next                 … rows read again …                    | …
+    piece    … rows read again … | rows with final results | rows that depend on rows not read yet
+    next                 … rows read again …               | …
 
-A piece begins at a row that was there before the epoch and is there after it, and carries on from what came before that row, then and now;
-or, where no row of the piece before it was there (or is), at any row that is (or was): then nothing has been added to what is carried.
-Where what is carried is the same, and no row changes from there on, neither does a result: the rest of the partition is not read.
+A piece begins at a row that exists both before and after the epoch, with the values carried from the rows before it in
+both states. If one state has no row of the partition in the current piece, any row of the other state will do, since
+nothing was added to the carried values. If the carried values of both states are equal and no later row changes, no
+later result changes either, and the rest of the partition is not read.
 """
 
 from collections.abc import Sequence
@@ -39,13 +40,13 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What the first row of each partition's piece carries."""
+    """The values that the first row of each partition's piece carries."""
 
     before: Before
     calls: list[State]
 
     def same(self, other: "Carried") -> Mask:
-        """(partitions,) whether calls carry the same. How many rows there were is none of theirs."""
+        """(partitions,) whether calls carry equal values, regardless of the number of earlier rows."""
         found = np.ones(len(self.before.rows), np.bool_)
         for one, two in zip(self.calls, other.calls, strict=True):
             if one:
@@ -54,13 +55,13 @@ class Carried:
         return found
 
     def take(self, partitions: Positions) -> "Carried":
-        """What chosen partitions carry."""
+        """The carried values of chosen partitions."""
         before, places = self.before, pa.array(partitions)
         numbers = (n[partitions] for n in (before.rows, before.rank, before.dense_rank))
         return Carried(Before(*numbers), [[c.take(places) for c in state] for state in self.calls])
 
     def where(self, chosen: Mask, other: "Carried") -> "Carried":
-        """Of each partition this where it is chosen, else the other."""
+        """The carried values of this where chosen, else those of the other."""
         if chosen.all():
             return self
         places = pa.array(np.where(chosen, np.arange(len(chosen)), len(chosen) + np.arange(len(chosen))))
@@ -74,13 +75,13 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class SortedChanges:
-    """Rows that come, or rows that go, in the order of their keys."""
+    """Inserted or deleted rows in key order."""
 
     keys: pa.BinaryArray
     rows: pa.Table
 
     def take(self, places: Positions) -> "SortedChanges":
-        """Those at ascending places, each once; where they lie side by side without a copy."""
+        """The rows at ascending, distinct positions, without a copy if they are adjacent."""
         if len(places) and places[-1] - places[0] == len(places) - 1:
             return SortedChanges(self.keys.slice(places[0], len(places)), self.rows.slice(places[0], len(places)))
         return SortedChanges(self.keys.take(pa.array(places)), self.rows.take(pa.array(places)))
@@ -88,7 +89,9 @@ class SortedChanges:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPiece:
-    """Of each partition from where to read, from where on results are wanted, and what is carried, as it was and as it is."""
+    """Per partition: the first key to read, the first key whose result is wanted, and the carried values in both
+    states.
+    """
 
     prefixes: pa.BinaryArray
     firsts: pa.BinaryArray
@@ -97,7 +100,7 @@ class PartitionPiece:
     new: Carried
 
     def only(self, chosen: Mask) -> "PartitionPiece":
-        """The partitions that are chosen."""
+        """The chosen partitions."""
         places = np.flatnonzero(chosen)
         prefixes, firsts, wanted = (
             column.take(pa.array(places)) for column in (self.prefixes, self.firsts, self.wanted)
@@ -107,17 +110,17 @@ class PartitionPiece:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Stored rows and those that come, in key order; each belongs to what was, to what is, or to both."""
+    """Stored and inserted rows in key order. Each belongs to the old state, to the new state, or to both."""
 
     keys: pa.BinaryArray
     rows: pa.Table
     partition: Positions
     was: Mask
     now: Mask
-    more: Mask  # (partitions,) whether there are rows behind these
+    more: Mask  # (partitions,) whether more rows follow these
 
     def in_all(self, state: Mask) -> Mask:
-        """(n,) whether a row belongs to a state (`was` or `now`), or the state has none of its partition here."""
+        """(n,) whether a row belongs to a state (`was` or `now`), or the state has no row of its partition here."""
         some = np.zeros(len(self.more), np.bool_)
         some[self.partition[state]] = True
         return state | ~some[self.partition]
@@ -125,7 +128,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """All calls over one state of the rows; `places` says which of the merged rows it holds."""
+    """The results of all calls in one state. `places` are the positions of its rows among the merged rows."""
 
     places: Positions
     at: OrderedRows
@@ -136,18 +139,20 @@ class Evaluated:
         return pa.table([v.values for v in self.values], names=[f"r{i}" for i in range(len(self.values))])
 
     def carried_at(self, rows: Positions) -> Carried:
-        """What chosen rows carry."""
+        """The values that chosen rows carry."""
         at = self.at
         before = Before(at.number[rows] - 1, at.rank[rows], at.dense_rank[rows])
         return Carried(before, [values.carry(rows) for values in self.values])
 
 
 class Changes:
-    """An epoch's changes in the order of the state's keys, put among the stored rows piece by piece."""
+    """An epoch's changes in the order of the state's keys, merged with the stored rows piece by piece."""
 
     def __init__(self, chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
-        """Raises ChangeError when a row came or went twice. Cost: an encoding and a sort of the keys; of what is not only rows that come
-        that of `halves` too."""
+        """Raises ChangeError if a row is inserted or deleted twice.
+
+        Cost: an encoding and a sort of the keys; if the chunk is not insert-only, also that of `halves`.
+        """
         self._table, self._key = table, list(key)
         if (coming := located_rows(chunk, table, key)) is not None:
             located, rows = coming
@@ -161,7 +166,7 @@ class Changes:
         self._new, self._ends = ~parts.replacing[arriving], ~parts.replaced[going]
 
     def write(self) -> None:
-        """Keep what is now: delete what goes for good, put what comes."""
+        """Write the new state: delete rows without a replacement, and put the inserted rows."""
         self._table.delete_rows(some_rows(self.gone.rows, self._ends))
         every = np.ones(len(self.come.keys), np.bool_)
         self._table.replace_located(
@@ -170,13 +175,13 @@ class Changes:
 
     def _sorted(self, rows: pa.Table) -> tuple["SortedChanges", Positions]:
         keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
-        order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # no key twice
+        order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # keys are distinct
         return SortedChanges(take_keys(keys, order), rows.take(pa.array(order))), order
 
     def merge(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
-        """The rows between the keys, at most about `limit` of each pair: as many stored ones and as many that come.
+        """The rows between each pair of keys, at most about `limit` stored and `limit` inserted ones per pair.
 
-        Raises ChangeError where a row that goes is not there, or one that comes is.
+        Raises ChangeError if a deleted row does not exist, or an inserted row already does.
         """
         stored = self._table.scan_between(firsts, ends, limit)
         index = stored.index.to_numpy()
@@ -192,7 +197,7 @@ class Changes:
                 low, high = _between(self.come.keys, firsts, ends)
         come, partition = _expanded(low, high)
         coming = self.come.take(come)
-        if not len(index) and not len(self.gone.keys):  # as in a first load
+        if not len(index) and not len(self.gone.keys):  # e.g. in a first load
             nothing = np.zeros(len(come), np.bool_)
             return Merged(coming.keys, coming.rows, partition, nothing, ~nothing, more)
         keys, rows = stored.keys, stored.rows
@@ -214,7 +219,7 @@ class Changes:
         return Merged(take_keys(both_keys, chosen), merged, np.concatenate([index, partition])[chosen], was, now, more)
 
     def between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
-        """Of each pair of keys whether a row between them comes or goes."""
+        """Whether a row between each pair of keys is inserted or deleted."""
         found = np.zeros(len(firsts), np.bool_)
         for side in (self.gone, self.come):
             low, high = _between(side.keys, firsts, ends)
@@ -222,7 +227,7 @@ class Changes:
         return found
 
     def _found(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
-        """The places of the rows that go."""
+        """The positions of the deleted rows."""
         places, there = _search(stored, self.gone.take(gone).keys)
         self._require(there, NO_ROW, self.gone.rows, gone)
         new = come[self._new[come]]
@@ -236,26 +241,27 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Of each partition, as places of merged rows: where its final results end, and where the next piece begins; -1: nowhere."""
+    """Per partition, as indexes of merged rows: the end of its final results, and the start of the next piece (-1:
+    none).
+    """
 
     ends: Positions
     again: Positions
 
     @staticmethod
     def of(merged: Merged, states: Sequence[Evaluated], calls: Sequence[Over]) -> "Cut | None":
-        """None: a frame is longer than the piece."""
+        """None if a frame is longer than the piece."""
         partitions = np.arange(len(merged.more))
         begin, ends = (np.searchsorted(merged.partition, partitions, side) for side in ("left", "right"))
         if not merged.more.any():
             return Cut(ends, np.full(len(ends), -1))
-        ends = np.where(
-            merged.more, ends - 1, ends
-        )  # a row that the next piece sees again says how far back that begins
+        # The next piece reads the last row again, and that row determines how far back the piece begins.
+        ends = np.where(merged.more, ends - 1, ends)
         for state in states:
             open_rows = np.flatnonzero(_unfinished(state.at, calls) & merged.more[state.at.partition])
             np.minimum.at(ends, state.at.partition[open_rows], state.places[open_rows])
         new = np.append(differs_from_previous(merged.keys), True)
-        ends -= ~new[ends]  # a row and the one that replaces it have one key, and come out together
+        ends -= ~new[ends]  # a row and its replacement have equal keys, and are emitted together
         back = ends.copy()
         for state in states:
             rows = np.searchsorted(state.places, ends)
@@ -269,14 +275,14 @@ class Cut:
         return Cut(ends, again) if (again > begin)[merged.more].all() else None
 
     def wanted(self, merged: Merged, piece: PartitionPiece) -> Mask:
-        """(merged rows,) whose results are final, and not out yet."""
+        """(merged rows,) whether a row's results are final and not emitted yet."""
         final: Mask = np.arange(len(merged.keys)) < self.ends[merged.partition]
-        if piece.wanted is not piece.firsts:  # else none is
+        if piece.wanted is not piece.firsts:  # otherwise none is emitted yet
             final &= np.asarray(pc.greater_equal(merged.keys, piece.wanted.take(pa.array(merged.partition))))
         return final
 
     def next(self, piece: PartitionPiece, merged: Merged, old: Evaluated, new: Evaluated) -> PartitionPiece:
-        """The piece after this one, of the partitions that go on."""
+        """The next piece, for the partitions that continue."""
         if not merged.more.any():
             return piece.only(merged.more)
         on = np.flatnonzero(merged.more)
@@ -284,20 +290,19 @@ class Cut:
         carried = []
         for state, so_far in ((old, piece.old), (new, piece.new)):
             places = np.searchsorted(state.places, rows)
-            there = _are_of(state, places, on)  # else the state has no row of the partition here
+            there = _are_of(state, places, on)  # otherwise the state has no row of the partition here
             so_far = so_far.take(on)
             carried.append(
                 state.carried_at(np.where(there, places, 0)).where(there, so_far) if len(state.places) else so_far
             )
         firsts, wanted = (merged.keys.take(pa.array(places)) for places in (rows, self.ends[on]))
-        wanted = pc.max_element_wise(
-            wanted, piece.wanted.take(pa.array(on))
-        )  # a piece may be too short for one final row
+        # A piece may be too short for a single final row.
+        wanted = pc.max_element_wise(wanted, piece.wanted.take(pa.array(on)))
         return PartitionPiece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
 
 
 def _unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
-    """(n,) whether rows behind those at hand may change a result."""
+    """(n,) whether rows that are not loaded yet may change a result."""
     found = np.zeros(len(at), np.bool_)
     for call in calls:
         if call.rows_after:
@@ -308,7 +313,7 @@ def _unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
 
 
 def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Positions:
-    """(rows,) the first place that a call reads for each row, other than what it carries."""
+    """(rows,) the first place that a call reads for each row, except for carried values."""
     places = at.places[rows]
     found = places.copy()
     for call in calls:
@@ -316,12 +321,12 @@ def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Posit
         if call.reads_peers:
             low, high = at.frame(call)
             found = found if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(found, low[rows])
-            found = np.minimum(found, high[rows] - 1)  # its last row
+            found = np.minimum(found, high[rows] - 1)  # the frame's last row
     return np.maximum(found, at.first[rows])
 
 
 def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
-    """Whether there are such rows, and they are of these partitions."""
+    """Whether the rows exist and belong to these partitions."""
     there = (rows >= 0) & (rows < len(state.places))
     if len(state.places):
         there &= state.at.partition[np.clip(rows, 0, len(state.places) - 1)] == partitions
@@ -329,20 +334,20 @@ def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
 
 
 def _between(keys: pa.BinaryArray, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
-    """For each pair the places of the keys between."""
+    """The range of positions of the keys between each pair."""
     low, high = (np.asarray(pc.search_sorted(keys, needles)).astype(np.int64) for needles in (firsts, ends))
     return low, np.maximum(low, high)
 
 
 def _expanded(first: Positions, end: Positions) -> tuple[Positions, Positions]:
-    """first[0] … end[0] - 1, first[1] … and so on; and of which pair each is."""
+    """Concatenate the ranges first[i] … end[i] - 1. Also returns the pair of each position."""
     counts = end - first
     pair = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(pair)) + np.repeat(first - (np.cumsum(counts) - counts), counts), pair
 
 
 def _next(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places: Positions) -> pa.BinaryArray:
-    """Where chosen the key after the one at a place, else what it is otherwise."""
+    """Where `chosen` is true, the key after the one at a position; otherwise `otherwise`."""
     at = np.flatnonzero(chosen)
     found = np.arange(len(chosen))
     found[at] = len(chosen) + np.arange(len(at))
@@ -350,7 +355,7 @@ def _next(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places:
 
 
 def _search(stored: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Positions, Mask]:
-    """Of each key its place among the stored ones, and whether it is there."""
+    """Each key's position among the stored keys, and whether it is stored."""
     if not len(stored) or not len(keys):
         return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
     return SortedKeys(stored).find(Probes(keys), slice(None))

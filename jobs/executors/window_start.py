@@ -1,12 +1,13 @@
-"""Where to begin to read a touched partition: before its first changed row, as far back as calls look.
+"""Find the start of reading in a touched partition: before its first changed row, as far back as calls look.
 
     partition begin … mark … looked back on … first row that may differ … first changed row … changed rows … end
                       └──────────────────────────── read and computed ─────────────────────────────────────┘
-                                              └── written to the output where it differs ──────────────────┘
+                                              └── written to the output if different ──────────────────────┘
 
-What may differ before the first changed row: rows whose frame reaches it, which are its peers, so many rows before it, or those whose
-frame ends at a value that is not before it. From the first of these on frames look back, in rows or to a value. Then the last mark before
-that says what calls carry over from all rows before it. Every step is one read for all partitions together.
+Rows before the first changed row may differ if their frames reach it. These are its peers, a number of rows before it,
+or rows whose frames end at a value not before it. From the first of these rows, frames look back by rows or to a value.
+The last mark before that contains the carried values of all earlier rows. Each step is one read for all partitions
+together.
 """
 
 from collections.abc import Sequence
@@ -26,35 +27,35 @@ from tussock.statestore.table.schema import KeyedRows
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import one_array
 
-_FIRST_LOOK = 64  # rows that a search for frames that reach a value begins with
-_FURTHER = 8  # times as many each time that all of them reached it
+_FIRST_LOOK = 64  # rows of the first read in the search for frames that reach a value
+_FURTHER = 8  # factor by which the next read grows if all of these frames reached it
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading begins in each touched partition, in the order in which the state's keys lie."""
+    """The start of reading in each touched partition, in the order of the state's keys."""
 
-    prefixes: pa.BinaryArray  # (partitions,) the first part of all keys of each
-    firsts: pa.BinaryArray  # (partitions,) from where to read
-    marks: KeyedRows | None  # at most one for each partition: what its row at `firsts` carries
+    prefixes: pa.BinaryArray  # (partitions,) the common prefix of each partition's keys
+    firsts: pa.BinaryArray  # (partitions,) the first key to read
+    marks: KeyedRows | None  # at most one per partition: the values that the row at `firsts` carries
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A row of each partition, and a key from which on rows are meant: the row's own or one before it."""
+    """A row of each partition, and the key of that row or of an earlier position."""
 
     keys: pa.BinaryArray
     rows: pa.Table
 
     def where(self, chosen: np.ndarray, others: "_Rows") -> "_Rows":
-        """The others' where chosen."""
+        """These rows, replaced by the others where `chosen` is true."""
         places = np.arange(len(self.keys)) + np.where(chosen, len(self.keys), 0)
         keys, rows = pa.concat_arrays([self.keys, others.keys]), pa.concat_tables([self.rows, others.rows])
         return _Rows(keys.take(pa.array(places)), rows.take(pa.array(places)))
 
 
 class Starts:
-    """Finds the starts of one OverWindow."""
+    """Finds the starts for one OverWindow."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Starts:
         self._looked_at = tuple(dict.fromkeys((*lower, *self._reached)))
 
     def of(self, changes: Changes) -> Start:
-        """The starts of the partitions of the changed rows. Reads the state as it was."""
+        """The starts for the partitions of the changed rows. Reads the old state."""
         prefixes, first = self._first_of_each(changes.come)
         if len(changes.gone.keys):
             others, gone = self._first_of_each(changes.gone)
@@ -94,13 +95,13 @@ class Starts:
         return Start(prefixes, *self._marked(prefixes, firsts))
 
     def _first_of_each(self, changed: SortedChanges) -> tuple[pa.BinaryArray, SortedChanges]:
-        """The first of the changed rows of each partition, and what its keys begin with."""
+        """The first changed row of each partition, and the partitions' key prefixes."""
         prefixes = self._table.layout.prefixes_of(changed.rows.select(list(self._partition)))
         new = differs_from_previous(prefixes)
         return prefixes.filter(pa.array(new)), changed.take(np.flatnonzero(new))
 
     def _affected(self, prefixes: pa.BinaryArray, first: _Rows) -> _Rows:
-        """From which row on results may differ, where `first` changed."""
+        """The first row of each partition whose result may differ, if `first` changed."""
         found = first
         if self._after:
             found = self._back(prefixes, found, self._after)
@@ -113,7 +114,7 @@ class Starts:
         return found
 
     def _looking_back(self, prefixes: pa.BinaryArray, affected: _Rows) -> pa.BinaryArray:
-        """From which key on frames read, where the results from `affected` on are wanted."""
+        """The first key that frames read for the results from `affected` on."""
         firsts = [affected.keys]
         if self._peers:
             firsts.append(self._peers_of(affected.rows))
@@ -123,7 +124,7 @@ class Starts:
         return pc.min_element_wise(*firsts)
 
     def _marked(self, prefixes: pa.BinaryArray, firsts: pa.BinaryArray) -> tuple[pa.BinaryArray, KeyedRows | None]:
-        """The last mark before each key, which is where to read from; without one it is the partition's beginning."""
+        """The last mark before each key, where reading begins. Without a mark it begins with the partition."""
         if self._marks is None:
             return firsts, None
         marks = self._marks.scan_between(self._of(self._marks, prefixes), self._of(self._marks, firsts), 1, True)
@@ -132,12 +133,14 @@ class Starts:
         return pa.concat_arrays([prefixes, self._of(self._table, marks.keys)]).take(pa.array(places)), marks
 
     def _back(self, prefixes: pa.BinaryArray, found: _Rows, count: int) -> _Rows:
-        """The row so many rows before; where there are fewer, the partition's first one, or what was found."""
+        """The row `count` rows earlier. If there are fewer rows: the partition's first row, or `found` itself."""
         read = self._table.scan_between(prefixes, found.keys, count, True)
         return self._last_of(read, np.bincount(read.index.to_numpy(), minlength=len(prefixes)), found)
 
     def _reaching(self, prefixes: pa.BinaryArray, first: _Rows, column: int) -> _Rows:
-        """The earliest row whose frame reaches the first changed one: whose `column` is not before its order."""
+        """The earliest row whose frame reaches the first changed row: its `column` is not before that row's order
+        value.
+        """
         (key,) = self._ordering
         found, asked, wanted = first, _FIRST_LOOK, np.arange(len(prefixes))
         value = _ordered(first.rows, key, key.column)
@@ -146,9 +149,8 @@ class Starts:
             read = self._table.scan_between(prefixes.take(chosen), first.keys.take(chosen), asked, True)
             index = read.index.to_numpy()
             reaches = _less(_ordered(read.rows, key, column), value.take(chosen).take(pa.array(index)))
-            counts = np.bincount(
-                index[~reaches], minlength=len(wanted)
-            )  # they come first, since frames' ends ascend with the order
+            # Rows that reach the value come first, since the frames' ends ascend with the order.
+            counts = np.bincount(index[~reaches], minlength=len(wanted))
             some = _Rows(first.keys.take(chosen), first.rows.take(chosen))
             last = self._last_of(read, counts, some)
             places = np.arange(len(prefixes))
@@ -160,7 +162,7 @@ class Starts:
         return found
 
     def _last_of(self, read: KeyedRows, counts: Positions, otherwise: _Rows) -> _Rows:
-        """Of each partition the row number counts[i], from 1, of those read; what it is otherwise where that is 0."""
+        """Row number counts[i] (from 1) of the rows read for each partition; `otherwise` if counts[i] is 0."""
         begin = np.searchsorted(read.index.to_numpy(), np.arange(len(counts)))
         size = len(otherwise.keys)
         places = np.where(counts > 0, size + begin + counts - 1, np.arange(size))
@@ -168,15 +170,15 @@ class Starts:
         return _Rows(keys.take(pa.array(places)), rows.take(pa.array(places)))
 
     def _peers_of(self, rows: pa.Table) -> pa.BinaryArray:
-        """What all keys of each row's peers begin with."""
+        """The common key prefix of each row's peers."""
         return self._table.layout.prefixes_of(rows.select([*self._partition, *(k.column for k in self._ordering)]))
 
     def _at_value(self, rows: pa.Table, column: int) -> pa.BinaryArray:
-        """The least key whose order is not before the value in `column`."""
+        """The least key whose order value is not before the value in `column`."""
         return self._table.layout.prefixes_of(rows.select([*self._partition, column]))
 
     def _of(self, table: StateTable, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """The same keys in the rows' or the marks' table: these differ in the table's id alone."""
+        """Convert keys to the rows' or the marks' table. Only the table's id differs."""
         number = table.layout.schema.table_id.to_bytes(4, "big")
         return pc.binary_replace_slice(keys, 0, 4, number)
 
@@ -186,6 +188,6 @@ def _less(left: pa.Array, right: pa.Array) -> np.ndarray:
 
 
 def _ordered(rows: pa.Table, key: KeyColumn, column: int) -> pa.BinaryArray:
-    """A column's values as bytes that compare as the order does."""
+    """A column's values as bytes that compare in the order's direction."""
     by = [KeyColumn(0, key.descending, key.nulls_last)]
     return encode_keys(0, np.zeros(rows.num_rows, np.uint16), [one_array(rows.column(column))], by)

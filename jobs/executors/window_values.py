@@ -1,13 +1,14 @@
-"""What calls give for ordered rows, whole columns at a time, and what a row carries so that the rows after it can be computed from there.
+"""The results of calls for ordered rows, whole columns at a time, and the values that a row carries for later rows.
 
-    family                        how                                                      carried of what came before
+    family                        computation                                              carried values
     numbers, shares, tiles        from a row's place, its peers and the partition's size   in Before (window_frame)
-    count, sum, avg               difference of two prefix sums, exact, rounded once       the sum, in a slot's stored form
+    count, sum, avg               difference of two exact prefix sums, rounded once        the sum, as stored in a slot
     min, max                      greatest of a run of ranks                               the extreme
     first, last, nth, lag, lead   a row's value by its place                               the value
-    session                       greatest end of the rows before, as a rank               the greatest end, and the session's start
+    session                       greatest end of the rows before, as a rank               greatest end, session start
 
-Results are those of Spark in ANSI mode; whether a sum overflows is said beside the values, since rows that nobody reads may do so.
+Results equal Spark's in ANSI mode. Overflow is reported separately from the values, since it is no error in rows that
+are not emitted.
 """
 
 from abc import ABC, abstractmethod
@@ -39,15 +40,17 @@ from tussock.statestore.vnode import null_mask, one_array
 Mask = npt.NDArray[np.bool_]
 Carry = Callable[[Positions], State]
 
-_SUM = Sum()  # of avg too
+_SUM = Sum()  # also for avg
 _NARROW_SUM = 2.0**62
 _GREATEST_SECTION = 2**62
-_BLOCK = 1 << 15  # sums rounded at once, so that what is between stays in the processor's cache
+_BLOCK = 1 << 15  # sums rounded at once, so that intermediate results fit in the CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
 class WindowResult:
-    """A call's value per row, where Spark raises `error` (the value there is NULL), and what chosen rows carry: what came before each."""
+    """A call's value per row, the rows on which Spark raises `error` (their value is NULL), and a function for carried
+    values.
+    """
 
     values: pa.Array
     carry: Carry
@@ -55,16 +58,16 @@ class WindowResult:
     error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
 
     def alone(self) -> "WindowResult":
-        """The same, without what it takes to carry them on."""
+        """The result without the data for carried values."""
         return replace(self, carry=_nothing)
 
     def part(self, first: int, end: int) -> "WindowResult":
-        """Those of rows that lie side by side, which carry nothing."""
+        """The results of adjacent rows, without carried values."""
         overflow = None if self.overflow is None else self.overflow[first:end]
         return WindowResult(self.values.slice(first, end - first), _nothing, overflow, self.error)
 
     def chosen(self, rows: Mask) -> "WindowResult":
-        """Those of some rows, which carry nothing."""
+        """The results of chosen rows, without carried values."""
         overflow = None if self.overflow is None else self.overflow[rows]
         return WindowResult(
             self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error
@@ -72,7 +75,7 @@ class WindowResult:
 
 
 def carried_types(call: Over) -> tuple[str, ...]:
-    """The types of what a row carries for a call. Empty: nothing."""
+    """The types of the values that a row carries for a call. May be empty."""
     if not call.runs or call.function.numbers:
         return ()
     match call.function:
@@ -98,11 +101,13 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wi
     """The values of one call.
 
     Args:
-        carried: of each partition what its first row at hand carries, as `carried_types`; NULL where nothing came before it.
+        carried: the values that each partition's first loaded row carries, with the types of `carried_types`; NULL if
+            no rows precede it.
         kernel: divides decimals.
 
     Returns: (n,) of exactly `arrow_type(call.type)`.
-    Cost: some passes over the columns; for min and max a sort, and a pass for each doubling of the longest frame with bounds on both sides.
+    Cost: some passes over the columns. For min and max a sort, and for frames bounded on both sides a pass per doubling
+        of the longest frame.
     """
     match call.function:
         case WindowFunction.ROW_NUMBER:
@@ -143,7 +148,7 @@ def _plain(values: npt.NDArray[np.generic]) -> WindowResult:
 
 
 def _tiles(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
-    """The first `size % buckets` tiles have a row more than the others."""
+    """The first `size % buckets` tiles have one row more than the others."""
     size, number = at.end - at.first, at.number - 1
     least, larger = size // buckets, size % buckets
     border = larger * (least + 1)
@@ -151,13 +156,15 @@ def _tiles(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
     return (tile + 1).astype(np.int32)
 
 
-# --- values of other rows ----------------------------------------------------------------------------------------------------------
+# --- values of other rows --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column with what its partitions carry for it in the places of their heads, and which rows and heads count; None: those that have
-    a value."""
+    """A column of the rows, with the partitions' carried values at the places of their heads.
+
+    `counted`: which rows and heads count; None: those with a value.
+    """
 
     at: OrderedRows
     column: pa.Array
@@ -165,14 +172,14 @@ class _Column:
     counted: tuple[Mask, Mask] | None = None
 
     def taken(self, places: Positions, there: Mask) -> pa.Array:
-        """The values at some places; NULL where there is none."""
+        """The values at some places; NULL unless `there`."""
         at, rows = self.at, len(self.column)
         sources = at.with_heads(np.arange(rows), np.arange(rows, rows + at.partitions))
         chosen = sources[np.where(there, places, 0)] if len(sources) else places
         return pa.concat_arrays([self.column, self.heads]).take(pa.array(chosen, mask=~there))
 
     def known(self) -> tuple[Positions, Positions]:
-        """The places that count, and for each place how many of them are before it."""
+        """The places that count, and per place the number of such places before it."""
         known = self.at.with_heads(*(self.counted or (~null_mask(self.column), ~null_mask(self.heads))))
         return np.flatnonzero(known), np.concatenate([[0], np.cumsum(known)])
 
@@ -187,12 +194,12 @@ def _truths(column: pa.Array) -> Mask:
 
 
 def _pick(known: Positions, which: Positions) -> Positions:
-    """The place of the known value of each number; any where the number is none."""
+    """The place of the known value with each number. Undefined if there is no such value."""
     return known[np.clip(which, 0, len(known) - 1)] if len(known) else np.zeros(len(which), np.int64)
 
 
 def _shifted(call: Over, at: OrderedRows) -> WindowResult:
-    """Lag and lead; another value of the same row stands in where the partition has no such row."""
+    """Lag and lead. If the partition has no such row, another column of the row is the default."""
     column = _column(at, call, None)
     if not call.ignore_nulls or call.number == 0:
         places = at.places + call.shift
@@ -210,8 +217,11 @@ def _shifted(call: Over, at: OrderedRows) -> WindowResult:
 
 
 class _Picked(ABC):
-    """A value of one row of each frame. Where frames begin with the partition, so that its first rows may not be at hand, the head stands
-    for the one value of them that counts."""
+    """The value of one row in each frame.
+
+    If frames begin with the partition, its first rows may not be loaded. The head then represents their only relevant
+    value.
+    """
 
     def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
         self.call, self.at = call, at
@@ -223,23 +233,23 @@ class _Picked(ABC):
             column = replace(column, counted=(_truths(one_array(at.rows.column(call.kept))), heads))
         self.column = column
         self.known, self.before = column.known()
-        self.first = np.maximum(self.low, at.first)  # of the rows at hand
-        self.earlier = at.before.rows[at.partition] > 0  # (n,) whether rows of the partition are not at hand
+        self.first = np.maximum(self.low, at.first)  # of the loaded rows
+        self.earlier = at.before.rows[at.partition] > 0  # (n,) whether earlier rows of the partition are not loaded
 
     @abstractmethod
     def values(self) -> pa.Array:
-        """(n,) the value of each row's frame."""
+        """(n,) the value for each row's frame."""
 
     @abstractmethod
     def carry(self, rows: Positions) -> State:
-        """What chosen rows carry, as `carried_types`; asked for only where that is something."""
+        """The values that chosen rows carry, with the types of `carried_types`. Not called if these are empty."""
 
     def counts(self, low: Positions, high: Positions) -> Mask:
-        """Whether a place from `low` up to, not with, `high` counts."""
+        """Whether a place in [low, high) counts."""
         return self.before[high] > self.before[low]
 
     def carried_of_known(self, value: Positions, there: Mask) -> State:
-        """The known value of each number, and, where rows are chosen by a column, whether there is one."""
+        """The known value with each number, and, if a column chooses the rows, whether it exists."""
         found = self.column.taken(_pick(self.known, value), there)
         return [found] if self.call.kept is None else [found, pa.array(there)]
 
@@ -262,7 +272,7 @@ class _First(_Picked):
 
 
 class _Last(_Picked):
-    """LAST_VALUE. If it passes over no row, it carries nothing."""
+    """LAST_VALUE. If all rows count, it carries nothing."""
 
     def values(self) -> pa.Array:
         if self.call.passes_over:
@@ -275,16 +285,16 @@ class _Last(_Picked):
 
 
 class _Nth(_Picked):
-    """NTH_VALUE. It carries how many rows that count came before, and the value once that is known."""
+    """NTH_VALUE. It carries the number of earlier rows that count, and the value once it is known."""
 
     def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
         super().__init__(call, at, carried)
-        self.seen = np.zeros(at.partitions, np.int64)  # rows that count, of those that are not at hand
+        self.seen = np.zeros(at.partitions, np.int64)  # number of rows that count and are not loaded
         if call.runs and not call.ignore_nulls:
             self.seen = at.before.rows
-        elif self.carried:  # else all rows of the partition are at hand
+        elif self.carried:  # otherwise all rows of the partition are loaded
             self.seen = pc.fill_null(self.carried[1], 0).to_numpy(zero_copy_only=False)
-        self.missing = call.number - self.seen[at.partition]  # rows to go until the value; 0 or less: the head has it
+        self.missing = call.number - self.seen[at.partition]  # rows left until the value; 0 or less: the head has it
 
     def values(self) -> pa.Array:
         if self.call.ignore_nulls:
@@ -318,16 +328,19 @@ _PICKED: dict[WindowFunction, type[_Picked]] = {
 
 
 def _picked(call: Over, at: OrderedRows, carried: State) -> WindowResult:
-    """First, last and nth value of a frame."""
+    """The first, last and nth value of a frame."""
     picked = _PICKED[call.function](call, at, carried)
     return WindowResult(picked.values(), picked.carry if carried_types(call) else _nothing)
 
 
-# --- extremes ----------------------------------------------------------------------------------------------------------------------
+# --- extremes --------------------------------------------------------------------------------------
 
 
 def _extreme(call: Over, at: OrderedRows, carried: State) -> WindowResult:
-    """The least or greatest value of each frame, by the values' ranks, which are numbers whatever the type; NULL has the least rank."""
+    """The least or greatest value of each frame, computed with ranks, which are integers for any type.
+
+    NULL has the least rank.
+    """
     low, high = at.frame(call)
     column = _column(at, call, carried[0] if carried else None)
     ranks, sample = value_ranks(pa.concat_arrays([column.column, column.heads]), call.function is WindowFunction.MAX)
@@ -345,13 +358,14 @@ def _extreme(call: Over, at: OrderedRows, carried: State) -> WindowResult:
 def _best(
     call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions
 ) -> tuple[Positions, Positions | None]:
-    """(n,) the greatest rank of each frame, -1 for none, where `ranks` are the rows' and the heads'; and, where frames begin with their
-    partition, (places,) the greatest up to each place."""
+    """(n,) the greatest rank in each frame (-1: none), from the ranks of the rows and the heads.
+
+    If frames begin with their partition, also (places,) the greatest rank up to each place.
+    """
     laid = at.with_heads(ranks[: len(at)], ranks[len(at) :])
     spread = int(ranks.max(initial=0)) + 2
-    section = (
-        at.with_heads(at.partition, np.arange(at.partitions)) * spread
-    )  # so that no partition's rank passes on to the next one
+    # An offset per partition, so that no rank carries over to the next partition.
+    section = at.with_heads(at.partition, np.arange(at.partitions)) * spread
     running: Positions | None = None
     if call.lower.edge is FrameEdge.UNBOUNDED:
         running = np.maximum.accumulate(laid + section) - section
@@ -368,8 +382,10 @@ def _best(
 
 
 def _by(call: Over, at: OrderedRows) -> WindowResult:
-    """min_by and max_by: of the frame's row whose second argument is the least or the greatest, of several the last, as Spark goes through
-    a frame."""
+    """min_by and max_by: the value of the frame's row with the least or greatest second argument.
+
+    Ties give the last row, as in Spark's pass over a frame.
+    """
     value, by = (one_array(at.rows.column(c)) for c in call.args)
     ranks, _ = value_ranks(by, call.function is WindowFunction.MAX_BY)
     known = np.flatnonzero(ranks >= 0)
@@ -381,17 +397,22 @@ def _by(call: Over, at: OrderedRows) -> WindowResult:
 
 
 def _sampled(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
-    """For each rank the place of a value that has it, and whether there is one."""
+    """The place of a value with each rank, and whether there is one."""
     where = np.concatenate([at.places, at.heads])
     chosen = sample[np.maximum(ranks, 0)] if len(sample) else np.zeros(len(ranks), np.int64)
     return where[chosen], ranks >= 0
 
 
 def _greatest_between(values: Positions, low: Positions, high: Positions) -> Positions:
-    """The greatest of values[low:high] for each pair; -1 for none. Two runs of a power of two cover each frame."""
+    """The greatest of values[low:high] for each pair; -1 if it is empty.
+
+    Two runs with a power-of-two length cover each frame.
+    """
     found = np.full(len(low), -1, np.int64)
     lengths = high - low
-    level = np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1  # the greatest power of two that is no longer
+    level = (
+        np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1
+    )  # exponent of the greatest power of two within it
     table = values
     for power in range(int(level.max(initial=0)) + 1):
         here = np.flatnonzero((level == power) & (lengths > 0))
@@ -401,21 +422,22 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
     return found
 
 
-# --- sessions ----------------------------------------------------------------------------------------------------------------------
+# --- sessions --------------------------------------------------------------------------------------
 
 
 def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
-    """The start of each row's session: its own where it begins after all before it have ended, else that of the row before it."""
+    """The start of each row's session: the row's start if all earlier rows have ended by then, else the previous row's
+    session.
+    """
     start, end = (one_array(at.rows.column(c)) for c in call.args)
     heads = carried or [pa.nulls(at.partitions, start.type)] * 2
     known = pa.concat_arrays([start, end, *heads])
-    ranks = np.zeros(len(known), np.int64)  # 0: there is none
+    ranks = np.zeros(len(known), np.int64)  # 0: no value
     there = ~null_mask(known)
     ranks[there], most, back = _ranks(known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), at.partitions)
     starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partitions]))
-    section = at.with_heads(at.partition, np.arange(at.partitions)) * (
-        most + 1
-    )  # so that no rank passes on to the next partition
+    # An offset per partition, so that no rank carries over to the next partition.
+    section = at.with_heads(at.partition, np.arange(at.partitions)) * (most + 1)
     latest = np.maximum.accumulate(at.with_heads(ends, last_end) + section) - section
     begins = starts > latest[at.places - 1]
     begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
@@ -429,8 +451,11 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
 
 
 def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
-    """Numbers from 1 that compare as moments do, the greatest there may be, and the way back. They are the moments themselves, from the
-    least on, unless so many partitions times them would be more than a number holds: then they are counted, which takes a sort."""
+    """Integers from 1 in the order of the moments, the greatest possible one, and the inverse function.
+
+    They are the moments minus the least one. If these, multiplied by the number of partitions, would overflow, they are
+    ranks, which need a sort.
+    """
     least, most = (int(moments.min()), int(moments.max()) - int(moments.min()) + 1) if len(moments) else (0, 0)
     if not len(moments) or (most + 1) * (partitions + 1) < _GREATEST_SECTION:
         return moments - least + 1, most, lambda ranks: ranks + (least - 1)
@@ -438,7 +463,7 @@ def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callabl
     return ranked + 1, len(distinct), lambda ranks: distinct[np.maximum(ranks - 1, 0)]
 
 
-# --- sums --------------------------------------------------------------------------------------------------------------------------
+# --- sums ------------------------------------------------------------------------------------------
 
 
 def _slots(call: Over) -> tuple[Slot, ...]:
@@ -482,13 +507,12 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wind
             )
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
-    return WindowResult(
-        values, carry if call.runs else _nothing, overflow if overflow.any() else None
-    )  # which lets go of the sums
+    # The caller can drop the sums if nothing is carried.
+    return WindowResult(values, carry if call.runs else _nothing, overflow if overflow.any() else None)
 
 
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
-    """(1, partitions) carried counts; 0 where there are none."""
+    """(1, partitions) the carried counts; 0 if nothing is carried."""
     if counts is None:
         return np.zeros((1, at.partitions), np.int64)
     return pc.fill_null(counts, 0).to_numpy(zero_copy_only=False)[None]  # type: ignore[no-any-return]
@@ -496,7 +520,10 @@ def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
 
 @dataclass(frozen=True)
 class _Prefix:
-    """Prefix sums of k columns over all places: (k, places + 1) int64, wrapping around, since only differences are read."""
+    """Prefix sums of k columns over all places: (k, places + 1) int64.
+
+    They wrap around, which is harmless for differences.
+    """
 
     at: OrderedRows
     sums: npt.NDArray[np.int64]
@@ -509,17 +536,17 @@ class _Prefix:
         return _Prefix(at, sums)
 
     def between(self, low: Positions, high: Positions) -> npt.NDArray[np.int64]:
-        """(k, n) the sums over places low[i] … high[i] - 1."""
+        """(k, n) the sums over the places low[i] … high[i] - 1."""
         return self.sums[:, high] - self.sums[:, low]
 
     def before(self, rows: Positions) -> npt.NDArray[np.int64]:
-        """(k, rows) the sums over all that came before each row in its partition."""
+        """(k, rows) the sums over all values before each row in its partition."""
         return self.between(self.at.first[rows] - 1, self.at.places[rows])
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """Exact sums: digits of 32 bits (one of 64 where all sums fit it), and for floats counts of NaN, inf and -inf."""
+    """Exact sums: 32-bit digits (one 64-bit digit if all sums fit), and for floats the counts of NaN, inf and -inf."""
 
     slot: Slot
     lowest: int
@@ -554,7 +581,7 @@ class _Sum:
         return Limbs(self.lowest, self.digits.before(rows)), None if self.special is None else self.special.before(rows)
 
     def stored(self, limbs: Limbs, special: npt.NDArray[np.int64] | None) -> State:
-        """As the slot stores a sum."""
+        """A sum in the slot's stored form."""
         if not isinstance(self.slot, ExactSum):
             return [limbs.to_int128()[0].to_decimals(38, 0)]
         if not self.slot.floating:
@@ -564,7 +591,7 @@ class _Sum:
 
 
 def _aligned(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
-    """Rows' and heads' digits at the same places."""
+    """The digits of rows and heads, aligned to the same positions."""
     lowest = min(rows.lowest, heads.lowest)
     size = max(p.lowest + len(p.digits) for p in (rows, heads)) - lowest
     laid = []
@@ -584,7 +611,7 @@ def _wide_heads(at: OrderedRows, slot: Slot, carried: State) -> Limbs:
 
 
 def _narrow(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Both as int64, if every sum of them stays within 63 bits."""
+    """Both as int64 if all their sums fit in 63 bits; else None."""
     earlier, fits = heads.to_int128()
     if not bool(fits.all()) or not bool(rows.fits_int64().all()) or not bool(earlier.fits_int64().all()):
         return None
@@ -597,7 +624,7 @@ def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _floating(call: Over, limbs: Limbs, special: npt.NDArray[np.int64] | None, count: Positions) -> pa.Array:
-    """Sums or averages of doubles: rounded once; NaN where there is one, or infinities of both signs."""
+    """Sums or averages of doubles, rounded once; NaN if there is a NaN, or if there are infinities of both signs."""
     total = limbs.to_float64()
     if special is not None:
         nan, plus, minus = special > 0
