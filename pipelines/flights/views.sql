@@ -1,4 +1,4 @@
--- Punctuality of each carrier, month by month.
+-- Punctuality of each carrier by month.
 CREATE MATERIALIZED VIEW IF NOT EXISTS carrier_delays AS
 SELECT f.carrier, a.name, f.year, f.month,
        count(*) AS flights,
@@ -9,7 +9,7 @@ SELECT f.carrier, a.name, f.year, f.month,
 FROM flights f JOIN airlines a ON f.carrier = a.carrier
 GROUP BY f.carrier, a.name, f.year, f.month;
 
--- Who built the planes that flew, and how late they were.
+-- Flights and delays by manufacturer of the plane.
 CREATE MATERIALIZED VIEW IF NOT EXISTS manufacturer_delays AS
 SELECT p.manufacturer,
        count(*) AS flights,
@@ -19,7 +19,7 @@ SELECT p.manufacturer,
 FROM flights f JOIN planes p ON f.tailnum = p.tailnum
 GROUP BY p.manufacturer;
 
--- All routes with at least ten arrivals, by name.
+-- Delays of the routes with at least ten arrivals, with the name of the destination.
 CREATE MATERIALIZED VIEW IF NOT EXISTS route_delays AS
 SELECT f.origin, f.dest, d.name AS dest_name,
        count(f.arr_delay) AS arrivals,
@@ -29,7 +29,7 @@ FROM flights f JOIN airports d ON f.dest = d.faa
 GROUP BY f.origin, f.dest, d.name
 HAVING count(f.arr_delay) >= 10;
 
--- A view over a view: the ten worst of them.
+-- A view over a view: the ten routes with the largest delay.
 CREATE MATERIALIZED VIEW IF NOT EXISTS worst_routes AS
 SELECT origin, dest, dest_name, arrivals, avg_arr_delay
 FROM route_delays

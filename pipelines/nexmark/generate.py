@@ -1,15 +1,17 @@
-"""Write the events of an online auction, as Nexmark specifies them: persons, auctions and bids, in batches of one Parquet file each.
+"""Write the events of an online auction as Nexmark specifies them: persons, auctions and bids.
 
     python pipelines/nexmark/generate.py --out .tussock/nexmark/data --events 100000 --batches 4
 
-makes
+writes one Parquet file per stream and batch:
     <out>/person/000000.parquet …   <out>/auction/000000.parquet …   <out>/bid/000000.parquet …
     <out>/rows.sql          INSERT statements for the table side_input of query 13
 
-Of 50 events in a row one is a person who enters, three are auctions that open and 46 are bids; so an event's number says what it is and
-which ids there are by then. Half of the bids go to the newest hot auction, three in four come from a hot bidder, three in four auctions
-are a hot seller's. All columns are made at once, from a seed of the batch: the same arguments always write the same rows, and a batch that
-is there already is left alone, so asking for more batches later adds files and changes none.
+Of 50 consecutive events, one is a new person, three are new auctions and 46 are bids. So the number of an event
+determines its kind and the ids that exist by then. Half of the bids go to the newest hot auction, three in four come
+from a hot bidder, and three in four auctions belong to a hot seller.
+
+The columns of a batch come from one seed, so the same arguments always write the same rows. Existing batches stay
+unchanged, so more batches later only add files.
 """
 
 import argparse
@@ -23,12 +25,12 @@ import pyarrow.parquet as pq
 
 START = datetime(2015, 7, 15, tzinfo=UTC)
 EVENTS_A_SECOND = 1_000
-PERSONS, AUCTIONS, BIDS = 1, 3, 46  # of so many events in a row
+PERSONS, AUCTIONS, BIDS = 1, 3, 46  # per ROUND consecutive events
 ROUND = PERSONS + AUCTIONS + BIDS
 FIRST_ID = 1_000  # of persons and auctions
 FIRST_CATEGORY, CATEGORIES = 10, 5
-ACTIVE_PERSONS, OPEN_AUCTIONS = 1_000, 100  # the newest that bid and sell, or are bid on
-HOT_AUCTION, HOT_BIDDER, HOT_SELLER = 100, 100, 100  # every so many ids one is hot
+ACTIVE_PERSONS, OPEN_AUCTIONS = 1_000, 100  # the newest persons that bid and sell, and the newest auctions with bids
+HOT_AUCTION, HOT_BIDDER, HOT_SELLER = 100, 100, 100  # one id in so many is hot
 CHANNELS = 10_000
 
 STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
@@ -52,7 +54,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def persons(numbers: Ints, chance: np.random.Generator) -> pa.Table:
-    """The persons among the events of these numbers."""
+    """The persons among these event numbers."""
     numbers = numbers[numbers % ROUND < PERSONS]
     n = len(numbers)
     names = np.char.add(np.char.add(_one_of(FIRST_NAMES, n, chance), " "), _one_of(LAST_NAMES, n, chance))
@@ -73,7 +75,7 @@ def persons(numbers: Ints, chance: np.random.Generator) -> pa.Table:
 
 
 def auctions(numbers: Ints, chance: np.random.Generator) -> pa.Table:
-    """The auctions among the events of these numbers. One is open for as long as about 100 auctions take to open, on average."""
+    """The auctions among these event numbers. On average, about 100 auctions are open at a time."""
     place = numbers % ROUND
     numbers = numbers[(place >= PERSONS) & (place < PERSONS + AUCTIONS)]
     n = len(numbers)
@@ -97,7 +99,7 @@ def auctions(numbers: Ints, chance: np.random.Generator) -> pa.Table:
 
 
 def bids(numbers: Ints, chance: np.random.Generator) -> pa.Table:
-    """The bids among the events of these numbers; `id` is the event's own number, since two bids may agree in all else."""
+    """The bids among these event numbers. `id` is the event number, because two bids may be equal otherwise."""
     numbers = numbers[numbers % ROUND >= PERSONS + AUCTIONS]
     n = len(numbers)
     auction, person = _last_auction(numbers), _last_person(numbers)
@@ -130,7 +132,7 @@ STREAMS = {"person": persons, "auction": auctions, "bid": bids}
 
 
 def batch(first: int, events: int, seed: int = 0) -> dict[str, pa.Table]:
-    """Events `first`, `first + 1`, … as rows of the three streams. Cost: about 1 s a million."""
+    """Events `first`, `first + 1`, … as rows of the three streams. Cost: about 1 s per million."""
     numbers = np.arange(first, first + events, dtype=np.int64)
     return {
         name: make(numbers, np.random.default_rng([seed, first, k])) for k, (name, make) in enumerate(STREAMS.items())
@@ -138,7 +140,7 @@ def batch(first: int, events: int, seed: int = 0) -> dict[str, pa.Table]:
 
 
 def generate(out: Path, events: int, batches: int = 1, seed: int = 0) -> dict[str, int]:
-    """Write `batches` batches of `events` events each, and side_input's rows; returns the rows per stream."""
+    """Write `batches` batches of `events` events each, and the rows of side_input. Return the rows per stream."""
     written = dict.fromkeys(STREAMS, 0)
     for number in range(batches):
         paths = {name: out / name / f"{number:06}.parquet" for name in STREAMS}
@@ -152,14 +154,14 @@ def generate(out: Path, events: int, batches: int = 1, seed: int = 0) -> dict[st
 
 
 def _last_person(numbers: Ints) -> Ints:
-    """The id of the newest person when the event of a number comes: its own, if it is a person."""
+    """The id of the newest person at each event, the event itself included."""
     return FIRST_ID + numbers // ROUND * PERSONS
 
 
 def _last_auction(numbers: Ints) -> Ints:
-    """The id of the newest auction when the event of a number comes: its own, if it is an auction."""
+    """The id of the newest auction at each event, the event itself included."""
     place = numbers % ROUND
-    opened = np.where(place < PERSONS, -1, np.minimum(place - PERSONS, AUCTIONS - 1))  # -1: those of the round before
+    opened = np.where(place < PERSONS, -1, np.minimum(place - PERSONS, AUCTIONS - 1))  # -1: the previous round
     return FIRST_ID + np.maximum(numbers // ROUND * AUCTIONS + opened, 0)
 
 
@@ -172,12 +174,12 @@ def _recent(newest: Ints, many: int, chance: np.random.Generator) -> Ints:
 
 
 def _prices(n: int, chance: np.random.Generator) -> Ints:
-    """Cents, from 1 to a million dollars: each order of magnitude as likely as any."""
+    """Prices in cents, from 1 to a million dollars. All orders of magnitude are equally likely."""
     return np.rint(10 ** (chance.random(n) * 6) * 100).astype(np.int64)
 
 
 def _moments(numbers: Ints) -> Ints:
-    """Microseconds since 1970: events come at an even pace."""
+    """The time of each event in microseconds since 1970, at a constant rate."""
     return int(START.timestamp()) * 1_000_000 + numbers * 1_000_000 // EVENTS_A_SECOND
 
 
@@ -190,7 +192,7 @@ def _padded(numbers: Ints, digits: int) -> npt.NDArray[np.str_]:
 
 
 def _text(n: int, length: int, chance: np.random.Generator) -> npt.NDArray[np.str_]:
-    """Texts of `length` small letters."""
+    """Strings of `length` lower-case letters."""
     letters = chance.integers(ord("a"), ord("z") + 1, (n, length), dtype=np.uint32)
     return letters.view(f"<U{length}").reshape(n) if n else np.zeros(0, f"<U{length}")
 
@@ -204,7 +206,7 @@ def _table(**columns: npt.NDArray[np.generic]) -> pa.Table:
 
 def _write(rows: pa.Table, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}")  # readers pass over hidden files, so none sees half a file
+    hidden = path.with_name(f".{path.name}")  # readers skip hidden files, so none sees a partial file
     pq.write_table(rows, hidden)
     hidden.replace(path)
 
@@ -214,11 +216,11 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(".tussock/nexmark/data"), help="folder to write to (default: %(default)s)"
     )
-    parser.add_argument("--events", type=int, default=100_000, help="events of a batch (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=100_000, help="events per batch (default: %(default)s)")
     parser.add_argument(
-        "--batches", type=int, default=1, help="how many batches, a file each and stream (default: %(default)s)"
+        "--batches", type=int, default=1, help="number of batches, one file per batch and stream (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="another seed, other rows (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random values (default: %(default)s)")
     given = parser.parse_args()
     for name, rows in generate(given.out, given.events, given.batches, given.seed).items():
         print(f"{name:>8}: {rows:>9,} rows")

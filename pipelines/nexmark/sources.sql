@@ -1,4 +1,4 @@
--- The three streams: a Parquet file a batch, written by generate.py. A flush takes in the files that wait.
+-- The three streams. generate.py writes one Parquet file per batch, and an epoch reads the waiting files.
 
 CREATE SOURCE IF NOT EXISTS person (
     id bigint, name string, email_address string, credit_card string, city string, state string, date_time timestamp, extra string

@@ -1,3 +1,3 @@
--- What query 13 looks bids up in. Its rows are in rows.sql, which generate.py writes.
+-- The lookup table of query 13. generate.py writes its rows to rows.sql.
 
 CREATE TABLE IF NOT EXISTS side_input (key bigint, value string, PRIMARY KEY (key));

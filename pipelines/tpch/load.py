@@ -1,12 +1,12 @@
-"""Write TPC-H's tables as Parquet files, in parts: a part more is an epoch more.
+"""Write TPC-H's tables as Parquet files, in parts. Each further part is input for one more epoch.
 
     python pipelines/tpch/load.py --out .tussock/tpch/data --scale 0.1 --parts 4
 
-makes
-    <out>/lineitem/lineitem.1.parquet …   <out>/orders/orders.1.parquet …   and so on, a folder each of the eight tables
+writes
+    <out>/lineitem/lineitem.1.parquet …   <out>/orders/orders.1.parquet …   and so on, one folder per table
 
-The program `tpcgen-cli` makes the rows (scale 1: 6 million lines, 1 GB); `make setup` installs it. Given the parts to write (`--only 1 2`),
-it writes these alone, so that the others come later.
+The program `tpcgen-cli` makes the rows (scale 1: 6 million line items, 1 GB). `make setup` installs it. `--only 1 2`
+writes only these parts, so that the others can follow later.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
-WHOLE = ("region", "nation")  # too small for parts: they come with the first one
+WHOLE = ("region", "nation")  # too small for parts: written with the first one
 
 
 def load(out: Path, scale: str = "0.01", parts: int = 1, only: Sequence[int] | None = None) -> dict[str, int]:
-    """Write parts of the tables; returns the number of files per table."""
+    """Write parts of the tables. Return the number of files per table."""
     program = Path(sys.executable).with_name("tpcgen-cli")
     if not program.exists():
         raise SystemExit("the program tpcgen-cli is not installed; run `make setup`")
@@ -42,9 +42,9 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(".tussock/tpch/data"), help="folder to write to (default: %(default)s)"
     )
-    parser.add_argument("--scale", default="0.01", help="1 is 6 million lines of orders (default: %(default)s)")
-    parser.add_argument("--parts", type=int, default=1, help="how many parts the tables come in (default: %(default)s)")
-    parser.add_argument("--only", type=int, nargs="+", help="write these parts alone, counted from 1 (default: all)")
+    parser.add_argument("--scale", default="0.01", help="1 is 6 million line items (default: %(default)s)")
+    parser.add_argument("--parts", type=int, default=1, help="number of parts (default: %(default)s)")
+    parser.add_argument("--only", type=int, nargs="+", help="write only these parts, counted from 1 (default: all)")
     given = parser.parse_args()
     for name, files in load(given.out, given.scale, given.parts, given.only).items():
         print(f"{name:>9}: {files:>4} files")

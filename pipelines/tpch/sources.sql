@@ -1,4 +1,4 @@
--- The eight tables: Parquet files that load.py writes. A flush takes in the files that wait.
+-- The eight tables. load.py writes them as Parquet files, and an epoch reads the waiting files.
 
 CREATE SOURCE IF NOT EXISTS region (r_regionkey bigint, r_name string, r_comment string)
 USING parquet OPTIONS (path '${data}/region/*.parquet', retain 'none');

@@ -1,5 +1,5 @@
--- TPC-H's queries 1 to 22, with the specification's validation values. A view has no order of its own: where the benchmark only sorts what
--- it shows, whoever reads the view sorts it; where it keeps the first rows, the LIMIT stands here.
+-- TPC-H's queries 1 to 22, with the validation values of the specification. If a query only sorts its result, the view
+-- omits ORDER BY and readers sort. If a query returns the first rows, the view has the ORDER BY and LIMIT.
 
 -- Query 1, pricing summary.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q1 AS
@@ -35,7 +35,7 @@ WHERE p_size = 15 AND p_type LIKE '%BRASS' AND r_name = 'EUROPE'
 ORDER BY s_acctbal DESC, n_name, s_name, p_partkey
 LIMIT 100;
 
--- Query 3, the orders worth most that have not been shipped.
+-- Query 3, the unshipped orders with the highest value.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q3 AS
 SELECT l_orderkey, sum(l_extendedprice * (1 - l_discount)) AS revenue, o_orderdate, o_shippriority
 FROM customer
@@ -46,7 +46,7 @@ GROUP BY l_orderkey, o_orderdate, o_shippriority
 ORDER BY revenue DESC, o_orderdate
 LIMIT 10;
 
--- Query 4, orders with a late line, by priority.
+-- Query 4, orders with a late line item, by priority.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q4 AS
 SELECT o_orderpriority, count(*) AS order_count
 FROM orders
@@ -54,7 +54,7 @@ WHERE o_orderdate >= DATE '1993-07-01' AND o_orderdate < DATE '1993-07-01' + INT
   AND EXISTS (SELECT * FROM lineitem WHERE l_orderkey = o_orderkey AND l_commitdate < l_receiptdate)
 GROUP BY o_orderpriority;
 
--- Query 5, revenue from suppliers of the customer's own nation.
+-- Query 5, revenue from suppliers in the customer's nation.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q5 AS
 SELECT n_name, sum(l_extendedprice * (1 - l_discount)) AS revenue
 FROM customer
@@ -66,7 +66,7 @@ JOIN region ON n_regionkey = r_regionkey
 WHERE r_name = 'ASIA' AND o_orderdate >= DATE '1994-01-01' AND o_orderdate < DATE '1994-01-01' + INTERVAL '1' YEAR
 GROUP BY n_name;
 
--- Query 6, what other discounts would have brought.
+-- Query 6, the revenue change if discounts had been removed.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q6 AS
 SELECT sum(l_extendedprice * l_discount) AS revenue
 FROM lineitem
@@ -104,7 +104,7 @@ FROM (
     WHERE r_name = 'AMERICA' AND o_orderdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31' AND p_type = 'ECONOMY ANODIZED STEEL')
 GROUP BY o_year;
 
--- Query 9, profit on a line of parts.
+-- Query 9, profit on a product line.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q9 AS
 SELECT nation, o_year, sum(amount) AS sum_profit
 FROM (
@@ -118,7 +118,7 @@ FROM (
     WHERE p_name LIKE '%green%')
 GROUP BY nation, o_year;
 
--- Query 10, the customers who sent most back.
+-- Query 10, the customers with the largest returns.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q10 AS
 SELECT c_custkey, c_name, sum(l_extendedprice * (1 - l_discount)) AS revenue, c_acctbal, n_name, c_address, c_phone, c_comment
 FROM customer
@@ -130,7 +130,7 @@ GROUP BY c_custkey, c_name, c_acctbal, c_phone, n_name, c_address, c_comment
 ORDER BY revenue DESC
 LIMIT 20;
 
--- Query 11, the stock that is worth most in a nation.
+-- Query 11, the most valuable stock in a nation.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q11 AS
 SELECT ps_partkey, sum(ps_supplycost * ps_availqty) AS value
 FROM partsupp
@@ -145,7 +145,7 @@ HAVING sum(ps_supplycost * ps_availqty) > (
     JOIN nation ON s_nationkey = n_nationkey
     WHERE n_name = 'GERMANY');
 
--- Query 12, ways of shipping and the priority of late orders.
+-- Query 12, shipping modes and the priority of late orders.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q12 AS
 SELECT l_shipmode,
        sum(CASE WHEN o_orderpriority IN ('1-URGENT', '2-HIGH') THEN 1 ELSE 0 END) AS high_line_count,
@@ -155,7 +155,7 @@ WHERE l_shipmode IN ('MAIL', 'SHIP') AND l_commitdate < l_receiptdate AND l_ship
   AND l_receiptdate >= DATE '1994-01-01' AND l_receiptdate < DATE '1994-01-01' + INTERVAL '1' YEAR
 GROUP BY l_shipmode;
 
--- Query 13, how many customers have how many orders.
+-- Query 13, the distribution of customers by number of orders.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q13 AS
 SELECT c_count, count(*) AS custdist
 FROM (
@@ -171,7 +171,7 @@ SELECT 100.00 * sum(CASE WHEN p_type LIKE 'PROMO%' THEN l_extendedprice * (1 - l
 FROM lineitem JOIN part ON l_partkey = p_partkey
 WHERE l_shipdate >= DATE '1995-09-01' AND l_shipdate < DATE '1995-09-01' + INTERVAL '1' MONTH;
 
--- Query 15, the supplier that earned most in a quarter.
+-- Query 15, the supplier with the highest revenue in a quarter.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q15 AS
 WITH revenue AS (
     SELECT l_suppkey AS supplier_no, sum(l_extendedprice * (1 - l_discount)) AS total_revenue
@@ -182,7 +182,7 @@ SELECT s_suppkey, s_name, s_address, s_phone, total_revenue
 FROM supplier JOIN revenue ON s_suppkey = supplier_no
 WHERE total_revenue = (SELECT max(total_revenue) FROM revenue);
 
--- Query 16, how many suppliers offer which kinds of parts.
+-- Query 16, the number of suppliers per kind of part.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q16 AS
 SELECT p_brand, p_type, p_size, count(DISTINCT ps_suppkey) AS supplier_cnt
 FROM partsupp JOIN part ON p_partkey = ps_partkey
@@ -208,7 +208,7 @@ GROUP BY c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice
 ORDER BY o_totalprice DESC, o_orderdate
 LIMIT 100;
 
--- Query 19, revenue of parts that are handled by hand.
+-- Query 19, revenue of parts that are delivered in person.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q19 AS
 SELECT sum(l_extendedprice * (1 - l_discount)) AS revenue
 FROM lineitem JOIN part ON p_partkey = l_partkey
@@ -234,7 +234,7 @@ WHERE n_name = 'CANADA' AND s_suppkey IN (
           WHERE l_partkey = ps_partkey AND l_suppkey = ps_suppkey
             AND l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1994-01-01' + INTERVAL '1' YEAR));
 
--- Query 21, suppliers who alone kept an order waiting.
+-- Query 21, suppliers that alone delayed an order.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q21 AS
 SELECT s_name, count(*) AS numwait
 FROM supplier
@@ -250,7 +250,7 @@ GROUP BY s_name
 ORDER BY numwait DESC, s_name
 LIMIT 100;
 
--- Query 22, customers with money who have not ordered.
+-- Query 22, customers with a positive balance and no order.
 CREATE MATERIALIZED VIEW IF NOT EXISTS q22 AS
 SELECT cntrycode, count(*) AS numcust, sum(c_acctbal) AS totacctbal
 FROM (

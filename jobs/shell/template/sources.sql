@@ -1,5 +1,5 @@
--- Sources are files that others write. An epoch takes in those that are new; a file that was taken is never read again.
--- {start:…} is filled in from the interval of an Airflow run. Runs by hand, without an interval, take whatever waits.
+-- A source is a set of files that other programs write. Each epoch reads the new files, and each file is read once.
+-- {start:…} is the interval of the Airflow run. A run without an interval reads all waiting files.
 
 CREATE SOURCE IF NOT EXISTS orders (
     id bigint,

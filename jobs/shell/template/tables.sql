@@ -1,5 +1,5 @@
--- Tables are rows that you write: INSERT, UPDATE, DELETE and MERGE, here or with `tussock query`. Views follow with the next epoch.
--- A statement of this file runs once, and again when you change its text.
+-- You change a table with INSERT, UPDATE, DELETE and MERGE, here or with `tussock query`. The next epoch updates the
+-- views. Each statement of this file runs once, and again if you change its text.
 
 CREATE TABLE IF NOT EXISTS products (
     product string,

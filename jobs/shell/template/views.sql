@@ -1,7 +1,7 @@
--- Materialized views are SELECTs of Spark, kept up to date: an epoch costs what changed.
--- `tussock explain --pipeline @name@` shows how each is kept and what an epoch costs.
+-- A materialized view is a Spark SELECT that is kept up to date. The cost of an epoch follows the changes.
+-- `tussock explain --pipeline @name@` shows how each view is maintained, and the cost of an epoch.
 
--- What each day brought.
+-- Orders and revenue per day.
 CREATE MATERIALIZED VIEW IF NOT EXISTS daily_sales AS
 SELECT CAST(o.at AS date) AS day,
        count(*) AS orders,
@@ -9,7 +9,7 @@ SELECT CAST(o.at AS date) AS day,
 FROM orders o JOIN products p ON o.product = p.product
 GROUP BY CAST(o.at AS date);
 
--- How each product sells, also those that nobody ordered yet.
+-- Sales per product, including products without an order.
 CREATE MATERIALIZED VIEW IF NOT EXISTS product_sales AS
 SELECT p.category, p.product,
        count(o.id) AS orders,
@@ -18,7 +18,7 @@ SELECT p.category, p.product,
 FROM products p LEFT JOIN orders o ON o.product = p.product
 GROUP BY p.category, p.product, p.price;
 
--- A view over a view: the best of each category.
+-- A view over a view: the best seller of each category.
 CREATE MATERIALIZED VIEW IF NOT EXISTS best_sellers AS
 SELECT category, product, revenue
 FROM (
