@@ -24,30 +24,33 @@ class FileFacts(msgspec.Struct, frozen=True):
 
 
 class BarrierFacts(msgspec.Struct, frozen=True):
-    """The open barrier: what its epoch takes in, changes and leaves out."""
+    """The open barrier: the input, changes and omissions of its epoch."""
 
     epoch: int
     at: datetime
     prev_epoch: int
     attempt: int
     writer: str
-    sealed: bool  # its epoch ran to the end, and only the commit is left to do
-    entries: tuple[tuple[int, str], ...]  # (position in the log, statement in few words)
+    sealed: bool  # its epoch has run; only the commit is missing
+    entries: tuple[tuple[int, str], ...]  # (position in the log, short form of the statement)
     files: tuple[FileFacts, ...]
     mutation: Mutation
-    changed: tuple[str, ...]  # names of the relations that the mutation is about
+    changed: tuple[str, ...]  # names of the relations that the mutation changes
     units: int  # parallel units that the epoch runs on
     skipped: tuple[str, ...]
 
 
 def barrier(meta: MetaStore) -> BarrierFacts | None:
-    """The open barrier; None where there is none. Cost: as `barrier_facts`, and a look for it."""
+    """Return the open barrier; None if no barrier is open. Cost: as `barrier_facts`, and the look-up."""
     version = meta.latest()
     return None if (found := meta.barrier_after(version.epoch)) is None else barrier_facts(meta, version, found)
 
 
 def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> BarrierFacts:
-    """Of a barrier that is in force on a version. Cost: a GET for each log entry that it takes, and one for the manifest."""
+    """Return the facts of a barrier in force on a version.
+
+    Cost: one GET per log entry that it takes, and one for the manifest.
+    """
     catalog = found.catalog if found.catalog is not None else version.catalog
     names = {r.id: r.name for r in (*version.catalog.stored(), *catalog.stored())}
     return BarrierFacts(

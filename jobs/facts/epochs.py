@@ -1,4 +1,4 @@
-"""What each committed epoch took in, put out and cost, as its manifest says."""
+"""Committed epochs: the input, output and cost of each, from its manifest."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -15,19 +15,17 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.requests import Requests
 
-_PARALLEL = 8  # manifests read at once
+_PARALLEL = 8  # manifests read in parallel
 
 
 class RelationRows(msgspec.Struct, frozen=True):
     """One relation's rows in one epoch."""
 
     relation: str
-    kind: str  # source, table or view; empty where the relation is no longer in the catalog
-    rows_in: int  # that came into its fragments
-    rows_out: int  # changes that it put out
-    net: int | None = (
-        None  # by which its rows became more, or fewer; None: a release that did not count sealed the epoch
-    )
+    kind: str  # source, table or view; empty if the catalog no longer contains the relation
+    rows_in: int  # into its fragments
+    rows_out: int  # changes in its output
+    net: int | None = None  # growth of its rows, negative if they shrank; None: an earlier release sealed the epoch
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
@@ -39,18 +37,22 @@ class EpochFacts(msgspec.Struct, frozen=True):
     attempt: int  # of its barrier: 0 unless it superseded another
     writer: str  # the driver that sealed it
     published: bool
-    rows: tuple[RelationRows, ...]  # by relation's name; empty where no fragment ran
-    seconds: StepSeconds | None  # None: a release that did not keep them sealed it
-    mutation: Mutation | None  # None: likewise
-    skipped: tuple[str, ...]  # what `tussock barrier abandon` left out
+    rows: tuple[RelationRows, ...]  # by relation's name; empty if no fragment ran
+    seconds: StepSeconds | None  # None: an earlier release sealed the epoch
+    mutation: Mutation | None  # None: as for `seconds`
+    skipped: tuple[str, ...]  # input that `tussock barrier abandon` skipped
     ssts: int
     bytes: int
-    units: tuple[UnitWork, ...] = ()  # what each parallel unit did; empty: likewise, or nothing was to do
-    requests: Requests | None = None  # to the bucket, of driver and workers, since the manifest before; None: likewise
+    units: tuple[
+        UnitWork, ...
+    ] = ()  # the work of each parallel unit; empty: as for `seconds`, or the epoch had no work
+    requests: Requests | None = (
+        None  # of driver and workers to the bucket since the previous manifest; None: as for `seconds`
+    )
 
     @property
     def rows_in(self) -> int:
-        """Changes of sources and tables: what views were given."""
+        """Changes of sources and tables, which are the input of views."""
         return sum(rows.rows_out for rows in self.rows if rows.kind in (RelationKind.SOURCE, RelationKind.TABLE))
 
     @property
@@ -62,15 +64,16 @@ class EpochFacts(msgspec.Struct, frozen=True):
 def epochs(
     meta: MetaStore, last: int, before: int | None = None, version: HummockVersion | None = None
 ) -> tuple[EpochFacts, ...]:
-    """A page of committed epochs, oldest first: the newest `last` ones, or those before an epoch.
+    """Return a page of committed epochs, oldest first: the newest `last` ones, or those before an epoch.
+
+    The pages end at the first epoch whose manifest vacuum has removed.
 
     Args:
-        before: the first epoch of the page that was shown last; None: begin with the newest.
-        version: one that was looked up before; else the newest.
+        before: the first epoch of the page that was shown last; None: start with the newest.
+        version: a version that was already read; None: the newest.
 
-    What vacuum has removed the manifest of is not there any more: the pages end.
-
-    Cost: a GET an epoch of the page, eight at once; of those that readers may no longer name, one after the other.
+    Cost: one GET per epoch of the page, eight in parallel. Epochs that are no longer readable are read one after the
+    other.
     """
     version = meta.latest() if version is None else version
     known = version.epochs[: len(version.epochs) if before is None else bisect_left(version.epochs, before)]
@@ -84,7 +87,7 @@ def epochs(
 
 
 def _older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterator[SealedManifest]:
-    """The epochs before one, newest first, as far as their manifests are there."""
+    """Yield the epochs before one, newest first, until a manifest is missing."""
     for _ in range(most):
         if sealed is None or not sealed.prev_epoch or (sealed := meta.sealed(sealed.prev_epoch)) is None:
             return
@@ -92,7 +95,7 @@ def _older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterato
 
 
 def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
-    """A committed epoch, by its manifest. `version`: the newest."""
+    """Return the facts in a committed epoch's manifest. `version`: the newest."""
     kinds = {r.name: r.kind for r in version.catalog.relations}
     return EpochFacts(
         sealed.epoch,

@@ -1,4 +1,4 @@
-"""What the quality gate found, epoch by epoch: per view and expectation, with the rows that failed, and the page of the Data Docs."""
+"""Results of the quality gate per epoch, view and expectation, with failed rows and links to pages of the Data Docs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -18,47 +18,47 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 _MOST_BYTES = (
     8 << 20
-)  # of the file that lists the Data Docs, newest first: who asks for older ones finds them in the Data Docs' own index
+)  # bytes read from the newest-first list of the Data Docs; older entries are only in the Data Docs' own index
 
 
 class CheckFacts(msgspec.Struct, frozen=True):
-    """What one view's suite found at one epoch."""
+    """The result of one view's suite at one epoch."""
 
     epoch: int
     at: datetime
     view: str
     verdict: GateVerdict
-    rows: int  # looked at
-    all_rows: bool  # else those changed since the epoch that readers saw
+    rows: int  # checked
+    all_rows: bool  # False: only those changed since the epoch that readers saw
     expectations: int
     failures: tuple[Failure, ...]
     warnings: tuple[Failure, ...]
-    pages: tuple[str, ...] = ()  # of the Data Docs, as paths below their folder
-    metrics: tuple[Metric, ...] = ()  # an expectation each
-    maintained: int = 0  # expectations answered by what epochs keep of the view
-    scanned: int = 0  # those for which all rows of a large view were read
+    pages: tuple[str, ...] = ()  # of the Data Docs, as paths relative to their folder
+    metrics: tuple[Metric, ...] = ()  # one per expectation
+    maintained: int = 0  # expectations answered from state that epochs keep for the view
+    scanned: int = 0  # expectations for which all rows of a large view were read
 
 
 class EpochQuality(msgspec.Struct, frozen=True):
-    """The gate's word on one epoch."""
+    """The gate's verdict on one epoch."""
 
     epoch: int
     at: datetime
-    verdict: GateVerdict  # NONE: nobody looked, as in all epochs of a train but the last
+    verdict: GateVerdict  # NONE: not checked, as for all epochs of a train except the last
     checks: tuple[CheckFacts, ...]  # by view
-    paused: tuple[str, ...]  # views with a suite that were not looked at
+    paused: tuple[str, ...]  # views with a suite that were not checked
 
 
 class ExpectationHistory(msgspec.Struct, frozen=True):
-    """One expectation of a view's suite, as it stands in the file now, or stood when it last failed."""
+    """One expectation of a view's suite, in its current form in the file, or in the form that last failed."""
 
     expectation: str
     only_reports: bool
     in_suite: bool  # False: it is no longer in the file
     outcomes: tuple[
         tuple[int, GateVerdict], ...
-    ]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
-    values: tuple[float | None, ...]  # what was observed, or how many rows missed it, as `outcomes`
+    ]  # (epoch, outcome), newest first; NONE: the suite had another digest then
+    values: tuple[float | None, ...]  # the observed value or the number of failed rows, parallel to `outcomes`
     last_failure: Failure | None
     last_failed: int | None  # epoch
 
@@ -66,7 +66,10 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
 def quality_of_epochs(
     objects: ObjectStore, epochs: Sequence[int], settings: QualitySettings | None
 ) -> tuple[EpochQuality, ...]:
-    """The gate's word on each of these epochs, in their order. Cost: a GET each, and at most _MOST_BYTES of the Data Docs' list."""
+    """Return the gate's verdicts on epochs, in their order.
+
+    Cost: one GET per epoch, and at most _MOST_BYTES of the Data Docs' list.
+    """
     pages = {} if settings is None else _pages(settings.docs, epochs)
     found = []
     for epoch in epochs:
@@ -82,12 +85,14 @@ def quality_of_epochs(
 def expectations(
     view: str, checks: Sequence[CheckFacts], settings: QualitySettings | None
 ) -> tuple[ExpectationHistory, ...]:
-    """The history of each expectation of a view's suite: those in the file, in its order, then others that failed in these checks.
+    """Return the history of each expectation of a view's suite.
+
+    Expectations in the file come first, in its order, then others that failed in these checks.
 
     Args:
         checks: of this view, newest first.
 
-    Cost: reads the suite's file. One that cannot be read counts as empty: `validate_views` says what is wrong with it.
+    Cost: one read of the suite's file. An unreadable file counts as empty; `validate_views` reports the error.
     """
     now = dict(_in_file(view, settings))
     failed = {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
@@ -143,7 +148,7 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
 
 
 def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str, ...]]:
-    """The pages of these epochs, by epoch and view, as far as the list names them near its beginning, where the newest are."""
+    """Return the pages of these epochs, by epoch and view. Only the beginning of the list, with new pages, is read."""
     wanted = set(epochs)
     found: dict[tuple[int, str], tuple[str, ...]] = {}
     decoder = decoder_of(SuiteResult)
@@ -158,6 +163,6 @@ def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str
     except (
         OSError,
         msgspec.DecodeError,
-    ):  # no suite has run yet, or they are being written on another machine: there is no page to link
+    ):  # no suite has run yet, or another machine is writing the list: no page to link
         return found
     return found

@@ -1,4 +1,4 @@
-"""The graph of a pipeline: sources, tables, views and sinks, and who reads whom; and the fragments that keep one relation up to date."""
+"""The graph of a pipeline, with sources, tables, views and sinks, and the fragments of each relation."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -14,41 +14,41 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class NodeState(StrEnum):
-    """What keeps a node from following its inputs."""
+    """Whether a node follows its inputs, and if not, why."""
 
     RUNS = "runs"
-    HELD = "held"  # a source in trouble: its new files wait
-    PAUSED = "paused"  # a view that stays at the rows it has
-    HELD_BACK = "held back"  # a view whose rows a suite keeps from readers
-    BUILDING = "being built"  # a new view that several epochs build; nobody sees it yet
+    HELD = "held"  # a source with an error: its new files wait
+    PAUSED = "paused"  # a view that keeps its current rows
+    HELD_BACK = "held back"  # a view whose suite failed: readers see earlier rows
+    BUILDING = "being built"  # a new view that several epochs build; not visible yet
 
 
 class GraphNode(msgspec.Struct, frozen=True):
-    """One relation, or the tables outside of the store that the pipeline publishes to."""
+    """One relation, or the tables outside the store that the pipeline publishes to."""
 
     name: str
-    kind: str  # of the relation; `sink`
+    kind: str  # the relation's kind, or `sink`
     state: NodeState
     reads: tuple[str, ...]  # names of the nodes that it reads
 
 
 class FragmentFacts(msgspec.Struct, frozen=True):
-    """One fragment: its place in an epoch, who runs it, and what each of its operators does."""
+    """One fragment: its level, actors and operators."""
 
     id: int
-    level: int  # of the epoch; it reads what lower levels put out
+    level: int  # of the epoch; it reads the output of lower levels
     relation: str
     actors: str
-    operators: tuple[str, ...]  # one line each, `c{i}` being column i of what the operator reads
+    operators: tuple[str, ...]  # one line each; `c{i}` is column i of the operator's input
     reads: tuple[int, ...]  # ids of the fragments that it reads
     tables: tuple[str, ...]  # its state tables, `name#number`
 
 
 def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
-    """The pipeline's nodes, each after what it reads: live relations, new views that several epochs build, and one sink where it publishes
-    to tables. No reads of the store.
+    """Return the pipeline's nodes, each after its inputs. Does not read the store.
 
-    Functions are left out, through which no rows flow, and what is for the project's own use.
+    Nodes are live relations, new views that several epochs build, and one sink if the pipeline publishes to tables.
+    Functions are omitted, because no rows flow through them, as are internal relations.
     """
     live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION and not r.internal]
     names = {r.id: r.name for r in live}
@@ -82,9 +82,9 @@ def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tu
 
 
 def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
-    """The part of a graph that has to do with one node: what it reads, what reads it, directly or not, in the graph's order."""
+    """Return the part of a graph that contains one node's direct and indirect inputs and readers, in the same order."""
     wanted = {name}
-    for node in reversed(nodes):  # readers come after what they read
+    for node in reversed(nodes):  # readers come after their inputs
         if node.name in wanted:
             wanted |= set(node.reads)
     reached = {name}
@@ -99,14 +99,17 @@ def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
 
 
 def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
-    """By relation, the materialized views that read it, directly or through others, in order of creation. No reads of the store."""
+    """Return, by relation, the materialized views that read it directly or indirectly, in order of creation.
+
+    Does not read the store.
+    """
     live = catalog.live()
     direct: dict[int, list[Relation]] = {r.id: [] for r in live}
     for relation in live:
         for read in relation.depends_on:
             direct.setdefault(read, []).append(relation)
     below: dict[int, set[int]] = {}
-    for relation in reversed(live):  # readers come after what they read
+    for relation in reversed(live):  # readers come after their inputs
         below[relation.id] = {i for r in direct[relation.id] for i in (r.id, *below[r.id])}
     return {
         relation.name: tuple(
@@ -119,12 +122,12 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
 
 
 def fragments(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> tuple[FragmentFacts, ...]:
-    """The fragments of a relation and of all that it reads, in the order in which an epoch runs them. No reads of the store.
+    """Return the fragments of a relation and of everything that it reads, in the order in which an epoch runs them.
+
+    A paused view has none, because no epoch runs it. Does not read the store.
 
     Args:
-        whole: the schedule of the catalog at the relation's first epoch, where it was made before.
-
-    None of a paused view, which no epoch runs.
+        whole: the catalog's schedule at the relation's first epoch, if already computed.
     """
     by_id = {r.id: r for r in catalog.live()}
     wanted = {relation.id}
@@ -136,7 +139,7 @@ def fragments(catalog: Catalog, relation: Relation, whole: Schedule | None = Non
 
 
 def explained(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
-    """EXPLAIN of a relation, as text. Empty for what no epoch maintains: a plain view, a function. `whole`: as of `fragments`."""
+    """Return EXPLAIN of a relation, as text; empty for plain views and functions. `whole`: see `fragments`."""
     return (
         ""
         if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)

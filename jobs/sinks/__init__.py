@@ -1,1 +1,1 @@
-"""Tables outside of the store that published views are copied to."""
+"""Sinks: tables outside the store that contain copies of published views."""

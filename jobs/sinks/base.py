@@ -1,7 +1,7 @@
-"""What every kind of sink is: a copy of one relation's published rows, for readers that know nothing of the store.
+"""The interface of sinks: copies of one relation's published rows, for readers without access to the store.
 
-A sink keeps, with its rows and in the same step, the epoch whose rows they are. So a publish that is killed, repeated or done by two at
-once changes nothing twice: who comes finds what is there, and brings it on from there or leaves it alone.
+A sink stores the epoch of its rows in the same step as the rows. A publish that is killed, repeated or run twice at
+once therefore changes nothing twice: a later publisher continues from the recorded state.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,11 @@ class Outline:
     """The table that a relation becomes.
 
     Args:
-        store: the identity of the store that it is a copy of (tussock.jobs.settings.home).
+        store: the identity of the store (tussock.jobs.settings.home).
         stores: identities whose tables it may write: `store`, and those that the same store had at earlier places.
-        comment, comments: what the relation's statement says of it and of its columns, by column; empty where it says nothing.
-        key: the columns that the relation's rows are distinguished by; empty where it keeps duplicates, or a column of its key is hidden.
+        comment, comments: the comments in the relation's statement, on it and by column; empty if absent.
+        key: the columns that distinguish the relation's rows; empty if it contains duplicates, or a key column is
+            hidden.
     """
 
     store: str
@@ -39,12 +40,12 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """What a sink holds.
+    """The state of a sink.
 
     Args:
-        epoch: whose rows they are, as of the last change of any.
-        version: the sink's own number or name of this state, by which it can be read again; as text.
-        fits: whether its columns and its key are the relation's; where not, it can only be replaced.
+        epoch: the epoch of its rows, as of the last change of any row.
+        version: the sink's own number or name of this state, under which it can be read again; as text.
+        fits: its columns and key are the relation's; if not, it can only be replaced.
     """
 
     epoch: int
@@ -54,12 +55,12 @@ class SinkState:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What to change in a sink, by the relation's key.
+    """A change of a sink, by the relation's key.
 
     Args:
-        removed: (rows, key columns) of rows that go.
-        written: (rows, columns) of rows that come, or that take the place of the row of the same key.
-        only_new: no row goes and none is replaced.
+        removed: (rows, key columns) of the rows to remove.
+        written: (rows, columns) to insert, or to replace the row with the same key.
+        only_new: no row is removed or replaced.
     """
 
     removed: pa.Table
@@ -68,53 +69,63 @@ class Difference:
 
 
 class BeatenError(Exception):
-    """Another writer's commit came first: look again at what the sink holds. Stays inside of tussock.jobs.sinks."""
+    """Another writer committed first: read the sink's state again. Never leaves tussock.jobs.sinks."""
 
 
 class Sink(Protocol):
     """A copy of one relation."""
 
-    place: str  # where it is, for messages and manifests
-    key: tuple[str, ...]  # by which `apply` finds rows; empty: it finds none
+    place: str  # its location, for messages and manifests
+    key: tuple[str, ...]  # by which `apply` finds rows; empty: it cannot
 
     def held(self) -> SinkState | None:
-        """What it holds now; None: nothing was ever written there. Raises ForeignTableError."""
+        """Return its current state; None if it was never written. Raises ForeignTableError."""
         ...
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """Bring it from what `held` found to `epoch`. Returns its version; None: such a difference cannot be brought in, and nothing was
-        done. Raises BeatenError."""
+        """Advance it from the state that `held` returned to `epoch`. Returns its version.
+
+        None if it does not support this difference; it then is unchanged. Raises BeatenError.
+        """
         ...
 
     def replace(self, rows: "WholeRows", epoch: int) -> str:
-        """Make the rows of `epoch` its only ones, its columns theirs, also if it holds a later epoch. Returns its version. Raises
-        BeatenError."""
+        """Replace its rows and columns by those of `epoch`, even if it contains a later epoch. Returns its version.
+
+        Raises BeatenError.
+        """
         ...
 
     def forget(self, has: Callable[[int], bool]) -> None:
-        """Remove the states that are named after epochs which the store does not have; `has` tells. Requires: `held` names one it has."""
+        """Remove the states named after epochs for which `has` returns False.
+
+        Requires: `held` returns a state of an existing epoch.
+        """
         ...
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
-        """Merge what is small, and remove what no state of the last `keep_ms` needs. Returns what was done, for people. Raises BeatenError:
-        somebody writes; there is time until the next upkeep."""
+        """Merge small files, and remove objects that no state of the last `keep_ms` needs. Returns a summary for
+        display.
+
+        Raises BeatenError if another writer is active; the next upkeep can retry.
+        """
         ...
 
 
 class WholeRows(Protocol):
-    """All rows of a relation at the epoch that is published; may be asked for again and again."""
+    """All rows of a relation at the published epoch; may be read repeatedly."""
 
     def batches(self) -> pa.RecordBatchReader:
-        """In this process, batch by batch."""
+        """Read the rows in this process, batch by batch."""
         ...
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
-        """In Spark, one partition a parallel unit."""
+        """Read the rows in Spark, one partition per parallel unit."""
         ...
 
 
 class ForeignTableError(InputError):
-    """A table stands where a relation is to be published, and it is not this store's."""
+    """The place for a published relation contains a table of another store or program."""
 
     def __init__(self, place: str, found: str) -> None:
         super().__init__(place, found)
@@ -122,13 +133,13 @@ class ForeignTableError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.place}: {self.found}. Nothing of it was changed. Give `[publish] to` in pipeline.toml a folder of its own, or remove "
-            "that table if nobody needs it."
+            f"{self.place}: {self.found}. It was not changed. Set `[publish] to` in pipeline.toml to a folder that "
+            "only this pipeline writes, or remove that table if it is no longer needed."
         )
 
 
 class UnpublishableColumnError(InputError):
-    """A column that the sink's kind of table cannot hold."""
+    """The sink's kind of table does not support a column."""
 
     def __init__(self, relation: str, column: str, reason: str) -> None:
         super().__init__(relation, column, reason)
@@ -136,8 +147,8 @@ class UnpublishableColumnError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.relation!r} cannot be published: column {self.column!r} {self.reason}. Leave it out of `[publish] relations`, or make "
-            "it anew with another name (AS) or type (CAST) for that column."
+            f"{self.relation!r} cannot be published: column {self.column!r} {self.reason}. Omit the relation from "
+            "`[publish] relations`, or create it again with another name (AS) or type (CAST) for that column."
         )
 
 
@@ -145,7 +156,7 @@ REMOVE = "Restore the table's folder from a copy, or remove it: the next publish
 
 
 class BrokenTableError(InputError):
-    """A published table whose own files contradict each other, or cannot be read."""
+    """The files of a published table contradict each other or cannot be read."""
 
     def __init__(self, place: str, operation: str, reason: str) -> None:
         super().__init__(place, operation, reason)
@@ -156,7 +167,7 @@ class BrokenTableError(InputError):
 
 
 class SinkBusyError(RetryableError):
-    """Other writers were always first."""
+    """Other writers always committed first."""
 
     def __init__(self, place: str, tries: int) -> None:
         super().__init__(place, tries)
@@ -164,6 +175,6 @@ class SinkBusyError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"{self.place}: other writers committed first {self.tries} times in a row. Nothing is lost: run again. Nobody but Tussock "
-            "should write this table."
+            f"{self.place}: other writers committed first {self.tries} times in a row. Nothing is lost: run again. "
+            "Only Tussock should write this table."
         )

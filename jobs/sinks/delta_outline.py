@@ -1,4 +1,7 @@
-"""A relation as a Delta table: its columns, what is known about it, and what Delta cannot hold. The same whoever writes it."""
+"""A relation as a Delta table: its columns and properties, and the types that Delta lacks.
+
+The same for both engines.
+"""
 
 import re
 from collections.abc import Sequence
@@ -13,28 +16,27 @@ from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_ty
 _APP = "tussock"
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
 
-_NOT_IN_NAMES = re.compile(
-    r"[ ,;{}()\n\t=]"
-)  # Delta's protocol keeps these out of names of columns that are not mapped
+_NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")  # Delta's protocol excludes these from names of unmapped columns
 _SPAN = re.compile(
     "|".join(re.escape(name) for name in sorted((*INTERVALS, *MONTH_INTERVALS, *TIMES), key=len, reverse=True))
 )
 
 
 def app_of(replaced: int) -> str:
-    """The appId of the transaction identifiers whose version is the epoch that a table holds.
+    """Return the appId of the transaction identifiers whose version is the table's epoch.
 
-    Versions of one appId never go back: Spark skips a write whose version is recorded. So a table that is replaced by the same epoch or an
-    earlier one, since its rows were of a history that the store no longer has, goes on with the next appId: `tussock`, `tussock.1`, …
+    Versions of one appId never decrease: Spark skips a write whose version is already recorded. If a table is replaced
+    by the same or an earlier epoch, because its rows belong to a history that the store no longer has, it gets the next
+    appId: `tussock`, `tussock.1`, …
 
     Args:
-        replaced: how often that has happened to the table.
+        replaced: how often the table has been replaced this way.
     """
     return f"{_APP}.{replaced}" if replaced else _APP
 
 
 def delta_schema(outline: Outline) -> pa.Schema:
-    """The columns as Arrow, of Delta's types."""
+    """Return the columns as Arrow fields of Delta's types."""
     comments = outline.comments or ("",) * len(outline.columns)
     return pa.schema(
         [
@@ -45,9 +47,9 @@ def delta_schema(outline: Outline) -> pa.Schema:
 
 
 def merge_key(outline: Outline) -> tuple[str, ...]:
-    """The key by which a MERGE finds the rows that a change is about; empty where it could find others, or none, than the store does.
+    """Return the key by which a MERGE finds the rows to change; empty if it could match other rows than the store does.
 
-    0.0 and -0.0 are one key in a store, and not everywhere; nested keys are not compared everywhere.
+    0.0 and -0.0 are one key in a store, but not in every engine; some engines do not compare nested keys.
     """
     types = {column.name: column.type for column in outline.columns}
     return (
@@ -58,27 +60,30 @@ def merge_key(outline: Outline) -> tuple[str, ...]:
 
 
 def kept_hours(keep_ms: int) -> int:
-    """How long what a state needs stays after the next one. An hour at least: it may be of a publish that is under way."""
+    """Return how many hours a superseded state is kept: at least one, because a running publish may need it."""
     return max(1, ceil(keep_ms / 3_600_000))
 
 
 def properties_of(outline: Outline, engine: TableEngine) -> dict[str, str]:
-    """What the table's properties say of it."""
+    """Return the properties of the table."""
     return {STORE: outline.store, ENGINE: engine.value, KEY: ",".join(outline.key)}
 
 
 def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:
-    """Whether Delta can hold the columns; `taken` are names that the writer needs. Raises UnpublishableColumnError."""
+    """Require that Delta supports the columns.
+
+    `taken`: names that the writer needs. Raises UnpublishableColumnError.
+    """
     for column in outline.columns:
         if (found := _NOT_IN_NAMES.search(column.name)) is not None:
-            reason = f"has {found[0]!r} in its name, which Delta does not take"
+            reason = f"has {found[0]!r} in its name, which Delta does not support"
         elif column.name in taken:
-            reason = "has a name that is taken"
+            reason = "has a reserved name"
         elif _SPAN.search(column.type):
-            reason = f"is of type {column.type}, and Delta has neither intervals nor times of day"
+            reason = f"has the type {column.type}, and Delta has neither intervals nor times of day"
         elif holds_variant(arrow_type(column.type)):
             reason = (
-                f"is of type {column.type}, and few readers of Delta know variants; publish a view with to_json of it"
+                f"has the type {column.type}, and few Delta readers support variants; publish a view with to_json of it"
             )
         else:
             continue

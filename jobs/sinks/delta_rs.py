@@ -1,11 +1,11 @@
-"""A Delta table written by the deltalake package: no JVM, and on S3 commits by conditional PUT.
+"""A Delta table written by the deltalake package: no JVM, and conditional PUTs for commits on S3.
 
-The epoch that a table holds is its transaction identifier (`txn` of Delta's protocol: appId of `app_of`, version = epoch), which is
-committed with the rows. The package records such identifiers and does not go by them. So each write looks, compares, and commits on the
-very state it looked at: with no retries of the package's own, any commit of somebody else in between is an error here, and this one looks
-again.
+A table's epoch is its transaction identifier (`txn` of Delta's protocol: appId of `app_of`, version = epoch), which is
+committed with the rows. The package records such identifiers but does not check them. Each write therefore reads the
+table's state, compares, and commits on exactly that state. The package's own retries are disabled: a commit by another
+writer in between is an error, and the write starts again.
 
-What a merge costs: Delta rewrites each data file that holds a row that is changed or goes.
+Cost of a merge: Delta rewrites each data file that contains a changed or removed row.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replac
 
 
 class DeltaRsSink:
-    """A relation's Delta table. Not safe for threads."""
+    """A relation's Delta table. Not thread-safe."""
 
     engine = TableEngine.DELTALAKE
 
@@ -41,7 +41,7 @@ class DeltaRsSink:
         return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """See Sink. Requires: `held` was the last call, and found rows."""
+        """See Sink. Requires: `held` was the last call, and returned a state."""
         table = self._table
         assert table is not None
         if not (difference.only_new or self.key):
@@ -78,7 +78,7 @@ class DeltaRsSink:
             return self._described(self._table)
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
-        """See Sink. What is younger than an hour always stays: it may be of a publish that is under way."""
+        """See Sink. Files of the last hour always stay, because a running publish may need them."""
         if self.held() is None or (table := self._table) is None:
             return "no table yet"
         with translated(self.place, "tidy up"):
@@ -88,7 +88,7 @@ class DeltaRsSink:
             return f"merged {merged['numFilesRemoved']} files into {merged['numFilesAdded']}, removed {len(removed)}"
 
     def forget(self, has: Callable[[int], bool]) -> None:
-        """See Sink: versions of a Delta table are not named after epochs."""
+        """See Sink. No effect: versions of a Delta table are not named after epochs."""
 
     def _merge(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
         same = " AND ".join(f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in self.key)
@@ -101,7 +101,7 @@ class DeltaRsSink:
         ).execute()
 
     def _described(self, table: DeltaTable) -> str:
-        """The version of the state just written; then the table's properties say whose it is and what its key is, where they do not yet."""
+        """Return the version of the state just written. Then set the table's properties if they differ."""
         version = str(table.version())
         wanted = properties_of(self._outline, self.engine)
         if table.metadata().configuration.items() & wanted.items() != wanted.items():
@@ -112,7 +112,7 @@ class DeltaRsSink:
 
 
 def _commit(app: str, epoch: int) -> CommitProperties:
-    """What each write commits with its rows, on the state that it was computed from or not at all."""
+    """Return commit properties that record the epoch, and allow a commit only on the state it was computed from."""
     return CommitProperties(
         app_transactions=[Transaction(app, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)}
     )

@@ -1,9 +1,10 @@
-"""A Delta table written by Spark, with delta-spark: for tables in a file system of Spark's, and for who wants one writer for all of theirs.
+"""A Delta table written by Spark with delta-spark.
 
-The epoch that a table holds is its transaction identifier, as for the other engine (delta_rs.py), and here the writer goes by it: a write
-whose txnVersion the table has recorded already is skipped. Not for buckets: delta-spark's commits to S3 are safe for one driver at a time.
+For tables in a file system that Spark reaches, and for projects that write all their tables with Spark. A table's epoch
+is its transaction identifier, as with the other engine (delta_rs.py). Spark checks it: a write whose txnVersion is
+already recorded is skipped. Not for buckets: delta-spark's commits to S3 are safe for only one driver at a time.
 
-What a table holds is read without Spark.
+The table's state is read without Spark.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ _TXN = "spark.databricks.delta.write.txn"
 
 
 class DeltaSparkSink:
-    """A relation's Delta table. Not safe for threads. Requires: a session with delta_packages.with_delta."""
+    """A relation's Delta table. Not thread-safe. Requires: a session with delta_packages.with_delta."""
 
     engine = TableEngine.SPARK
 
@@ -38,8 +39,8 @@ class DeltaSparkSink:
         self.place = location.uri(folder_name(outline.name))
         self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
-        self._spark, self._outline = sql_session(spark, "UTC"), outline  # its settings are of the one write at hand
-        self._table: DeltaTable | None = None  # as `held` found it
+        self._spark, self._outline = sql_session(spark, "UTC"), outline  # its settings are those of the current write
+        self._table: DeltaTable | None = None  # the state that `held` read
 
     def held(self) -> SinkState | None:
         """See Sink."""
@@ -47,7 +48,7 @@ class DeltaSparkSink:
         return None if table is None else held_by(table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """See Sink. Requires: `held` was the last call, and found rows."""
+        """See Sink. Requires: `held` was the last call, and returned a state."""
         assert self._table is not None
         if not (difference.only_new or self.key):
             return None
@@ -59,7 +60,7 @@ class DeltaSparkSink:
         return self._version()
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
-        """See Sink. Rows go from the store into the table on Spark's workers. Requires: `held` was the last call."""
+        """See Sink. Spark's workers copy the rows from the store to the table. Requires: `held` was the last call."""
         with self._once(next_app(self._table, epoch), epoch):
             frame = self._with_comments(rows.frame(self._spark))
             frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self.place)
@@ -77,7 +78,7 @@ class DeltaSparkSink:
         return f"merged {merged.metrics.numFilesRemoved} files into {merged.metrics.numFilesAdded}"
 
     def forget(self, has: Callable[[int], bool]) -> None:
-        """See Sink: versions of a Delta table are not named after epochs."""
+        """See Sink. No effect: versions of a Delta table are not named after epochs."""
 
     def _merge(self, difference: Difference) -> None:
         source = self._spark.createDataFrame(merge_source(difference)).alias("s")
@@ -96,7 +97,7 @@ class DeltaSparkSink:
         )
 
     def _set_properties(self) -> None:
-        """What the table says of itself, where it does not yet: a commit of its own."""
+        """Set the table's properties in a separate commit, if they differ."""
         wanted = properties_of(self._outline, self.engine)
         if self._opened().metadata().configuration.items() >= wanted.items():
             return
@@ -109,12 +110,12 @@ class DeltaSparkSink:
 
     def _opened(self) -> DeltaTable:
         table = open_table(self._url, self.place)
-        assert table is not None, "it has just been written"
+        assert table is not None, "the table has just been written"
         return table
 
     @contextmanager
     def _once(self, app: str, epoch: int) -> Iterator[None]:
-        """A write in the block is skipped where the table has recorded this epoch, or a later one."""
+        """Skip a write in the block if the table has recorded this epoch or a later one."""
         for name, value in (("AppId", app), ("Version", str(epoch)), ("Version.autoReset.enabled", "true")):
             self._spark.conf.set(_TXN + name, value)
         with self._translated():

@@ -1,4 +1,4 @@
-"""What a Delta table holds, and whose it is; read with the deltalake package, whichever engine writes it."""
+"""The epoch and owner of a Delta table, read with the deltalake package for both engines."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +15,11 @@ from tussock.statestore.types import type_name
 
 
 def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -> DeltaTable | None:
-    """The newest state of a table; None: there is none. `place`: the table's folder as errors show it. Cost: the log since its last
-    checkpoint."""
-    with translated(place, "look at the table"):
+    """Return the newest state of a table; None if it does not exist. `place`: the table's folder in errors.
+
+    Cost: the log since its last checkpoint.
+    """
+    with translated(place, "read the table"):
         try:
             return DeltaTable(url, storage_options=dict(options) if options else None)
         except TableNotFoundError:
@@ -25,21 +27,21 @@ def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -
 
 
 def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> SinkState | None:
-    """What a Delta table holds, whoever of the two engines writes it.
+    """Return the state of a Delta table, for both engines.
 
-    Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.
+    Raises: ForeignTableError if Tussock did not write the table, or another store or engine did.
     """
     replaced, properties = replacements_of(table), table.metadata().configuration
     if (epoch := table.transaction_version(app_of(replaced))) is None:
-        raise ForeignTableError(place, "holds a Delta table that Tussock has not written")
+        raise ForeignTableError(place, "contains a Delta table that Tussock has not written")
     wanted = properties_of(outline, engine)
     for name, meaning, allowed in (
         (STORE, "of another store", outline.stores),
-        (ENGINE, "that another engine writes, and a table has one for its life", {engine.value}),
+        (ENGINE, "that another engine writes, and a table keeps its engine for life", {engine.value}),
     ):
         if properties.get(name, wanted[name]) not in allowed:
             raise ForeignTableError(
-                place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})"
+                place, f"contains a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})"
             )
     columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
     fits = (
@@ -50,7 +52,7 @@ def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str
 
 
 def replacements_of(table: DeltaTable) -> int:
-    """How often the table was replaced without going on to a later epoch; see `app_of`. Reads nothing."""
+    """Return how often the table was replaced without advancing to a later epoch; see `app_of`. Does no I/O."""
     replaced = 0
     while table.transaction_version(app_of(replaced + 1)) is not None:
         replaced += 1
@@ -58,7 +60,7 @@ def replacements_of(table: DeltaTable) -> int:
 
 
 def next_app(table: DeltaTable | None, epoch: int) -> str:
-    """The appId under which a table is to be replaced by the rows of `epoch`."""
+    """Return the appId with which the rows of `epoch` replace a table."""
     replaced = 0 if table is None else replacements_of(table)
     held = None if table is None else table.transaction_version(app_of(replaced))
     return app_of(replaced if held is None or held < epoch else replaced + 1)
@@ -66,13 +68,13 @@ def next_app(table: DeltaTable | None, epoch: int) -> str:
 
 @contextmanager
 def translated(place: str, what: str) -> Iterator[None]:
-    """Around every call of the package that writes a table: as `one_call`, and what it raises as errors of ours."""
+    """Translate errors of the package. Surrounds every call that writes a table; see `one_call`."""
     try:
         with one_call(place, what):
             yield
     except CommitFailedError as err:
         raise BeatenError from err
     except DeltaError as err:
-        if "already exists" in str(err):  # another publisher made the table at the same moment
+        if "already exists" in str(err):  # another publisher created the table at the same moment
             raise BeatenError from err
         raise BrokenTableError(place, what, first_line(err)) from err

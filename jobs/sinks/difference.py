@@ -1,4 +1,4 @@
-"""What of a relation's net changes a sink has to remove and to write, by the relation's key."""
+"""Turn a relation's net changes into rows to remove from a sink and rows to write, by the relation's key."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from tussock.jobs.sinks.base import Difference
 
 
 def difference_of(changes: pa.Table, key: Sequence[str]) -> Difference:
-    """Rows to remove and rows to write.
+    """Return the rows to remove and the rows to write.
 
     Args:
-        changes: (changes, columns and CHANGE), net, as `StoredRows.changes` gives them.
-        key: the columns that rows are distinguished by; empty: none is known, and `removed` has no columns.
+        changes: (changes, columns and CHANGE), net, from `StoredRows.changes`.
+        key: the columns that distinguish rows; empty if unknown: `removed` then has no columns.
 
-    A row whose key is among the inserts as well is replaced, not removed.
-    Cost: one hash join of the changes' keys; nothing where rows only came.
+    A row whose key is also among the inserts is replaced, not removed.
+    Cost: one hash join of the changes' keys; nothing if rows were only inserted.
     """
     came = pc.equal(changes[CHANGE], "insert")
     written = changes.filter(came).drop_columns([CHANGE])
@@ -30,7 +30,7 @@ def difference_of(changes: pa.Table, key: Sequence[str]) -> Difference:
 
 
 def _without(gone: pa.Table, written: pa.Table) -> np.ndarray:
-    """Places in `gone` of the keys that are not in `written`. NULL equals NULL here, and NaN NaN."""
+    """Return the positions in `gone` of keys that are not in `written`. NULL equals NULL, and NaN equals NaN."""
     names = [f"c{i}" for i in range(gone.num_columns)]
     gone = gone.rename_columns(names).append_column("place", pa.array(np.arange(gone.num_rows)))
     same = " AND ".join(f"gone.{name} IS NOT DISTINCT FROM written.{name}" for name in names)

@@ -1,4 +1,4 @@
-"""Which sinks a pipeline's settings ask for, and what they run on."""
+"""Select the sinks for a pipeline's settings, and start Spark if they need it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def needs_spark(settings: PublishSettings) -> bool:
-    """Whether publishing runs in a Spark application."""
+    """Return whether publishing runs in a Spark application."""
     return settings.engine is TableEngine.SPARK
 
 
 @contextmanager
 def opened_sinks(settings: PublishSettings, application: str, spark_settings: Mapping[str, str]) -> Iterator["SinkOf"]:
-    """What makes the sinks of a pipeline, while the block runs; a Spark application where they need one."""
+    """Yield a factory of the pipeline's sinks; a Spark application runs during the block if they need it."""
     if not needs_spark(settings):
         yield sinks_without_spark(settings)
         return
@@ -35,7 +35,7 @@ def opened_sinks(settings: PublishSettings, application: str, spark_settings: Ma
 
 
 def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
-    """Makes the sinks of settings that need no Spark."""
+    """Return a factory of sinks that need no Spark."""
 
     def sink_of(location: Location, outline: Outline) -> Sink:
         if settings.kind is TableKind.PARQUET:
@@ -51,7 +51,7 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
 
 
 def sinks_on_spark(spark: "SparkSession") -> "SinkOf":
-    """Makes the sinks of settings that need Spark. Requires: a session with delta_packages.with_delta."""
+    """Return a factory of sinks that need Spark. Requires: a session with delta_packages.with_delta."""
     with extras_named():
         from tussock.jobs.sinks.delta_spark import DeltaSparkSink
 

@@ -1,4 +1,4 @@
-"""Whether the epoch that a table holds is one of this store's history: what publishing goes by before it brings the table on."""
+"""Check whether a table's epoch belongs to this store's history, before publishing updates the table."""
 
 from tussock.jobs.settings.home import Home
 from tussock.jobs.sinks.base import ForeignTableError
@@ -8,7 +8,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 
 class StoreHistory:
-    """The history of a store, next to the records of the folder that it publishes to. Not safe for threads.
+    """The history of a store, compared with the records in the folder that it publishes to. Not thread-safe.
 
     Cost: one LIST of the records; one GET for each epoch that is looked up.
     """
@@ -16,7 +16,7 @@ class StoreHistory:
     def __init__(self, meta: MetaStore, home: Home | None, tables: ObjectStore) -> None:
         """
         Args:
-            home: the store's identity; None: it has drawn none yet.
+            home: the store's identity; None if it has none yet.
             tables: the folder that it publishes to.
         """
         self._meta, self._home, self._tables = meta, home, tables
@@ -26,29 +26,29 @@ class StoreHistory:
         self.records = read_records(tables)
 
     def require_owned(self) -> None:
-        """Raises ForeignTableError if another store publishes to the folder."""
+        """Raise ForeignTableError if another store publishes to the folder."""
         assert self._home is not None
         if others := sorted({record.store for record in self.records} - self._home.ids):
-            found = f"holds tables of another store (identity {others[0]}, expected {self._home.id})"
+            found = f"contains tables of another store (identity {others[0]}, expected {self._home.id})"
             raise ForeignTableError(self._tables.uri, found)
 
     def digest(self, epoch: int) -> str:
-        """The digest of a readable epoch; empty if the store has no such epoch, or keeps it no longer."""
+        """Return the digest of a readable epoch; empty if the store never had it or no longer keeps it."""
         if not self._digests.get(epoch):
             self._digests[epoch] = self._meta.epoch_digest(epoch) or ""
         return self._digests[epoch]
 
     def has(self, epoch: int) -> bool:
-        """Whether the store has committed an epoch, readable or not."""
+        """Return whether the store has committed an epoch, readable or not."""
         if epoch not in self._known and self._meta.has_epoch(epoch):
             self._known.add(epoch)
         return epoch in self._known
 
     def objection(self, epoch: int, *, confirmed: bool) -> str | None:
-        """Why a table that holds `epoch` cannot be brought on; None: its rows are those of this store's epoch.
+        """Return why a table at `epoch` cannot be updated; None if its rows are those of this store's epoch.
 
         Args:
-            confirmed: a manifest of this store's history names the table with that epoch, which may have expired since.
+            confirmed: a manifest of this store's history lists the table with that epoch, which may have expired since.
         """
         if not (found := self._of(epoch)):
             self.records = read_records(self._tables)  # another publisher may have written the record since
@@ -56,19 +56,19 @@ class StoreHistory:
                 return f"an earlier release wrote it (epoch {epoch}), without the history that it follows"
         digests, mine = {record.digest for record in found}, self.digest(epoch)
         if len(digests) > 1:
-            return f"two histories have an epoch {epoch}, which it holds: a store was restored from a copy"
+            return f"two histories contain its epoch {epoch}: a store was restored from a copy"
         if mine in digests or (not mine and confirmed):
             return None
         if not mine and self.has(epoch):
-            return f"it holds epoch {epoch}, which is no longer kept"
-        return f"it holds epoch {epoch}, which this store does not have: the store was restored from a copy or made anew since"
+            return f"it contains epoch {epoch}, which is no longer kept"
+        return f"it contains epoch {epoch}, which this store lacks: the store was restored from a copy or created again"
 
     def strangers(self) -> frozenset[Record]:
-        """Records of epochs that this store does not have."""
+        """Return the records of epochs that this store does not have."""
         return frozenset(r for r in self.records if not self.has(r.epoch) or self.digest(r.epoch) not in ("", r.digest))
 
     def claim(self, epoch: int) -> None:
-        """Record that tables may hold this store's `epoch` from now on. One PUT, the first time."""
+        """Record that tables may contain this store's `epoch` from now on. One PUT, the first time."""
         assert self._home is not None
         record = Record(epoch, self.digest(epoch), self._home.id)
         if epoch not in self._claimed and record not in self.records:
@@ -76,12 +76,12 @@ class StoreHistory:
         self._claimed.add(epoch)
 
     def settled(self, epoch: int, kept: frozenset[int]) -> frozenset[Record]:
-        """The records that go once every table is at `epoch` as it should be.
+        """Return the records to remove once every table is at `epoch`.
+
+        Records that were written after the last read stay, because another publisher is active.
 
         Args:
-            kept: epochs that tables still name as the last one in which their rows changed.
-
-        Records that came since they were last read stay: another publisher is at work.
+            kept: epochs in which the rows of some table last changed.
         """
         strangers = self.strangers()
         return frozenset(r for r in self.records if r in strangers or (r.epoch < epoch and r.epoch not in kept))

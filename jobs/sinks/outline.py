@@ -1,4 +1,4 @@
-"""What a relation of the catalog is as a table elsewhere."""
+"""A relation of the catalog as the outline of a table in a sink."""
 
 from tussock.jobs.plan.definition import TableDefinition, definition_of
 from tussock.jobs.reading.reader import key_of
@@ -8,7 +8,10 @@ from tussock.statestore.meta.catalog import Relation
 
 
 def outline_of(relation: Relation, home: Home) -> Outline:
-    """The relation's visible columns, its key where all of it is visible, and its comments. Raises NoStoredRowsError for a source."""
+    """Return a relation's visible columns, its comments, and its key if all key columns are visible.
+
+    Raises NoStoredRowsError for a source.
+    """
     names = [column.name for column in relation.columns]
     places = key_of(relation)
     key = tuple(names[place] for place in places) if all(place < len(names) for place in places) else ()

@@ -1,8 +1,10 @@
-"""Snapshots in Parquet: one file per epoch in which rows changed, there whole or not at all. For readers that know no table format.
+"""Snapshots in Parquet: one complete file per epoch in which rows changed. For readers without support for table
+formats.
 
     <to>/<relation>/<epoch>.parquet
 
-The newest file is what the sink holds; each is complete by itself. What it costs is the relation, whatever has changed.
+The newest file is the sink's state. A file appears completely or not at all. Each change costs a copy of the whole
+relation.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.types import arrow_type, type_name
 
 _END = ".parquet"
-_STORE = b"tussock.store"  # in the metadata of a snapshot: the identity of its store
+_STORE = b"tussock.store"  # metadata key of a snapshot: the identity of its store
 
 
 class ParquetSink:
@@ -32,7 +34,7 @@ class ParquetSink:
         self._schema = pa.schema([(column.name, arrow_type(column.type)) for column in outline.columns])
 
     def held(self) -> SinkState | None:
-        """See Sink. Cost: a LIST of the snapshots, and the footer of the last one."""
+        """See Sink. Cost: one LIST of the snapshots, and the footer of the last one."""
         names = self._names()
         if not names:
             return None
@@ -40,16 +42,19 @@ class ParquetSink:
         owner = (found.metadata or {}).get(_STORE, b"").decode()
         if owner and owner not in self._outline.stores:
             raise ForeignTableError(
-                self.place, f"holds snapshots of another store (identity {owner}, expected {self._outline.store})"
+                self.place, f"contains snapshots of another store (identity {owner}, expected {self._outline.store})"
             )
         fits = [(f.name, type_name(f.type)) for f in found] == [(f.name, type_name(f.type)) for f in self._schema]
         return SinkState(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
 
     def apply(self, difference: Difference, epoch: int) -> None:
-        """See Sink: nothing can be brought into a file."""
+        """See Sink. Returns None: a file does not support differences."""
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
-        """See Sink. A second publisher's file of the same epoch has the same rows, so whose stays does not matter."""
+        """See Sink.
+
+        If two publishers write the file of one epoch, it does not matter which file stays: the rows are the same.
+        """
         name = f"{self._folder}/{epoch:020}{_END}"
         with self._location.arriving(name) as file:
             write_parquet(rows.batches(), file, {_STORE: self._outline.store.encode()})
@@ -60,7 +65,7 @@ class ParquetSink:
         self._location.objects.delete([name for name in self._names() if not has(_epoch_of(name))])
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
-        """See Sink: the newest snapshot stays, and those that were the newest at a moment of the last `keep_ms`."""
+        """See Sink. The newest snapshot stays, as do those that were the newest during the last `keep_ms`."""
         names = self._names()
         going = [name for name, after in pairwise(names) if epoch_ms(_epoch_of(after)) <= now_ms - keep_ms]
         self._location.objects.delete(going)

@@ -1,10 +1,12 @@
-"""Publishing beyond the store: each published relation's table is brought to an epoch, and the epoch's manifest names what they are then.
+"""Publish outside the store: bring the table of each published relation to an epoch, and write the epoch's manifest.
 
-Runs after the published epoch has moved, so after the quality gate. Each table commits by itself, keyed by epoch (jobs/sinks/base.py); the
-manifest comes last, and where it stands, the epoch is done. Cut off anywhere, the same call goes on; two at once end as one.
+This runs after the published epoch has moved, and so after the quality gate. Each table commits separately, keyed by
+epoch (jobs/sinks/base.py). The manifest comes last: once it exists, the epoch is done. After an interruption, the same
+call continues; two concurrent calls have the same result as one.
 
-A table is brought on only from an epoch of this store's own history (jobs/sinks/lineage.py). Any other table of the store is replaced,
-with a line that says why: it was published before the store was put back from a copy, or by a release that did not record histories.
+A table is only updated from an epoch of this store's own history (jobs/sinks/lineage.py). Any other table of the store
+is replaced, and a progress line contains the reason: it was published before the store was restored from a copy, or by
+a release that did not record histories.
 """
 
 from bisect import bisect_right
@@ -47,7 +49,7 @@ from tussock.statestore.progress import Progress, no_progress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRIES = 20  # of one table, each lost to a commit of somebody else
+TRIES = 20  # attempts per table, each lost to another writer's commit
 
 SinkOf = Callable[[Location, Outline], Sink]
 
@@ -83,14 +85,14 @@ class UnknownPublishedError(InputError):
     def __str__(self) -> str:
         near = did_you_mean(self.name, self.existing)
         return (
-            f"`relations` of [publish] names it, and there is no such view or table; those that exist: "
-            f"{', '.join(self.existing) or 'none yet'}{near and '.'}{near} Correct the name in pipeline.toml, remove it, or create "
-            "the view again. The table that was published under this name stays as it is."
+            "`relations` of [publish] names it, but no view or table has this name; existing ones: "
+            f"{', '.join(self.existing) or 'none yet'}{near and '.'}{near} Correct the name in pipeline.toml, remove "
+            "it, or create the view again. The table that was published under this name is unchanged."
         )
 
 
 class NotPublishedError(InputError):
-    """Tables were to show an epoch that readers of the store do not see yet."""
+    """An epoch to publish is not yet visible to the store's readers."""
 
     def __init__(self, epoch: int, published: int) -> None:
         super().__init__(epoch, published)
@@ -98,8 +100,9 @@ class NotPublishedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.epoch} is committed, and readers still see epoch {self.published}: tables never show more than they. Publish it "
-            "first; where suites hold it, `tussock inspect epochs` and their report say why."
+            f"epoch {self.epoch} is committed, but readers still see epoch {self.published}, and tables never show a "
+            "later epoch than readers see. Publish the epoch first. If suites hold it, `tussock inspect epochs` and "
+            "their report contain the reason."
         )
 
 
@@ -110,19 +113,26 @@ def publish_tables(
     epoch: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[PublishedTable, ...]:
-    """Bring the tables of all relations that the settings name to a published epoch.
+    """Bring the tables of all relations in the settings to a published epoch.
 
     Args:
-        sink_of: makes the sink of a relation (tussock.jobs.sinks.kinds).
-        epoch: the published one when None, or when it cannot be read any more.
+        sink_of: creates the sink of a relation (tussock.jobs.sinks.kinds).
+        epoch: None, or an epoch that is no longer readable, means the published one.
         progress: called with one line per table.
 
-    Returns: the tables, in the order of the catalog; those that hold a later epoch already are left out, and all where the epoch is done.
-    Raises: CopiedStoreError; ForeignTableError for a folder of another store;
-        EpochNotCommittedError, NotPublishedError; TablesNotPublishedError for tables that are broken, and for names in the settings that
-        no relation has, when the others are done, and no manifest was written; RetryableError if the bucket or disk is away.
-    Cost: of each relation what has changed since its table was written; all of it the first time, where a sink takes no changes, and where
-        the table does not follow the store's history.
+    Returns: the tables, in catalog order, without those that are already at a later epoch. Empty if the epoch was
+    already done.
+
+    Raises:
+        CopiedStoreError: see `home_of`.
+        ForeignTableError: the folder belongs to another store.
+        EpochNotCommittedError, NotPublishedError: `epoch` cannot be published yet.
+        TablesNotPublishedError: some tables are broken, or the settings name missing relations. The others were
+            published; no manifest was written.
+        RetryableError: the bucket or disk is unavailable.
+
+    Cost: for each relation, its changes since its table was last written. All its rows for a new table, a sink that
+    does not support differences, or a table that does not follow the store's history.
     """
     epoch = _published_epoch(meta.latest(), epoch)
     location = location_of(settings.to)
@@ -139,7 +149,7 @@ def publish_tables(
         strangers = lineage.strangers()
         unclean = (
             bool(strangers) or not lineage.records
-        )  # states of other histories may be there, also of before there were records
+        )  # states of other histories may exist, also from before records existed
         there = read_manifest(location.objects, epoch)
         is_done = there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers
         if there is not None and is_done and all(_is_there(location, name) for name in there.tables):
@@ -156,11 +166,11 @@ def publish_tables(
                     sink.forget(lineage.has)
             except MustStopError:
                 raise
-            except Exception as err:  # one table holds up no other, whatever library found it broken
+            except Exception as err:  # a broken table does not block the others, whichever library raised the error
                 failures[relation.name] = err
     tables = tuple(table for table in done if table is not None)
     require_none(failures, len(tables))
-    if len(tables) == len(done):  # else a later publish has gone ahead, and this epoch is no state of all tables
+    if len(tables) == len(done):  # else a later publish has overtaken this one, and some tables are at another epoch
         states = {table.relation: table.state for table in tables}
         manifest = Manifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
         write_manifest(location.objects, manifest, there)
@@ -173,7 +183,7 @@ def publish_tables(
 
 
 def require_none(failures: Mapping[str, Exception], published: int) -> None:
-    """Raises the first of several failures if each may be gone at the next call, else TablesNotPublishedError, which names them all."""
+    """Raise the first failure if all are retryable; otherwise TablesNotPublishedError with all of them."""
     if failures and all(isinstance(error, RetryableError) for error in failures.values()):
         raise next(iter(failures.values()))
     if failures:
@@ -190,7 +200,7 @@ def _reason(name: str, error: Exception) -> str:
 
 
 def _is_there(location: Location, relation: str) -> bool:
-    """Whether a table's folder holds anything. Cost: a LIST."""
+    """Return whether a table's folder contains anything. Cost: one LIST."""
     return next(iter(location.objects.list(f"{folder_name(relation)}/")), None) is not None
 
 
@@ -204,7 +214,10 @@ def _published_epoch(latest: HummockVersion, epoch: int | None) -> int:
 
 
 def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
-    """What readers saw when `epoch` was published; where another was published over it at once, as the version says."""
+    """Return the readers' sight when `epoch` was published.
+
+    If a later epoch replaced it at once, the sight at `epoch`.
+    """
     if version.published > epoch:
         later = bisect_right(range(version.id + 1), epoch, key=lambda number: meta.version(number).published)
         if (then := meta.version(later - 1)).published == epoch:
@@ -215,10 +228,10 @@ def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
 def tidy_tables(
     meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress
 ) -> None:
-    """Merge the small files that publishing leaves, and remove what no state of `settings.keep_ms` needs, manifests included.
+    """Merge the small files that publishing leaves, and remove objects that no state of `settings.keep_ms` needs.
 
-    Safe while others publish and read, and to stop anywhere. Raises as `publish_tables`; a table that somebody writes is left
-    alone.
+    Removes old manifests too. Safe while others publish and read, and safe to interrupt. A table that another writer
+    changes is skipped. Raises: as `publish_tables`.
     """
     location, version = location_of(settings.to), meta.latest()
     home = home_of(meta.objects)
@@ -229,26 +242,29 @@ def tidy_tables(
             sink = sink_of(location, outline_of(relation, home))
             progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
         except BeatenError:
-            progress(f"{relation.name}: somebody writes it; left alone")
+            progress(f"{relation.name}: skipped, another process is writing it")
         except MustStopError:
             raise
         except Exception as err:
             failures[relation.name] = err
     forgotten = forget_manifests(location.objects, min(version.published, now_ms - settings.keep_ms << COUNTER_BITS))
-    progress(f"removed {forgotten} manifests of epochs before")
+    progress(f"removed {forgotten} manifests of earlier epochs")
     require_none(failures, len(relations) - len(failures) + len(unknown))
 
 
 def chosen(
     version: HummockVersion, sight: Sight, settings: PublishSettings
 ) -> tuple[tuple[Relation, ...], tuple[UnknownPublishedError, ...]]:
-    """The relations to publish, as they are seen: those that the settings name, else all materialized views; and an error for each name
-    that no relation has."""
+    """Return the visible relations to publish, and an error for each name in the settings that no relation has.
+
+    Without names in the settings, these are all materialized views.
+    """
     there = {r.name: r for r in sight.relations(version.catalog) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
     if settings.relations is None:
         return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.internal), ()
     wanted = {name.lower() for name in settings.relations}
-    unknown = sorted(wanted - there.keys() - sight.held.keys())  # one that has never passed is not there yet
+    # A view that has never passed its suite is held, and not visible yet.
+    unknown = sorted(wanted - there.keys() - sight.held.keys())
     return tuple(r for r in there.values() if r.name in wanted), tuple(
         UnknownPublishedError(name, tuple(there)) for name in unknown
     )
@@ -272,7 +288,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Copying:
-    """One relation on its way into its sink. `known`: the newest manifest of an epoch before."""
+    """Copies one relation into its sink. `known`: the newest manifest of an earlier epoch."""
 
     rows: _Rows
     sink: Sink
@@ -281,7 +297,7 @@ class _Copying:
     progress: Progress
 
     def bring_on(self) -> PublishedTable | None:
-        """The sink at the epoch; None: it holds a later one. Raises SinkBusyError, and what the sink raises."""
+        """Bring the sink to the epoch; None if it is at a later one. Raises SinkBusyError, and the sink's errors."""
         for _ in range(TRIES):
             held = self.sink.held()
             objection = (
@@ -290,19 +306,19 @@ class _Copying:
                 else self.lineage.objection(held.epoch, confirmed=self._confirmed(held) is not None)
             )
             if held is not None and objection is None and held.epoch > self.rows.epoch:
-                self._say(f"{self.sink.place} holds a later epoch already")
+                self._say(f"{self.sink.place} is already at a later epoch")
                 return None
             self.lineage.claim(self.rows.epoch)
             try:
                 if held is None or objection is None:
                     return self._written(held)
-                return self._replaced(f": the table was replaced, since {objection}")
+                return self._replaced(f": the table was replaced, because {objection}")
             except BeatenError:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)
 
     def _written(self, held: SinkState | None) -> PublishedTable:
-        """The sink brought on from what it holds. Requires: that is an epoch of the store's history."""
+        """Update the sink from its state. Requires: the state's epoch belongs to the store's history."""
         if held is not None and held.epoch == self.rows.epoch:
             return self._unchanged(held)
         changes = None if held is None else self._changes(held)
@@ -322,18 +338,18 @@ class _Copying:
         return self._published(version, self.rows.epoch, changed=True)
 
     def _changes(self, held: SinkState) -> pa.Table | None:
-        """The net changes since the sink was right; None: they cannot be told, and the sink has to be replaced."""
+        """Return the net changes since the sink was up to date; None if it has to be replaced."""
         rows, since = self.rows, self._right_until(held)
         if not held.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
             return None
         return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
 
     def _right_until(self, held: SinkState) -> int:
-        """The last epoch known whose rows the sink holds: those of its own, unless a manifest says that nothing changed after it."""
+        """Return the last epoch whose rows the sink contains: its own, or that of a manifest without changes since."""
         return max(held.epoch, self._confirmed(held) or 0)
 
     def _confirmed(self, held: SinkState) -> int | None:
-        """The epoch of the newest manifest, if that names the sink as it is."""
+        """Return the epoch of the newest manifest, if it lists the sink in its current state."""
         state = None if self.known is None else self.known.tables.get(self.rows.relation.name)
         if self.known is None or state is None or state.written != str(held.epoch):
             return None

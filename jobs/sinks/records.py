@@ -1,13 +1,14 @@
-"""The history that the tables of a folder follow: one small object for each epoch that a table there may hold.
+"""Records: the history that a folder's tables follow, as one small object per epoch that a table may contain.
 
     <to>/_tussock/epochs/<epoch>-<digest>-<store>.json
 
-A number does not identify an epoch: a store that is put back from a copy goes on with other epochs, and a table may keep rows of the ones
-that the store no longer has. The digest does: it is that of the epoch's sealed manifest (MetaStore.epoch_digest), which names the writer.
+A number does not identify an epoch: a store that is restored from a copy continues with other epochs, and a table may
+contain rows of epochs that the store no longer has. The digest identifies it: it is that of the epoch's sealed manifest
+(MetaStore.epoch_digest), which names the writer.
 
-The record of an epoch is written before any table holds the epoch, so a table without a record was written by an earlier release. A
-publish that brought every table to its epoch removes the records that no table needs any more; until then a record of an epoch that the
-store does not have means that a table may hold such rows.
+An epoch's record is written before any table contains the epoch, so a table without a record was written by an earlier
+release. A publish that brings every table to its epoch removes the records that no table needs any more. Until then, a
+record of an epoch that the store lacks means that a table may contain such rows.
 """
 
 from collections.abc import Iterable
@@ -22,20 +23,20 @@ FOLDER = "_tussock/epochs/"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An epoch that tables of the folder may hold."""
+    """An epoch that tables of the folder may contain."""
 
     epoch: int
     digest: str
-    store: str  # the identity of the store whose epoch it is
+    store: str  # the identity of the epoch's store
 
     @property
     def name(self) -> str:
-        """The object's name. It holds everything, so that one LIST reads all records."""
+        """The object's name. It contains all fields, so that one LIST reads all records."""
         return f"{FOLDER}{self.epoch:020}-{self.digest}-{self.store}.json"
 
 
 def read_records(objects: ObjectStore) -> frozenset[Record]:
-    """All of them: about one per table. One LIST."""
+    """Return all records, about one per table. One LIST."""
     found = set()
     for info in objects.list(FOLDER):
         epoch, _, rest = info.name.removeprefix(FOLDER).removesuffix(".json").partition("-")
@@ -46,7 +47,7 @@ def read_records(objects: ObjectStore) -> frozenset[Record]:
 
 
 def write_record(objects: ObjectStore, record: Record) -> None:
-    """One PUT; the same again changes nothing."""
+    """Write a record. One PUT; a repeat changes nothing."""
     content = {"epoch": str(record.epoch), "digest": record.digest, "store": record.store}
     objects.put(record.name, msgspec.json.encode(content) + b"\n")
 

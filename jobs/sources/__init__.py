@@ -1,1 +1,1 @@
-"""Sources: files become rows. Listing, what has been taken, and readers whose meaning is Spark's."""
+"""Sources turn files, topics and Delta tables into rows, with the semantics of Spark's readers."""

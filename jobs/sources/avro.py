@@ -1,4 +1,4 @@
-"""Avro files, by Spark's reader, which is a module of its own: the Spark session has to bring it."""
+"""Avro files, read by Spark. Spark's Avro reader is a separate module that the session has to load."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar

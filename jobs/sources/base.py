@@ -1,11 +1,11 @@
-"""The face of a source: what a driver, a task and the SQL need to know of one kind of source.
+"""The interface of a source: the methods that the driver, tasks and the planner call for each kind of source.
 
-    SourceDescriber            at CREATE SOURCE: is the statement sound, is something there, its columns, what identifies a row
-    SourcePinner               at the barrier: what the epoch takes, as a document of the reader's own
-    ActorReader, SparkReader   in the epoch: actors, or Spark, make rows with weights of pinned input
-    SourceHistory              afterwards: what was taken, recorded in a state table of the source
+    SourceDescriber            at CREATE SOURCE: check the statement, infer the columns and the identity of rows
+    SourcePinner               at the barrier: pin the epoch's input, as a document of the reader's own type
+    ActorReader, SparkReader   in the epoch: actors, or Spark, turn pinned input into rows with weights
+    SourceHistory              afterwards: record the taken input in a state table of the source
 
-A reader has no state: everything it needs comes with the call. Readers are found by format (tussock.jobs.sources.registry).
+A reader has no state: each call passes everything it needs. `registry.py` finds the reader of a format.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,20 +24,21 @@ from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 
-if TYPE_CHECKING:  # a process that reads no files by Spark does not import it
+if TYPE_CHECKING:  # only processes that read files by Spark import it
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
 class Restated:
-    """What a person wants taken in once more, as it is now: the rows that were taken go, and those of now come.
+    """Input to restate: take back the rows that were taken, and read the current ones.
 
     Args:
-        item: by name, as `Item` has it; empty: all of the interval, whether it has changed, is gone, or is new.
-        by: the item that takes its place; empty: itself.
-        gone: nothing takes its place.
-        interval: where no item is named.
-        time_zone: the files whose times an earlier release read in UTC, whatever the store's zone. The taken bytes are read again.
+        item: its name, as in `Item`; empty: all items of the interval, changed, removed and new ones included.
+        by: the item that replaces it; empty: the item itself.
+        gone: nothing replaces it.
+        interval: the interval to restate if no item is named.
+        time_zone: restate the files whose times an earlier release read in UTC instead of the store's time zone. Their
+            taken bytes are read again.
     """
 
     item: str = ""
@@ -49,32 +50,32 @@ class Restated:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a new barrier asks a source for."""
+    """The input that a new barrier requests from a source."""
 
-    interval: Interval | None = None  # of the run; None: whatever is there
+    interval: Interval | None = None  # of the run; None: everything that exists
     max_bytes: int | None = None  # of input on storage; None: no bound
-    skip: tuple[str, ...] = ()  # items, by name, that count as taken without being read
-    only_skipped: bool = False  # nothing but those to skip: which others are due, only a run knows
-    restated: Restated | None = None  # nothing but that
+    skip: tuple[str, ...] = ()  # names of items that count as taken without being read
+    only_skipped: bool = False  # pin only the items in `skip`; the run decides which others are due
+    restated: Restated | None = None  # pin only this
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What a barrier holds of one source: two documents of its reader's own type, or None where there is nothing."""
+    """A barrier's pinned input of one source: two documents of the reader's own type; None if empty."""
 
     read: msgspec.Raw | None = None  # the epoch reads it
-    unread: msgspec.Raw | None = None  # it counts as taken and is not read
+    unread: msgspec.Raw | None = None  # it counts as taken without being read
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One pinned thing, as a person names it: a file by its path."""
+    """One pinned thing under the name that users see: a file by its path."""
 
     name: str
     nbytes: int
-    mark: str = ""  # another one where the same name stands for other content; empty where nothing says so
+    mark: str = ""  # changes if the same name gets other content; empty if unknown
     goes: bool = False  # its rows are taken back
-    modified_ms: int = 0  # Unix ms of its last change, where a listing says so; else 0
+    modified_ms: int = 0  # Unix ms of its last change; 0 if the listing has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class ByColumns:
 
 @dataclass(frozen=True, slots=True)
 class ByPosition:
-    """The place in its file identifies a row: a hidden column `_row_id` follows the declared ones (row_ids.py)."""
+    """The position in its file identifies a row. A hidden column `_row_id` follows the declared ones (row_ids.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,12 @@ class ReadPart:
     """The rows of one part.
 
     Args:
-        rows: a chunk (tussock.jobs.flow.chunk): the wanted columns, `_row_id` if rows are identified ByPosition, and the weights.
-        rejects: a chunk of the columns FIELDS of rejects.py: records that cannot be read, if the source quarantines; None: none.
-        undeclared: columns of the part that the source does not declare, each `name type`; empty if the reader does not look.
+        rows: a chunk (tussock.jobs.flow.chunk): the wanted columns, `_row_id` if the identity is ByPosition, and the
+            weights.
+        rejects: a chunk with the columns FIELDS of rejects.py: unreadable records, if the source quarantines them; else
+            None.
+        undeclared: columns of the part that the source does not declare, each as `name type`; empty if the reader does
+            not check.
     """
 
     rows: pa.Table
@@ -113,39 +117,53 @@ class ReadPart:
 
 
 class SourceDescriber(Protocol):
-    """What CREATE SOURCE and the planner need of a kind of source."""
+    """The methods that CREATE SOURCE and the planner use."""
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The options that a new source gets in addition to those of its statement. Sources of earlier releases may lack them."""
+        """Return the options that a new source gets besides those of its statement.
+
+        Sources of earlier releases may lack them.
+        """
 
     def check(self, source: CreateSource) -> None:
-        """Refuse a statement that could not be honoured later. Reads nothing. Raises BadOptionError, BadPathError."""
+        """Reject a statement that could not be honoured later. Reads no input. Raises BadOptionError, BadPathError."""
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        """The source's columns: those declared, else those that its input says. Raises where the input can't be there, too."""
+        """Return the declared columns, or those inferred from the input.
+
+        Raises an error if the input does not exist.
+        """
 
     def identity(self, source: CreateSource) -> Identity:
-        """What identifies a row."""
+        """Return the columns, position or values that identify a row."""
 
     def append_only(self, source: CreateSource) -> bool:
-        """Whether every weight is +1, now and for ever: views then keep less state."""
+        """Return whether every weight is and stays +1, so that views keep less state."""
 
 
 class SourcePinner(Protocol):
-    """What barriers need of a kind of source."""
+    """The methods that barriers use."""
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
-        """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new. Raises
-        CannotRestateError for what is `asked` and a source of this kind can't do."""
+        """Pin the input of the next epoch.
+
+        Args:
+            taken: the table of taken input at the barrier's base; None for a new source.
+
+        Raises:
+            CannotRestateError: this kind of source cannot restate what `asked` requests.
+        """
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        """What is there and not taken yet, of a run's interval or at all. Raises as `pin` does. Cost: less than `pin`'s, which reads what
-        it pins."""
+        """List the items that exist and are not taken yet, of the interval or of all. Raises the errors of `pin`.
+
+        Cost: less than `pin`, which reads the pinned items.
+        """
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
-        """Whether a run takes in the item of this name, if it is there. Looks nowhere."""
+        """Return whether a run reads an item of this name if it exists. Does no I/O."""
 
     def revise(
         self,
@@ -156,62 +174,73 @@ class SourcePinner(Protocol):
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
-        """The pins of a barrier that supersedes another: without what is to be skipped, with what is re-pinned as it is now."""
+        """Return the pins of a superseding barrier.
+
+        They omit the items in `skip`, and pin the current state of those in `repin`.
+        """
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
-        """What a document pins, for persons and for sums of bytes."""
+        """List the items that a document pins, for display and for sums of bytes."""
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        """The document with the items of these names alone; None for a document that cannot be divided."""
+        """Return the document with only the named items; None if the document cannot be divided."""
 
 
 class InputReader(Protocol):
-    """What the two ways to read pinned input have in common."""
+    """The methods that ActorReader and SparkReader have in common."""
 
-    lists_deletes: ClassVar[bool]  # its input lists rows that go, so that it may contradict what was taken
+    lists_deletes: ClassVar[bool]  # its input lists deleted rows, so it may contradict the taken rows
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
-        """The document with the places to read it from, which may be others than those where it was pinned: what `parts`, `frame` and
-        `translate` get."""
+        """Return the document with the current locations of its items, which may differ from those that were pinned.
+        `parts`, `frame` and `translate` get the result.
+        """
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        """The rows of pinned input by Spark's own reader alone, with the declared columns: what `tussock verify` compares views with.
-        Records that the source puts aside are left out, and weights are not looked at.
+        """Read pinned input with Spark's own reader only; `tussock verify` compares views with it.
+
+        The frame has the declared columns. It omits records that the source quarantines, and ignores weights.
 
         Args:
             session: in the pipeline's time zone; the frame belongs to it.
 
-        Raises: errors of the input that is not as it was pinned any more; NoSparkReaderError.
+        Raises: NoSparkReaderError, and the reader's errors if the input has changed since it was pinned.
         """
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
-        """Where a row came from, by its `_row_id`: `record 3 of /a/b.parquet`."""
+        """Return the origin of a row, from its `_row_id`: `record 3 of /a/b.parquet`."""
 
 
 class SourceHistory(Protocol):
-    """The record of what has been taken."""
+    """The record of the taken input."""
 
     def taken_schema(self, name: str) -> TableSchema:
-        """The state table of what has been taken; its id is 0 until the catalog numbers it."""
+        """Return the schema of the state table of taken input. Its id is 0 until the catalog assigns one."""
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
-        """The rows that record a barrier's pins as taken. `schema` carries the table's id."""
+        """Return the rows that record a barrier's pins as taken. `schema` has the table's id."""
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        """What has been taken so far, for persons."""
+        """List the taken items, for display."""
 
     def kept(self, taken: StorageTable) -> Collection[str]:
-        """The objects of the store, by name, that keep bytes of what has been taken."""
+        """Return the names of the store's objects that keep bytes of taken input."""
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        """Everything taken so far but what `without` names, as a document to read again: what a new view starts from. Where `taken_sizes`
-        has numbers: what is numbered from `first` up to, not including, `end`."""
+        """Return the taken input as a document to read again, as a new view does.
+
+        Args:
+            without: a document whose items are omitted.
+            first, end: the range of numbers to include, `end` exclusive, if `taken_sizes` has numbers.
+        """
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        """Bytes of what has been taken, by the numbers that its rows' `_row_id`s begin with, ascending, so that it can be read again piece
-        by piece; None where it can be read as a whole alone."""
+        """Return the bytes of taken input by the numbers that the `_row_id`s of its rows begin with, ascending.
+
+        A build reads the input in pieces of these numbers. None if the input can only be read as a whole.
+        """
 
 
 class ActorReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
@@ -220,13 +249,16 @@ class ActorReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
     needs_spark: ClassVar[Literal[False]]
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn."""
+        """Cut pinned input into parts for actors, JSON each. Units get them in turn, in this order."""
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """The name of the item that a part of `parts` belongs to."""
+        """Return the name of the item that a part of `parts` belongs to."""
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """In a task: the rows of one part, with these columns. Deterministic. Raises InputErrors that name the item and the record."""
+        """Read these columns of one part, in a task.
+
+        Deterministic. Raises InputErrors that name the item and the record.
+        """
 
 
 class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
@@ -237,11 +269,17 @@ class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """Pinned input as rows `(part int, chunk binary, failure binary)`: chunks as IPC streams, in which rejects are not yet apart
-        (`parted` of rejects.py), and failures as tussock.jobs.flow.failure encodes them. `spark`: a session in the store's time zone."""
+        """Return pinned input as rows `(part int, chunk binary, failure binary)`.
+
+        Chunks are IPC streams that still contain rejects (see `parted` of rejects.py). Failures are encoded by
+        tussock.jobs.flow.failure.
+
+        Args:
+            spark: a session in the store's time zone.
+        """
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """What an error that Spark raised over `frame` means; None where it is none of this source's."""
+        """Translate an error that Spark raised over `frame`; None if it is not an error of this source."""
 
 
 SourceReader = ActorReader | SparkReader

@@ -1,14 +1,14 @@
-"""The boundary around the readers of sources: each error of a reader becomes an error of its source, so that the source is held.
+"""The boundary around source readers: it turns each error of a reader into an error of its source, which is then held.
 
-A reader reads foreign bytes through foreign libraries. Nobody can list their errors, so the boundary names none of their classes:
+A reader reads foreign bytes with foreign libraries, whose errors cannot be enumerated. The boundary names none of their
+classes:
 
-    InputError and its like                 as they are: they are about the source already
-    RetryableError of the source's server   SourceAwayError: the source waits, and the next run tries it again
-    ShortReadError of the source's file     SourceTroubleError
-    any other exception                     SourceTroubleError, with its cause in one line (tussock.jobs.settings.cause)
+    TussockError (InputError and others)    passes: it already describes the source
+    RetryableError of the source's server   becomes SourceAwayError: the source waits, and the next run retries it
+    ShortReadError of the source's file     becomes SourceTroubleError
+    any other exception                     becomes SourceTroubleError, with its one-line cause (settings/cause.py)
 
-An error of the store itself is the store's, and passes. Readers are given out by `jobs/sources/registry.py:reader_of`, behind this
-boundary.
+Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns only readers inside this boundary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,11 @@ from tussock.statestore.objectstore.base import ShortReadError
 
 
 class SourceTroubleError(SourceFileError):
-    """A source, or one of its items, that its reader cannot read. `path`: the item; empty for the source as a whole."""
+    """A reader cannot read a source or one of its items.
+
+    Args:
+        path: the item; empty for the source as a whole.
+    """
 
     def __init__(self, name: str, path: str, format: str, reason: str) -> None:
         super().__init__(name, path, format, reason)
@@ -37,12 +41,12 @@ class SourceTroubleError(SourceFileError):
         if self.path:
             return (
                 f"file {self.path} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
-                f"Repair it, and the next run takes it in; or go on: {ways_on(self.path)}."
+                f"Repair it, and the next run reads it. {ways_on(self.path)}."
             )
         return (
             f"source {self.source!r} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
-            "Correct its files, and the next run takes them in. If "
-            f"an option of the source is the cause, DROP SOURCE {self.source} (CASCADE drops its readers too) and create it with another."
+            "Correct its files, and the next run reads them. If an option of the source is the cause, "
+            f"DROP SOURCE {self.source} (CASCADE also drops its readers) and create it with another."
         )
 
 
@@ -50,14 +54,17 @@ _AT_CREATION = ("check", "describe")
 
 
 class BoundedReader:
-    """A reader behind the boundary. Methods that take the source as an argument look at the source's own input, and are guarded; the others
-    work on documents and tables of the store, whose errors are the store's."""
+    """A reader inside the boundary.
+
+    Methods with a source among their arguments read the source's input, and are guarded. The other methods use
+    documents and tables of the store, whose errors pass.
+    """
 
     def __init__(self, reader: SourceReader) -> None:
         self._reader = reader
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See ActorReader. Errors name the item of the part."""
+        """See ActorReader. Errors name the part's item."""
         assert not self._reader.needs_spark, "Spark reads in `frame`"
         with boundary(source, self._reader.item_of(part)):
             return self._reader.read(source, part, columns)
@@ -68,12 +75,12 @@ class BoundedReader:
 
 
 def bounded(reader: SourceReader) -> SourceReader:
-    """The reader behind the boundary."""
+    """Wrap a reader in the boundary."""
     return cast(SourceReader, BoundedReader(reader))
 
 
 def _guarded(method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-    """`waits`: the source exists, so that it can wait for its server."""
+    """`waits`: the source already exists, and waits for its server."""
 
     def call(*args: Any, **named: Any) -> Any:
         source = next((value for value in (*args, *named.values()) if isinstance(value, CreateSource)), None)
@@ -96,8 +103,8 @@ def boundary(source: CreateSource, path: str = "", store: str = "") -> Iterator[
     """Turn any error of the block into an error of the source.
 
     Args:
-        path: the item that is read; empty if it is not known.
-        store: the URI of Tussock's own store, if the block uses that too: its errors pass.
+        path: the item being read; empty if unknown.
+        store: the URI of Tussock's own store, if the block uses it; errors of that store pass.
     """
     try:
         yield

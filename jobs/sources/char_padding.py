@@ -1,8 +1,9 @@
-"""Columns of the type char(n): strings of Spark that end in spaces up to n characters.
+"""Columns of type char(n): Spark strings, padded with spaces to n characters.
 
-Spark stores such a column as a string and notes its type in the schema. Its own writers store the spaces; other writers may not, so Spark
-adds them when it reads. Values that are longer stay, and varchar(n) is a string like any other. The rule is that of Spark's
-CharVarcharUtils (spark.sql.readSideCharPadding, which is true by default); fields, elements, keys and values of nested columns follow it.
+Spark stores such a column as a string, and its type as a note in the schema. Spark's writers store the spaces. Other
+writers may not, so Spark pads the values on read. Longer values stay unchanged, and varchar(n) is an ordinary string.
+The rule is that of Spark's CharVarcharUtils (spark.sql.readSideCharPadding, true by default), and applies to fields,
+elements, keys and values of nested columns.
 """
 
 import re
@@ -20,14 +21,15 @@ _CHAR = re.compile(r"char\((\d+)\)")
 
 
 def padded(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None) -> pa.ChunkedArray:
-    """A column with the spaces of its declared type.
+    """Pad a column to the widths of its declared type.
 
     Args:
-        column: strings, or nested values that hold strings.
-        note: the declared type, as the table's log has it: `char(5)`, `struct<a:char(5),b:array<varchar(3)>>`.
-        table: the type that the note describes, of whose structs the column may have some fields, in any order; None: the column's own.
+        column: strings, or nested values that contain strings.
+        note: the declared type in the table's log: `char(5)`, `struct<a:char(5),b:array<varchar(3)>>`.
+        table: the type that the note describes. The column may have a subset of the fields of its structs, in any
+            order. None: the column's type.
 
-    Raises: LookupError for a note that does not describe the type. Cost: a pass over the strings of char types.
+    Raises: LookupError if the note does not describe the type. Cost: one pass over the strings of char types.
     """
     widths = widths_of(column.type, note, column.type if table is None else table)
     if not any(widths):
@@ -36,15 +38,21 @@ def padded(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None)
 
 
 def widths_of(kind: pa.DataType, note: str, table: pa.DataType) -> list[int]:
-    """The width of each leaf of a type, 0 if it is none of char(n). `note` and `table`: as of `padded`. Raises LookupError."""
+    """Return the width of each leaf of a type, 0 if the leaf is not char(n).
+
+    `note`, `table`: see `padded`. Raises LookupError.
+    """
     widths, end = _widths(table, note, 0)
     if end != len(note):
-        raise LookupError(f"the schema notes the type {note} of a column of {table}")
+        raise LookupError(f"the schema contains the type {note} for a column of {table}")
     return _chosen(kind, table, iter(widths))
 
 
 def _chosen(kind: pa.DataType, table: pa.DataType, widths: Iterator[int]) -> list[int]:
-    """The widths of the leaves of `kind`, fields of structs by their names without regard to case. `widths`: of the leaves of `table`."""
+    """Select the widths of the leaves of `kind`; struct fields match by name, ignoring case.
+
+    `widths`: of the leaves of `table`.
+    """
     if not pa.types.is_nested(table):
         return [next(widths)]
     inner = [table.field(i) for i in range(table.num_fields)]
@@ -77,7 +85,10 @@ def _padded(chunk: pa.Array, widths: list[int]) -> pa.Array:
 
 
 def _widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
-    """The width of each leaf of a type, in the order of `rebuilt`, 0 if it is none of char(n); and where the note of the type ends."""
+    """Return the width of each leaf in the order of `rebuilt`, and the end of the type's note.
+
+    A width is 0 unless char(n).
+    """
     if kind == VARIANT:
         return [0] * VARIANT.num_fields, _after("variant", note, at)
     if pa.types.is_struct(kind):
@@ -97,12 +108,12 @@ def _widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
         widths, at = _widths(kind.value_type, note, _after("array<", note, at))
         return widths, _after(">", note, at)
     if (leaf := _LEAF.match(note, at)) is None:
-        raise LookupError(f"the schema notes the type {note}, which cannot be read at character {at + 1}")
+        raise LookupError(f"the schema contains the type {note}, which cannot be read at character {at + 1}")
     char = _CHAR.fullmatch(leaf[0])
     return [int(char[1]) if char else 0], leaf.end()
 
 
 def _after(text: str, note: str, at: int) -> int:
     if note[at : at + len(text)].lower() != text.lower():
-        raise LookupError(f"the schema notes the type {note}, which has no {text!r} at character {at + 1}")
+        raise LookupError(f"the schema contains the type {note}, which has no {text!r} at character {at + 1}")
     return at + len(text)

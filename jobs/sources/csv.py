@@ -1,4 +1,4 @@
-"""CSV files, by Spark's reader."""
+"""CSV files, read by Spark."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +23,12 @@ _KEEP = "columnNameOfCorruptRecord"
 
 
 class CsvFiles(SparkTexts):
-    """CSV files, by Spark's reader. The names in a header are compared with the declared columns (tussock.jobs.sources.csv_header)."""
+    """CSV files, read by Spark. Names in a header are compared with the declared columns (csv_header.py)."""
 
     format: ClassVar[str] = "csv"
     missing_columns: ClassVar[tuple[str, ...]] = ("error",)
     why_missing: ClassVar[str] = (
-        "expected 'error': columns of a csv file go by their place, and a record that is too short does not parse"
+        "expected 'error': columns of a csv file are matched by position, and a record that is too short does not parse"
     )
     options_class: ClassVar[str] = "catalyst.csv.CSVOptions"
 
@@ -39,7 +39,7 @@ class CsvFiles(SparkTexts):
     def check(self, source: CreateSource) -> None:
         super().check(source)
         if (enforce := option(source.options, ENFORCE)) is not None and enforce.lower() not in ("true", "false"):
-            reason = "expected 'false' (a file whose header differs from the columns is held) or 'true' (columns go by their place)"
+            reason = "expected 'false' (hold a file with another header) or 'true' (match columns by position)"
             raise BadOptionError(source.name, "enforceSchema", enforce, reason)
 
     def sample(self, source: CreateSource, value: str) -> str:
@@ -50,7 +50,10 @@ class CsvFiles(SparkTexts):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """As SparkFiles; raises CsvHeaderError too. Rows that are taken back were taken by their place, so they are read so again."""
+        """See SparkFiles; also raises CsvHeaderError.
+
+        Headers of rows that are taken back are not checked: they were matched by position.
+        """
         if has_header(source.options) and (option(source.options, ENFORCE) or "false").lower() != "true":
             case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
@@ -71,16 +74,18 @@ class CsvFiles(SparkTexts):
         return super().frame(spark, source, document, columns)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
-        """The header has been compared by then."""
+        """`frame` has already compared the header."""
         return {k: v for k, v in super().reader_options(source).items() if k.lower() != ENFORCE} | {
             "enforceSchema": "true"
         }
 
     def _header(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
-        """The header as Spark reads it; None for a file without rows. Cost: a job over the file's beginning, and two without a file.
+        """Return the header as Spark reads it; None for a file without rows.
 
-        A header of several columns does not fit a schema of one, so Spark keeps its text. Without a schema, Spark takes the path of a
-        file whose records go over lines for a pattern, and finds no file where a folder is called `[x]`.
+        Cost: one job over the file's beginning, and two without a file.
+
+        The schema has one column, so Spark keeps the text of a header with several. Without a schema, Spark treats the
+        path of a multi-line file as a pattern, and does not find a file in a folder called `[x]`.
         """
         own = {
             k: v
@@ -95,7 +100,7 @@ class CsvFiles(SparkTexts):
 
 
 def _cells(spark: "SparkSession", record: str, options: Mapping[str, str]) -> list[str]:
-    """The values of one record, by Spark's parser."""
+    """Split one record into its values with Spark's parser."""
     from pyspark.sql.functions import from_csv, lit, schema_of_csv
 
     text = lit(record)

@@ -1,12 +1,12 @@
-"""The header of a CSV file, compared with the source's columns.
+"""Compare the header of a CSV file with the source's columns.
 
-Spark pairs columns by their place and ignores the names in a header, so that a file with its columns in another order would swap them
-without an error. Its option `enforceSchema 'false'` compares the names; this is the default here for a source with `header 'true'`.
-The comparison is made here and not by Spark's reader for two reasons: a column without a name in the header (pandas writes its index so)
-is no difference, and the error names the file, its columns and the remedy.
+Spark matches columns by position and ignores the names in a header, so a file with another column order would swap
+columns without an error. Its option `enforceSchema 'false'` compares the names, and is the default here for a source
+with `header 'true'`. Tussock makes the comparison itself for two reasons. A column without a name in the header (such
+as the index that pandas writes) is no difference, and the error names the file, its columns and the remedy.
 
-A plain header is read from the first bytes of the file. A header that is not plain, or that seems to differ, is read by Spark, so that
-quotes, comments, encodings and line separators have one meaning for header and rows.
+A plain header is read from the first bytes of the file. If a header is not plain, or seems to differ, Spark reads it,
+so that quotes, comments, encodings and line separators mean the same for header and rows.
 """
 
 import bz2
@@ -19,9 +19,9 @@ from tussock.jobs.sources.errors import ways_on
 from tussock.jobs.sources.files import OWN_OPTIONS
 from tussock.jobs.sources.pins import PinnedFile, open_pinned
 
-HEADER, ENFORCE = "header", "enforceschema"  # names of options in lower case, as Spark compares them
+HEADER, ENFORCE = "header", "enforceschema"  # option names in lower case; Spark ignores their case
 _FIRST_BYTES = 1 << 16
-#: Options under which the first line of a file is its header, taken apart at `sep`.
+#: Options with which the header is the first line of the file, split at `sep`.
 _PLAIN = {
     *(name.lower() for name in OWN_OPTIONS),
     *(
@@ -43,7 +43,7 @@ _PLAIN = {
 
 
 class CsvHeaderError(SourceFileError):
-    """The header of a CSV file names other columns than its source declares, or names them in another order."""
+    """The header of a CSV file has other columns than its source declares, or another order."""
 
     def __init__(self, path: str, found: Sequence[str], expected: Sequence[str], difference: str) -> None:
         super().__init__(path, tuple(found), tuple(expected), difference)
@@ -51,21 +51,20 @@ class CsvHeaderError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}: its header names the columns ({', '.join(self.found)}), and the source declares "
-            f"({', '.join(self.expected)}): {self.difference}. Write the file with the source's columns in their order, and the next run "
-            "takes it in. To take columns by their place, create the source with the header's names, or with "
-            "OPTIONS (…, enforceSchema 'true'). "
-            f"Or go on: {ways_on(self.path)}."
+            f"file {self.path}: its header has the columns ({', '.join(self.found)}), and the source declares "
+            f"({', '.join(self.expected)}): {self.difference}. Write the file with the source's columns in their "
+            "order, and the next run reads it. To match columns by position, create the source with the header's "
+            f"names, or with OPTIONS (…, enforceSchema 'true'). {ways_on(self.path)}."
         )
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:
-    """An option by its name in lower case; Spark compares names without case."""
+    """Return an option by its lower-case name; Spark ignores the case of names."""
     return next((value for key, value in options.items() if key.lower() == name), None)
 
 
 def has_header(options: Mapping[str, str]) -> bool:
-    """Whether the files of a source begin with a header."""
+    """Return whether the files of a source begin with a header."""
     return (option(options, HEADER) or "false").lower() == "true"
 
 
@@ -76,15 +75,17 @@ def require_header(
     case_sensitive: bool,
     by_spark: Callable[[], Sequence[str] | None],
 ) -> None:
-    """Compare a file's header with the columns that are read of it.
+    """Compare a file's header with the columns that are read from it.
 
     Args:
         fields: the declared columns.
-        options: the source's. Without enforceSchema, as sources of earlier releases have it, only a declared name in another column's
-            place is a difference: users of these may have named their columns otherwise than the header.
-        by_spark: the header as Spark reads it; None for a file without rows.
+        options: the source's options. Without enforceSchema, as in sources of earlier releases, only a declared name at
+            another column's position is a difference: users of those releases may have chosen other names than the
+            header's.
+        by_spark: returns the header as Spark reads it; None for a file without rows.
 
-    Raises: CsvHeaderError. Cost: one range read of 64 KB; `by_spark` for a header that is not plain.
+    Raises: CsvHeaderError. Cost: one range read of 64 KB; one call of `by_spark` if the header is not plain or seems to
+    differ.
     """
     names = [f.name for f in fields]
     only_swaps = option(options, ENFORCE) is None
@@ -97,7 +98,10 @@ def require_header(
 
 
 def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: bool, only_swaps: bool) -> str | None:
-    """How a header differs from the declared columns; None if it does not. A column without a name has any."""
+    """Describe the first difference between a header and the declared columns; None if they agree.
+
+    An unnamed column matches any.
+    """
 
     def folded(name: str) -> str:
         return name.strip(" \t") if case_sensitive else name.strip(" \t").lower()
@@ -106,14 +110,14 @@ def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: b
     for n, (there, wanted) in enumerate(zip(found, declared, strict=False), start=1):
         if folded(there) in ("", folded(wanted)) or (only_swaps and folded(there) not in known):
             continue
-        return f"column {n} is called {there!r} there, not {wanted!r}"
+        return f"column {n} is called {there!r} in the header, not {wanted!r}"
     if len(found) != len(declared) and not only_swaps:
         return f"it has {len(found)} columns, not {len(declared)}"
     return None
 
 
 def _plain_header(file: PinnedFile, options: Mapping[str, str]) -> list[str] | None:
-    """The names in a file's first line; None if only Spark can tell them apart."""
+    """Return the names in a file's first line; None if only Spark can split it."""
     sep = option(options, "sep") or option(options, "delimiter") or ","
     quote = option(options, "quote")
     if len(sep) != 1 or any(o.lower() not in _PLAIN and not o.startswith("fs.") for o in options):
@@ -133,7 +137,7 @@ def _plain_header(file: PinnedFile, options: Mapping[str, str]) -> list[str] | N
 
 
 def _decoded(path: str, data: bytes) -> str | None:
-    """The first characters of a file; None for a compression or an encoding that is left to Spark."""
+    """Decode the first lines of a file; None if its compression or encoding is left to Spark."""
     suffix = path.rpartition("/")[2].rpartition(".")[2].lower()
     try:
         if suffix == "gz":

@@ -1,10 +1,12 @@
-"""A Delta table as a source: its rows as of a version, then what later versions have changed, updates and deletes too.
+"""Delta tables as sources: first the rows of one version, then the changes of later versions, updates and deletes
+included.
 
-What a barrier pins is a range of versions (PinnedVersions): the first one a whole snapshot, each later one what has changed since the one
-before it. A version never changes, so these numbers, with the table's id, are all that a barrier has to hold. Which files that means is
-delta_log.py; their rows are read as those of Parquet sources are (parquet.py), with weights.
+A barrier pins a range of versions (PinnedVersions): the first range is a full snapshot, each later one the changes
+since the range before it. Versions never change, so their numbers and the table's id are all that a barrier stores.
+`delta_log.py` finds the files of a range; their rows are read like those of Parquet sources (parquet.py), with weights.
 
-A row is identified by the columns that the option `key` names, else by its values: equal rows are counted (RowDigest, NumberCopies).
+A row is identified by the columns of the option `key`. Without the option, all its values identify it, and equal rows
+are counted (RowDigest, NumberCopies).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -85,19 +87,19 @@ _INSERTS = pa.array(["insert", "update_postimage"])
 
 
 class PinnedVersions(msgspec.Struct, frozen=True):
-    """The versions of a table that an epoch takes: all rows of `last`, or what versions `after` + 1 … `last` change."""
+    """The versions of a table that an epoch reads: all rows of `last`, or the changes of `after` + 1 to `last`."""
 
     place: str  # the table's folder
     table: str  # its id
     last: int
-    nbytes: int  # of the files to be read
+    nbytes: int  # of the files to read
     after: int | None = None  # None: all rows
 
 
 class DeltaPart(msgspec.Struct, frozen=True):
-    """What one actor reads at a time: some row groups of a file."""
+    """The unit of reading for an actor: some row groups of a file."""
 
-    item: str  # what the barrier calls it
+    item: str  # its name in the barrier
     table: str  # the table's id
     split: Split
     piece: Piece
@@ -122,7 +124,7 @@ class DeltaTables:
         key = tuple(names.index(column) for column in _key_columns(source))
         return ByColumns(key) if key else ByValue()
 
-    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+    # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         return {}
@@ -135,7 +137,10 @@ class DeltaTables:
         for option, value in source.options.items():
             if option not in OPTIONS:
                 raise BadOptionError(
-                    source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}"
+                    source.name,
+                    option,
+                    value,
+                    f"a delta source has no such option; its options are {', '.join(OPTIONS)}",
                 )
         if _KEY in source.options and not _key_columns(source):
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
@@ -144,29 +149,38 @@ class DeltaTables:
         if (found := _place(source).snapshot()) is None and any(
             c in without_query(source.options["path"]) for c in "*["
         ):
-            raise BadPathError(source.options["path"], "a Delta table is one folder, and none has exactly this name")
+            raise BadPathError(
+                source.options["path"], "a Delta table is one folder, and no folder has exactly this name"
+            )
         snapshot = self._readable(source, found)
         _require_schema(source, snapshot.columns, snapshot.version)
         fields = source.fields or _fields(snapshot)
         types = {f.name.lower(): f.type for f in fields}
         for column in _key_columns(source):
             if (kind := types.get(column)) is None:
-                raise BadDeltaKeyError(source.name, column, f"is no column of the source, which has {', '.join(types)}")
+                raise BadDeltaKeyError(
+                    source.name, column, f"is not a column of the source, which has {', '.join(types)}"
+                )
             if is_nested(arrow_type(kind)) or pa.types.is_floating(arrow_type(kind)):
-                raise BadDeltaKeyError(source.name, column, f"is of type {kind}, which does not identify a row")
+                raise BadDeltaKeyError(source.name, column, f"has the type {kind}, which cannot identify a row")
         return fields
 
-    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+    # --- at the barrier -----------------------------------------------------------------------------------------------
 
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
-        """Raises the errors of delta_errors.py; CannotRestateError. Cost: the table's log since its last checkpoint, and a HEAD for each
-        file of what is there to take: one that VACUUM has removed is met here, before an epoch runs in vain."""
+        """See SourcePinner.
+
+        The HEAD requests find files that VACUUM has removed, before an epoch runs in vain.
+
+        Raises: the errors of delta_errors.py; CannotRestateError. Cost: the table's log since its last checkpoint, and
+        one HEAD request per file to read.
+        """
         if asked.restated is not None:
             raise CannotRestateError(
-                source.name, "a Delta table's own log says what has changed: write the correction into the table"
+                source.name, "a Delta table's log records its changes, so write the correction into the table"
             )
         if asked.only_skipped or asked.skip:
             self._refuse_skip(source, asked.skip)
@@ -226,7 +240,7 @@ class DeltaTables:
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
-        """A version never changes, so re-pinning it pins the same."""
+        """Return the same pins: a version never changes."""
         self._refuse_skip(source, skip)
         return held
 
@@ -234,16 +248,19 @@ class DeltaTables:
         return () if document is None else (_item(_versions.decode(document)),)
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        """Versions belong together."""
+        """Return None: the versions of a range belong together."""
         return None
 
-    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+    # --- in the epoch -------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """Large files first. Cost: the log that the versions are in; a HEAD for each file, and the footers of large ones."""
+        """See ActorReader. Large files come first.
+
+        Cost: the log of the pinned versions, one HEAD request per file, and the footers of large files.
+        """
         pinned, place = _versions.decode(document), _place(source)
         item = _item(pinned).name
         columns, pieces = self._pinned_pieces(source, place, pinned)
@@ -264,12 +281,13 @@ class DeltaTables:
     def _pinned_pieces(
         self, source: CreateSource, place: DeltaPlace, pinned: PinnedVersions
     ) -> tuple[tuple[Mapped, ...], list[Piece]]:
-        """How the pinned versions name their columns, and what they read. Raises DeltaReadError."""
+        """Return the column mapping of the pinned versions and the pieces to read. Raises DeltaReadError."""
         item = _item(pinned).name
         if (snapshot := place.snapshot(pinned.last)) is None or snapshot.id != pinned.table:
             raise DeltaReadError(
                 item,
-                f"version {pinned.last} of the Delta table {place.root} is gone: its log was cleaned up, or it was dropped.",
+                f"version {pinned.last} of the Delta table {place.root} is gone: "
+                "its log was cleaned up, or it was dropped.",
             )
         if pinned.after is None:
             return snapshot.columns, snapshot.pieces()
@@ -288,7 +306,7 @@ class DeltaTables:
             return ReadPart(_read(source, found, columns))
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        """Raises DeltaReadError. Cost: a HEAD per file; see `rows_by_spark`."""
+        """See InputReader. Raises DeltaReadError. Cost: one HEAD request per file, and `rows_by_spark`."""
         pinned, place = _versions.decode(document), _place(source)
         item = _item(pinned).name
         with ThreadPoolExecutor(16) as pool:
@@ -304,7 +322,7 @@ class DeltaTables:
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
         return ""
 
-    # --- what has been taken -----------------------------------------------------------------------------------------------------
+    # --- taken input --------------------------------------------------------------------------------------------------
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         if pins.read is None:
@@ -318,7 +336,7 @@ class DeltaTables:
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        """All rows of the version that was taken last: time travel."""
+        """Return all rows of the last taken version, by time travel."""
         if (last := newest_taken(taken)) is None:
             return None
         return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0)))
@@ -326,7 +344,7 @@ class DeltaTables:
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
         return None
 
-    # --- the table ---------------------------------------------------------------------------------------------------------------
+    # --- the table ----------------------------------------------------------------------------------------------------
 
     def _readable(self, source: CreateSource, snapshot: Snapshot | None) -> Snapshot:
         """Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
@@ -337,9 +355,10 @@ class DeltaTables:
         return snapshot
 
     def _new_commits(self, source: CreateSource, before: DeltaTaken, snapshot: Snapshot) -> list[Commit]:
-        """The commits behind what was taken, all of them readable as the source says.
+        """Return the commits after the taken version. All of them are readable with the source's columns.
 
-        Raises DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError."""
+        Raises: DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError.
+        """
         place = snapshot.place
         recorded, found = (
             f"version {before.version} of table {before.table}",
@@ -359,7 +378,7 @@ class DeltaTables:
         then = place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
         if snapshot.id != before.table and (
             then is None or then.id != before.table
-        ):  # CREATE OR REPLACE goes on with the log
+        ):  # CREATE OR REPLACE continues the log
             raise DeltaTableReplacedError(source.name, place.root, recorded, found)
         for commit in commits:
             for metadata in commit.of("metaData"):
@@ -368,7 +387,7 @@ class DeltaTables:
                 _require_same_columns(source, place, commit.version, columns, snapshot)
         if (
             then is not None
-        ):  # None: no version sets columns, or a checkpoint has replaced the log before the first new version
+        ):  # None: no version sets columns, or a checkpoint replaced the log up to the first new version
             _require_same_columns(source, place, snapshot.version, then.columns, snapshot)
         _require_schema(source, snapshot.columns, snapshot.version)
         return commits
@@ -382,17 +401,17 @@ class DeltaTables:
 
 
 def _file_of(place: DeltaPlace, source: CreateSource, item: str, piece: Piece) -> tuple[str, ObjectInfo]:
-    """The path of a file of the table, and what is there. Raises DeltaReadError. Cost: a HEAD."""
+    """Return the path of a file of the table, and its size and ETag. Raises DeltaReadError. Cost: one HEAD request."""
     path = place.file(piece.path)
     store, name = open_file(path, source.options)
     try:
         return path, store.head(name)
     except ObjectNotFoundError as err:
-        raise DeltaReadError(item, f"file {path} is gone, by VACUUM or by hand.") from err
+        raise DeltaReadError(item, f"file {path} is gone, removed by VACUUM or by hand.") from err
 
 
 def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.Table:
-    """A part's rows as a chunk."""
+    """Return a part's rows as a chunk."""
     piece, place = part.piece, _place(source)
     stored = {c.name.lower(): c for c in part.columns}
     from_file = [c for c in columns if not stored[source.fields[c].name.lower()].is_partition]
@@ -411,7 +430,7 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
         if c not in found:
             column = stored[source.fields[c].name.lower()]
             if piece.partition is None:
-                raise LookupError(f"the log does not say the partition of the file {piece.path}, which goes")
+                raise LookupError(f"the log contains no partition values for the removed file {piece.path}")
             text = piece.partition.get(column.stored, piece.partition.get(column.name))
             found[c] = partition_column(text, declared[c], rows.num_rows)
         if (column := stored[source.fields[c].name.lower()]).char_note:
@@ -424,7 +443,10 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
 
 
 def _there(place: DeltaPlace, table: str, path: str, version: int | None, positions: Positions) -> Positions:
-    """1 for each row of a file that its deletion vector at a version leaves in, else 0. Raises LookupError."""
+    """Return 1 for each row of a file that is live under its deletion vector at a version, else 0.
+
+    Raises LookupError.
+    """
     kept = np.ones(len(positions), np.int64)
     if version is None:
         return kept
@@ -437,7 +459,10 @@ def _there(place: DeltaPlace, table: str, path: str, version: int | None, positi
 def _stored_fields(
     source: CreateSource, columns: Sequence[Mapped], wanted: Sequence[int], piece: Piece
 ) -> tuple[Field, ...]:
-    """The columns to read of a file, as it names them; those of partitions are not in it. Rows of a feed say what happened to them."""
+    """Return the columns to read from a file, by their names in it.
+
+    Partition columns are not in the file. Files of a change feed also have a column with the kind of change.
+    """
     stored = {c.name.lower(): c for c in columns}
     fields = [(source.fields[c], stored[source.fields[c].name.lower()]) for c in wanted]
     found = tuple(Field(s.stored, s.stored_as(field.type)) for field, s in fields if not s.is_partition)
@@ -446,7 +471,7 @@ def _stored_fields(
 
 @contextmanager
 def _read_errors(item: str) -> Iterator[None]:
-    """Errors of one file in the block become errors of the pinned item, which is what a hold is about."""
+    """Turn the errors of one file into errors of the pinned item, because a hold names the item."""
     try:
         yield
     except DeltaReadError:
@@ -454,7 +479,7 @@ def _read_errors(item: str) -> Iterator[None]:
     except SourceFileError as err:
         raise DeltaReadError(item, f"{str(err).partition('. ')[0]}.") from err
     except (LookupError, pa.ArrowInvalid) as err:
-        raise DeltaReadError(item, f"it can't be read: {err}.") from err
+        raise DeltaReadError(item, f"it cannot be read: {err}.") from err
 
 
 def _key_columns(source: CreateSource) -> tuple[str, ...]:
@@ -467,12 +492,15 @@ def _place(source: CreateSource) -> DeltaPlace:
 
 
 def _reading(source: CreateSource) -> Mapping[str, str]:
-    """Options for the reader of Parquet files: a column that was added to the table after a file was written is NULL in its rows."""
+    """Return the options for the Parquet reader: a column added after a file was written is NULL in the file's rows."""
     return {**server_options(source.options["path"], source.options), MISSING: "null"}
 
 
 def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
-    """The columns of a table, then the fields of structs that no source can have: both have the type void, or another that is not kept."""
+    """Return the columns of a table, followed by struct fields of type void.
+
+    The types of void fields and of some columns cannot be stored; `described` leaves those columns out.
+    """
     return (
         *(Field(c.name, c.type) for c in snapshot.columns),
         *(Field(path, VOID) for path in void_fields(snapshot.schema)),
@@ -480,7 +508,7 @@ def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
 
 
 def _read_by(column: Mapped, field: Field) -> tuple[object, ...]:
-    """All that decides how a declared column is read of files."""
+    """Return everything that decides how a declared column is read from files."""
     padding = widths_of(arrow_type(field.type), column.char_note, arrow_type(column.type)) if column.char_note else []
     return column.stored, column.is_partition, column.stored_as(field.type), any(padding) and padding
 
@@ -488,19 +516,32 @@ def _read_by(column: Mapped, field: Field) -> tuple[object, ...]:
 def _require_same_columns(
     source: CreateSource, place: DeltaPlace, version: int, columns: Sequence[Mapped], newest: Snapshot
 ) -> None:
-    """No version may change how a declared column is read of files, since rows that go are read as those of the newest version.
+    """Require that no version changes how a declared column is read from files.
 
-    Requires: `columns` have the declared ones. `version`: the one that sets them. Raises DeltaSchemaChangedError."""
+    Deleted rows are read with the column mapping of the newest version.
+
+    Requires: `columns` contain the declared ones.
+
+    Args:
+        version: the version that sets `columns`.
+
+    Raises: DeltaSchemaChangedError.
+    """
     now, then = ({c.name.lower(): c for c in some} for some in (newest.columns, columns))
     for field in source.fields:
         column = now.get(field.name.lower())
         if column is not None and _read_by(then[field.name.lower()], field) != _read_by(column, field):
-            found = "the column with another name in files, as a partition column no more, or as char of another length"
+            found = (
+                "the column under another name in files, no longer as a partition column, or as char of another length"
+            )
             raise DeltaSchemaChangedError(source.name, place.root, version, field.name, found, field.type)
 
 
 def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: int) -> None:
-    """Every declared column has to be there, in a type whose every value is one of the declared type. Raises DeltaSchemaChangedError."""
+    """Require every declared column, in a type whose values all fit the declared type.
+
+    Raises DeltaSchemaChangedError.
+    """
     there = {c.name.lower(): c.type for c in columns}
     for field in source.fields:
         found = there.get(field.name.lower())
@@ -508,7 +549,7 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
             place = Misfit(
                 field.name, f"no such column (the table has {', '.join(c.name for c in columns)})", field.type
             )
-        elif found == VOID:  # files lack it
+        elif found == VOID:  # files do not contain it
             continue
         elif not is_kept(found):
             place = Misfit(field.name, found, field.type)
@@ -520,7 +561,7 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
 
 
 def _fitting(commits: Sequence[Commit], max_bytes: int | None) -> list[Commit]:
-    """The first commits, of so many bytes to be read, one at least."""
+    """Return the first commits within `max_bytes` to read, at least one."""
     if max_bytes is None:
         return list(commits)
     taken = np.searchsorted(np.cumsum([c.nbytes for c in commits]), max_bytes, side="right")
@@ -528,7 +569,7 @@ def _fitting(commits: Sequence[Commit], max_bytes: int | None) -> list[Commit]:
 
 
 def _id_after(before: str, commits: Sequence[Commit]) -> str:
-    """The table's id once these commits are taken: CREATE OR REPLACE gives it another."""
+    """Return the table's id after these commits: CREATE OR REPLACE assigns a new one."""
     return next((str(m["id"]) for c in reversed(commits) for m in reversed(c.of("metaData"))), before)
 
 

@@ -1,7 +1,8 @@
-"""The rows of a Delta table as Spark reads them, to be compared with views.
+"""The rows of a Delta table as Spark reads them, for comparison with views.
 
-Delta's own reader needs its jars in the session. Without them, the deltalake package reads flat tables, and Spark's Parquet reader reads
-the files of tables with nested columns: the package refuses some of those, for example a list in a map that got a field.
+Delta's own reader needs its jars in the session. Without them, the deltalake package reads flat tables, and Spark's
+Parquet reader reads the files of tables with nested columns. The package rejects some nested columns, such as a list
+inside a map that gained a field.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snapshot) -> "DataFrame":
-    """The declared columns of all rows of a version.
+    """Return the declared columns of all rows of a version.
 
-    Raises LookupError for a version that is gone. Cost: lazy, but the rows of a flat table pass through this process if the session lacks
-    Delta's jars.
+    Raises: LookupError if the version is gone. Cost: lazy; if the session lacks Delta's jars, the rows of a flat table
+    pass through this process.
     """
     from tussock.jobs.sources.spark_files import spark_errors
 
@@ -46,14 +47,14 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
     found = {field.name.lower(): field for field in frame.schema}
     columns = []
     for declared in source.fields:
-        field = found.get(declared.name.lower())  # a column of the type void is in no frame
+        field = found.get(declared.name.lower())  # no frame contains columns of type void
         text = "NULL" if field is None else _by_name(quoted(field.name), field.dataType, arrow_type(declared.type))
         columns.append(f"CAST({text} AS {declared.type}) AS {quoted(declared.name)}")
     return frame.selectExpr(*columns)
 
 
 def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) -> "DataFrame":
-    """The columns of a table that can be kept and are not nested, read by the deltalake package."""
+    """Read the flat columns of a table that can be stored, with the deltalake package."""
     from deltalake import QueryBuilder
 
     from tussock.jobs.spark.collected import frame_of
@@ -66,7 +67,7 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
         rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
     typed = [
         relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)
-    ]  # it answers with views of strings
+    ]  # the package returns string views
     columns = [
         padded(values, column.char_note) if column.char_note else values
         for values, column in zip(typed, flat, strict=True)
@@ -75,7 +76,10 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
 
 
 def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot) -> "DataFrame":
-    """The declared columns, by Spark's Parquet reader: it pairs fields by name, and makes NULL of those that a file lacks."""
+    """Read the declared columns with Spark's Parquet reader.
+
+    It matches fields by name, and fills missing ones with NULL.
+    """
     stored = {column.name.lower(): column for column in snapshot.columns}
     fields = [(field, stored[field.name.lower()]) for field in source.fields]
     alike: dict[tuple[str, ...], list[Piece]] = {}
@@ -92,7 +96,7 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot)
 def _of_pieces(
     session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
 ) -> "DataFrame":
-    """Of files of one partition, or of one file with a deletion vector."""
+    """Read files of one partition, or one file with a deletion vector."""
     from tussock.jobs.spark.collected import frame_of
 
     declared = ", ".join(f"{quoted(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
@@ -121,12 +125,13 @@ def _of_pieces(
 
 
 def _padded(text: str, kind: str, widths: Sequence[int]) -> str:
-    """The text of a column with the spaces of char(n). Raises LookupError for nested columns that hold chars."""
+    """Pad the text of a char(n) column with spaces. Raises LookupError for nested columns that contain chars."""
     if not any(widths):
         return text
     if kind != "string":
         raise LookupError(
-            "Spark alone does not read char(n) within nested columns of a Delta table: start the session with Delta's jars"
+            "Spark alone does not read char(n) inside nested columns of a Delta table: start the session with Delta's "
+            "jars"
         )
     return f"CASE WHEN char_length({text}) < {widths[0]} THEN rpad({text}, {widths[0]}, ' ') ELSE {text} END"
 
@@ -138,7 +143,11 @@ def _spark_path(path: str) -> str:
 
 
 def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0) -> str:
-    """A SQL expression for a value with the fields of the declared structs, in their order. `text`: the value, of the type `found`."""
+    """Return a SQL expression for a value with the fields of the declared structs, in their order.
+
+    Args:
+        text: the expression of the value, of type `found`.
+    """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     x = f"x{depth}"

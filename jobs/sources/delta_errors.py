@@ -1,4 +1,4 @@
-"""What can be wrong with a Delta table that is read as a source."""
+"""Errors of a Delta table that is read as a source."""
 
 import shlex
 
@@ -6,13 +6,14 @@ from tussock.jobs.flow.failure import SourceFileError
 from tussock.statestore.errors import InputError
 
 _ANEW = (
-    "Its rows can only be taken in from the beginning: DROP SOURCE {0} (CASCADE drops its readers too), and create it and them again. "
-    "Until then the source is held and views keep the rows that were taken."
+    "Its rows can only be read from the beginning: DROP SOURCE {0} (CASCADE also drops its readers), and create it "
+    "and them again. "
+    "Until then the source is held, and views keep the rows that were already read."
 )
 
 
 class MissingDeltaTableError(InputError):
-    """No Delta table is where a source says."""
+    """A source's path contains no Delta table."""
 
     def __init__(self, source: str, place: str) -> None:
         super().__init__(source, place)
@@ -20,13 +21,13 @@ class MissingDeltaTableError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: there is no Delta table at {self.place} (it has no log, _delta_log). Write the table "
+            f"source {self.source!r}: no Delta table at {self.place} (it has no log, _delta_log). Write the table "
             "first, or correct the path."
         )
 
 
 class DeltaTableReplacedError(InputError):
-    """The table that a source has read is not there any more; another one is in its place."""
+    """Another table has replaced the one that a source reads."""
 
     def __init__(self, source: str, place: str, recorded: str, found: str) -> None:
         super().__init__(source, place, recorded, found)
@@ -34,13 +35,14 @@ class DeltaTableReplacedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: the Delta table at {self.place} was dropped and made anew: taken was {self.recorded}, found "
-            f"{self.found}. Nothing says which rows of the one are rows of the other. {_ANEW.format(self.source)}"
+            f"source {self.source!r}: the Delta table at {self.place} was dropped and created again: the source read "
+            f"{self.recorded}, and found {self.found}. The rows of the two tables cannot be matched. "
+            f"{_ANEW.format(self.source)}"
         )
 
 
 class DeltaHistoryGoneError(InputError):
-    """The history that leads from what was taken to what is there has been removed, from the log or by VACUUM."""
+    """The history between the taken version and the current one was removed, from the log or by VACUUM."""
 
     def __init__(self, source: str, place: str, taken: int, gone: str) -> None:
         super().__init__(source, place, taken, gone)
@@ -48,15 +50,15 @@ class DeltaHistoryGoneError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: the changes of the Delta table {self.place} since version {self.taken}, which was taken, can't be "
-            f"read: {self.gone} is gone, by VACUUM or as the log was cleaned up. Restore the file, if a copy is left. "
-            f"{_ANEW.format(self.source)} So that it does not happen again, keep the table's history for longer than the time "
-            "between two runs (delta.logRetentionDuration, delta.deletedFileRetentionDuration)."
+            f"source {self.source!r}: the changes of the Delta table {self.place} since version {self.taken}, the last "
+            f"one read, cannot be read: {self.gone} is gone, because of VACUUM or the log's cleanup. Restore the file "
+            f"if you have a copy. {_ANEW.format(self.source)} To prevent this, keep the table's history for longer "
+            "than the time between two runs (delta.logRetentionDuration, delta.deletedFileRetentionDuration)."
         )
 
 
 class DeltaSchemaChangedError(InputError):
-    """A version of the table lacks a declared column, or has it in a type that does not read as the declared one."""
+    """A version of the table lacks a declared column, or has it in a type that cannot be read as the declared type."""
 
     def __init__(self, source: str, place: str, version: int, column: str, found: str, expected: str) -> None:
         super().__init__(source, place, version, column, found, expected)
@@ -65,14 +67,15 @@ class DeltaSchemaChangedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: version {self.version} of the Delta table {self.place}, column {self.column!r}: found {self.found}, "
-            f"expected {self.expected}. Give the table the column as it was; or DROP SOURCE {self.source} and create it with the columns "
-            "that the table has. Until then the source is held and views keep the rows that were taken."
+            f"source {self.source!r}: version {self.version} of the Delta table {self.place}, column {self.column!r}: "
+            f"found {self.found}, expected {self.expected}. Restore the column in the table; or DROP SOURCE "
+            f"{self.source} and create it with the table's columns. Until then the source is held, and views keep the "
+            "rows that were already read."
         )
 
 
 class UnsupportedDeltaFeatureError(InputError):
-    """The table uses a feature that its reader has to know, and this one does not."""
+    """The table uses a feature that readers must support, and this reader does not."""
 
     def __init__(self, source: str, place: str, feature: str) -> None:
         super().__init__(source, place, feature)
@@ -80,13 +83,14 @@ class UnsupportedDeltaFeatureError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: the Delta table at {self.place} uses {self.feature}, which a source can't read exactly. Drop the "
-            "feature from the table (ALTER TABLE … DROP FEATURE), or copy its rows to a table without it and read that one."
+            f"source {self.source!r}: the Delta table at {self.place} uses {self.feature}, which sources do not "
+            "support. Drop the feature from the table (ALTER TABLE … DROP FEATURE), or copy its rows to a table "
+            "without it and read that table."
         )
 
 
 class BadDeltaKeyError(InputError):
-    """The option `key` names what can't be a key."""
+    """The option `key` names a column that cannot be part of a key."""
 
     def __init__(self, source: str, column: str, reason: str) -> None:
         super().__init__(source, column, reason)
@@ -94,13 +98,14 @@ class BadDeltaKeyError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, with commas between "
-            "them; or leave the option out: rows are told apart by their values then, and equal ones are counted."
+            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, "
+            "separated by commas; or omit the option: rows are then identified by all their values, and equal rows "
+            "are counted."
         )
 
 
 class UnskippableVersionError(InputError):
-    """Somebody wants a version of a table to be skipped."""
+    """A version of a Delta table cannot be skipped."""
 
     def __init__(self, source: str, item: str) -> None:
         super().__init__(source, item)
@@ -108,13 +113,17 @@ class UnskippableVersionError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: {self.item!r} can't be skipped: later versions of the table change the rows of earlier ones. Correct "
-            "the table, or drop the source."
+            f"source {self.source!r}: {self.item!r} cannot be skipped, because later versions of the table change the "
+            "rows of earlier ones. Correct the table, or drop the source."
         )
 
 
 class DeltaReadError(SourceFileError):
-    """What a version of a table names can't be read. `path` is the pinned item, as the barrier names it."""
+    """A file that a version of the table refers to cannot be read.
+
+    Args:
+        path: the pinned item, as the barrier names it.
+    """
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -122,6 +131,7 @@ class DeltaReadError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {self.reason}\n  `tussock barrier abandon --repin-file {shlex.quote(self.path)}` tries it again once that is "
-            "mended; otherwise drop the source and create it again."
+            f"{self.path}: {self.reason}\n  Once this is repaired, `tussock barrier abandon --repin-file "
+            f"{shlex.quote(self.path)}` retries it; "
+            "otherwise drop the source and create it again."
         )

@@ -1,8 +1,8 @@
-"""What a source has taken of a Delta table: a row per epoch that took versions, in a state table of the source.
+"""The versions that a source has taken of a Delta table: one row per epoch, in a state table of the source.
 
-    version bigint (key) | place string (its folder) | table string (its id) | size bigint (bytes that were read) | epoch bigint
+    version bigint (key) | place string (its folder) | table string (its id) | size bigint (bytes read) | epoch bigint
 
-The table is a singleton: the driver alone reads and writes it. The row with the largest version is where the source stands.
+The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest version.
 """
 
 from dataclasses import dataclass
@@ -30,24 +30,24 @@ class DeltaTaken:
 
 
 def taken_schema(source: str) -> TableSchema:
-    """The state table; its id is 0 until the catalog numbers it."""
+    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
     return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
 
 
 def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
-    """What each epoch took, in order."""
+    """Return the last version that each epoch took, in order."""
     rows = [r for part in taken.scan() for r in part.to_pylist()]
     return sorted((DeltaTaken(r["version"], r["place"], r["table"], r["size"]) for r in rows), key=lambda t: t.version)
 
 
 def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
-    """Where the source stands; None where it has taken nothing."""
+    """Return the largest taken version; None if the source has taken nothing."""
     found = [] if taken is None else taken_versions(taken)
     return found[-1] if found else None
 
 
 def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:
-    """The row that records it, ready for ingest. `schema` carries the table's id."""
+    """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
     values = (taken.version, taken.place, taken.table, taken.nbytes, epoch)
     columns = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
     keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [columns["version"]], schema.key)

@@ -1,4 +1,4 @@
-"""A source as it enters the log: with an absolute path, and with its columns."""
+"""Prepare a source for the log: make its path absolute and find its columns."""
 
 import warnings
 from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LeftOutColumnWarning(UserWarning):
-    """A column that the files of a new source have, and the source has not."""
+    """A new source omits a column of its files."""
 
     def __init__(self, source: str, field: Field) -> None:
         super().__init__(source, field)
@@ -28,13 +28,15 @@ class LeftOutColumnWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r} leaves out column {self.field.name!r}: its type, {self.field.type}, cannot be kept"
+            f"source {self.source!r} leaves out column {self.field.name!r}: its type {self.field.type} is not supported"
         )
 
 
 def placed(source: CreateSource, base: Path) -> CreateSource:
-    """The source with an absolute path (what is stored must not depend on a working directory), and with what its format takes for granted
-    where the statement says nothing."""
+    """Return the source with an absolute path and its format's default options.
+
+    The stored path must not depend on a working directory.
+    """
     options = dict(source.options)
     if "path" in options:
         options["path"] = absolute_path(options["path"], base)
@@ -44,9 +46,13 @@ def placed(source: CreateSource, base: Path) -> CreateSource:
 
 
 def described(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
-    """The source with its columns: those declared, else those that its reader finds. One of a type that no table can hold is left out, with
-    a LeftOutColumnWarning. Raises UnsupportedFileTypeError where none is left, and what the reader's `check` and `describe` raise, e.g.
-    MissingPathError. Cost: one listing, and where no columns are declared one file's footer."""
+    """Return the source with its declared columns, or those that its reader finds.
+
+    Columns of unsupported types are left out, with a LeftOutColumnWarning.
+
+    Raises: UnsupportedFileTypeError if no column is left; the errors of the reader's `check` and `describe`, such as
+    MissingPathError. Cost: one listing, and the footer of one file if no columns are declared.
+    """
     reader = reader_of(source)
     reader.check(source)
     found = reader.describe(source, spark)
@@ -68,7 +74,7 @@ def _is_kept(kind: str) -> bool:
 
 
 def place_text(source: CreateSource) -> str:
-    """Where a source's rows come from, for persons."""
+    """Return the location of a source's input, for display."""
     options = source.options
     found = next((options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options), "")
     return options.get("path") or f"{found} at {options[SERVERS]}"

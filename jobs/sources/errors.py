@@ -1,4 +1,7 @@
-"""What can be wrong with a source's files. No row of such a file is taken in; what else goes on, says tussock.jobs.driver.source_holds."""
+"""Errors in the files of a source.
+
+No row of a faulty file is processed; `driver/source_holds.py` decides how the run continues.
+"""
 
 import shlex
 
@@ -8,11 +11,12 @@ from tussock.statestore.errors import InputError
 
 
 def ways_on(path: str) -> str:
-    """The end of a message about a file: how to go on without it, or with it as it will be."""
+    """The remedies for a faulty file, as the end of an error message: skip the file, or retry its current content."""
     path = shlex.quote(path)
     return (
-        f"`tussock barrier abandon --skip-file {path}` goes on without it (rows that an epoch took from it before stay); "
-        f"`tussock barrier abandon --repin-file {path}` has it tried again as it is then, if no epoch has taken it"
+        f"To continue without it, run `tussock barrier abandon --skip-file {path}`; rows that earlier epochs read from "
+        f"it stay. If no epoch has read it yet, `tussock barrier abandon --repin-file {path}` retries the file in its "
+        "current state"
     )
 
 
@@ -25,13 +29,18 @@ class BadPathError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source path {self.path!r}: {self.reason}. A path is a file, a directory, a glob (*, ?, [], **) or a template with "
-            "{start:%Y-%m-%d} and {end:…}, on the local file system, file:// or s3://bucket/. A backslash makes a character plain: \\[."
+            f"source path {self.path!r}: {self.reason}. A path is a file, a directory, a glob (*, ?, [], **) or a "
+            "template with {start:%Y-%m-%d} and {end:…}. It is on the local file system, file:// or s3://bucket/. A "
+            "backslash escapes a character: \\[."
         )
 
 
 class BadFileNameError(InputError):
-    """The name of a file is not UTF-8. `shown`: its path, with those bytes as `\\xe9`."""
+    """A file name is not UTF-8.
+
+    Args:
+        shown: the path; bytes that are not UTF-8 are written as `\\xe9`.
+    """
 
     def __init__(self, shown: str) -> None:
         super().__init__(shown)
@@ -39,34 +48,38 @@ class BadFileNameError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the name of file {self.shown} is not UTF-8, so that neither Spark nor the store's records can name it. Rename the file "
-            "(`mv`, or `convmv` for many), and the next run takes it in; or move it out of the source's folder."
+            f"the name of file {self.shown} is not UTF-8; neither Spark nor the store can record it. Rename the file "
+            "(`mv`, or `convmv` for many), and the next run reads it; or move it out of the source's folder."
         )
 
 
 class MissingPathError(InputError):
-    """No file is where the source says. `source` names a source that exists; None while it is being created."""
+    """A source's path matches no file.
+
+    Args:
+        source: the name of an existing source; None while the source is being created.
+    """
 
     def __init__(self, path: str, near: tuple[str, ...], source: str | None = None) -> None:
         super().__init__(path, near, source)
         self.path, self.near, self.source = path, near, source
 
     def __str__(self) -> str:
-        near = f"what exists near it: {', '.join(self.near)}" if self.near else "nothing exists near it either"
-        found = f"no file at {self.path!r}; {near}. Files whose name starts with `.` or `_` do not count."
+        near = f"nearby paths: {', '.join(self.near)}" if self.near else "nothing exists near it either"
+        found = f"no file at {self.path!r}; {near}. Files whose names start with `.` or `_` are ignored."
         if self.source is None:
             return (
-                f"{found} Put the file there, correct the source's path, or create a source that waits for its files: OPTIONS (…, "
-                "may_be_missing 'true')."
+                f"{found} Put the file there, correct the source's path, or create the source with OPTIONS (…, "
+                "may_be_missing 'true'), which waits for its files."
             )
         return (
-            f"source {self.source!r}: {found} Put the file there; or DROP SOURCE {self.source} "
-            "(CASCADE drops its readers too) and create it with another path, or with OPTIONS (…, may_be_missing 'true')."
+            f"source {self.source!r}: {found} Put the file there; or DROP SOURCE {self.source} (CASCADE also drops its "
+            "readers), and create it with another path or with OPTIONS (…, may_be_missing 'true')."
         )
 
 
 class NoFilesError(InputError):
-    """A source whose columns its files should say, and there is no file."""
+    """A source declares no columns, and no file exists to infer them from."""
 
     def __init__(self, name: str, path: str, format: str) -> None:
         super().__init__(name, path, format)
@@ -74,13 +87,19 @@ class NoFilesError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.name!r}: {self.path} holds no file that could say its columns (a file of 0 bytes does not count). "
-            f"Put a file there first, or declare them: CREATE SOURCE {self.name} (column type, …) USING {self.format} …"
+            f"source {self.name!r}: {self.path} contains no file to infer the columns from (files of 0 bytes are "
+            "ignored). "
+            f"Put a file there first, or declare them: CREATE SOURCE {self.name} (column type, …) "
+            f"USING {self.format} …"
         )
 
 
 class PartitionFoldersError(InputError):
-    """A source above folders called `name=value`. `spelled` is a path that says so."""
+    """A source's path contains folders called `name=value`.
+
+    Args:
+        spelled: a path that names these folders explicitly.
+    """
 
     def __init__(self, name: str, path: str, spelled: str) -> None:
         super().__init__(name, path, spelled)
@@ -88,14 +107,15 @@ class PartitionFoldersError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.name!r}: below {self.path} are folders called name=value, as in {self.spelled}. No column is made of a folder's "
-            f"name. Spell the folders out to read the columns that their files hold: OPTIONS (path {string_text(self.spelled)}). If the "
-            "value in the name is wanted, write it into the files as a column, or create one source a folder and let a view add it."
+            f"source {self.name!r}: {self.path} contains folders called name=value, such as {self.spelled}. Folder "
+            "names do not become columns. To read the columns in the files, include the folders in the path: OPTIONS "
+            f"(path {string_text(self.spelled)}). If you need the value in the name, write it into the files as a "
+            "column, or create one source per folder and add the value in a view."
         )
 
 
 class UndeclaredColumnsError(InputError):
-    """A source of texts without declared columns."""
+    """A source of a text format without declared columns."""
 
     def __init__(self, name: str, format: str) -> None:
         super().__init__(name, format)
@@ -103,13 +123,13 @@ class UndeclaredColumnsError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.name!r}: a {self.format} source needs its columns, since its files do not say their types: "
+            f"source {self.name!r}: a {self.format} source needs declared columns, because its files contain no types: "
             f"CREATE SOURCE {self.name} (column type, …) USING {self.format} …"
         )
 
 
 class TextColumnsError(InputError):
-    """A source of text files with other columns than one of strings."""
+    """A text source declares columns other than one string."""
 
     def __init__(self, name: str, found: str) -> None:
         super().__init__(name, found)
@@ -117,13 +137,14 @@ class TextColumnsError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.name!r}: a text source has one column, a string, and ({self.found}) are declared. Declare one, or none (it is "
-            "called value), and take it apart in a view: split(value, ','), from_json(value, '…')."
+            f"source {self.name!r}: a text source has exactly one string column, and ({self.found}) are declared. "
+            "Declare one column, or none (it is then called value), and split the text in a view: split(value, ','), "
+            "from_json(value, '…')."
         )
 
 
 class MissingOptionError(InputError):
-    """A source without an option that its format needs."""
+    """A source lacks an option that its format needs."""
 
     def __init__(self, source: str, option: str, expected: str) -> None:
         super().__init__(source, option, expected)
@@ -134,8 +155,12 @@ class MissingOptionError(InputError):
 
 
 class ChangedFileError(SourceFileError):
-    """A file is not the one that was recorded. `taken`: an earlier epoch has taken it; else a barrier has pinned it. `kept_by`: the source
-    that has kept what was taken; empty where none has."""
+    """A file differs from its recorded size and ETag.
+
+    Args:
+        taken: True if an earlier epoch has taken the file; False if a barrier has pinned it.
+        kept_by: the source that kept the taken content; empty if none did.
+    """
 
     def __init__(self, path: str, recorded: str, found: str, taken: bool = False, kept_by: str = "") -> None:
         super().__init__(path, recorded, found, taken, kept_by)
@@ -145,27 +170,27 @@ class ChangedFileError(SourceFileError):
         changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}."
         if self.taken:
             path = shlex.quote(self.path)
-            restate = f"`tussock restate {self.kept_by} --file {path}` has its rows of now take the place of those that were taken; "
+            restate = f"To read the new content instead, run `tussock restate {self.kept_by} --file {path}`. "
             return (
-                f"{changed} {restate if self.kept_by else ''}`tussock barrier abandon --skip-file {path}` goes on with those that "
-                "were taken; or put its bytes back, and write the change as a new file."
+                f"{changed} {restate if self.kept_by else ''}To keep the rows already read, run `tussock barrier "
+                f"abandon --skip-file {path}`; or restore the old content, and write the change as a new file."
             )
-        return f"{changed} Once it rests, the next run takes it as it is; or go on: {ways_on(self.path)}."
+        return f"{changed} The next run reads the new content once the file no longer changes. {ways_on(self.path)}."
 
 
 class CannotRestateError(InputError):
-    """What a person wants taken in once more, and cannot be."""
+    """An item of a source cannot be restated as requested."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(source, reason)
         self.source, self.reason = source, reason
 
     def __str__(self) -> str:
-        return f"source {self.source!r} cannot be restated so: {self.reason}. Nothing was changed."
+        return f"source {self.source!r} cannot be restated this way: {self.reason}. Nothing was changed."
 
 
 class LostCopyError(SourceFileError):
-    """The copy that the store kept of a file which was taken is gone, or cut short."""
+    """The store's copy of a taken file is missing or cut short."""
 
     def __init__(self, path: str, copy: str) -> None:
         super().__init__(path, copy)
@@ -173,13 +198,14 @@ class LostCopyError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path} is not as it was when it was taken, and the copy of those bytes that the store kept, {self.copy}, is gone "
-            "or damaged. Put the file back as it was, or restore that object from a copy of the bucket."
+            f"file {self.path} has changed since it was read, and the store's copy of the old content, {self.copy}, is "
+            "missing or damaged. Restore the old content of the file, or restore that object from a copy of the "
+            "bucket."
         )
 
 
 class UnreadableFileError(SourceFileError):
-    """A file cannot be read as what the source says it is."""
+    """A file cannot be read in the format of its source."""
 
     def __init__(self, path: str, format: str, reason: str) -> None:
         super().__init__(path, format, reason)
@@ -188,12 +214,12 @@ class UnreadableFileError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
-            f"Repair it, and the next run takes it in; or go on: {ways_on(self.path)}."
+            f"Repair it, and the next run reads it. {ways_on(self.path)}."
         )
 
 
 class SchemaMismatchError(SourceFileError):
-    """A column of a file is missing or of a type that does not read as the declared one."""
+    """A file lacks a column, or has it in a type that cannot be read as the declared type."""
 
     def __init__(self, path: str, column: str, found: str, expected: str) -> None:
         super().__init__(path, column, found, expected)
@@ -202,12 +228,16 @@ class SchemaMismatchError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, column {self.column!r}: found {self.found}, expected {self.expected}. "
-            f"Write it with the source's declared columns, and the next run takes it in; or go on: {ways_on(self.path)}."
+            f"Write it with the source's declared columns, and the next run reads it. {ways_on(self.path)}."
         )
 
 
 class BadRowError(SourceFileError):
-    """A record does not parse as the declared columns. `record` counts from 1 within the file, a header not counted."""
+    """A record does not parse as the declared columns.
+
+    Args:
+        record: its number within the file, from 1, without the header.
+    """
 
     def __init__(self, path: str, record: int, text: str, reason: str) -> None:
         super().__init__(path, record, text, reason)
@@ -216,12 +246,16 @@ class BadRowError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, record {self.record}: {self.text!r} does not parse: {self.reason}. "
-            f"Repair the record, and the next run takes the file in; or go on: {ways_on(self.path)}."
+            f"Repair the record, and the next run reads the file. {ways_on(self.path)}."
         )
 
 
 class BadTextError(SourceFileError):
-    """A string whose bytes are not UTF-8. `record` counts from 1 within the file, a header not counted."""
+    """A string is not UTF-8.
+
+    Args:
+        record: its number within the file, from 1, without the header.
+    """
 
     def __init__(self, path: str, record: int, column: str, found: str) -> None:
         super().__init__(path, record, column, found)
@@ -229,14 +263,17 @@ class BadTextError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.found} are not UTF-8, and a string has to be. "
-            "Write the file with the text in UTF-8, declare the column as binary, or go on: "
-            f"{ways_on(self.path)}."
+            f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.found} are not UTF-8, which "
+            f"a string must be. Write the file in UTF-8, or declare the column as binary. {ways_on(self.path)}."
         )
 
 
 class TooFineTimeError(SourceFileError):
-    """A time with digits below the microsecond, which no type of Spark holds. `record` counts from 1 within the file."""
+    """A time has digits below the microsecond, which no Spark type stores.
+
+    Args:
+        record: its number within the file, from 1.
+    """
 
     def __init__(self, path: str, record: int, column: str, expected: str) -> None:
         super().__init__(path, record, column, expected)
@@ -244,14 +281,19 @@ class TooFineTimeError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}, row {self.record}, column {self.column!r}: the time has digits below the microsecond, and {self.expected} "
-            "holds microseconds. Spark reads no times in nanoseconds. Write the file with times in microseconds, declare the column as "
-            f"bigint (nanoseconds since 1970-01-01), or go on: {ways_on(self.path)}."
+            f"file {self.path}, row {self.record}, column {self.column!r}: the time has digits below the microsecond, "
+            f"and {self.expected} stores microseconds. Spark does not read times in nanoseconds. Write the file with "
+            "times in microseconds, or declare the column as bigint (nanoseconds since 1970-01-01). "
+            f"{ways_on(self.path)}."
         )
 
 
 class BadInsertTextError(InputError):
-    """A string of an INSERT whose bytes are not UTF-8. `row` counts from 1 among the rows of the statement."""
+    """A string in an INSERT is not UTF-8.
+
+    Args:
+        row: its number within the statement's rows, from 1.
+    """
 
     def __init__(self, table: str, row: int, column: str, found: str) -> None:
         super().__init__(table, row, column, found)
@@ -259,24 +301,27 @@ class BadInsertTextError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"INSERT INTO {self.table}, row {self.row}, column {self.column!r}: the bytes {self.found} are not UTF-8, and a string has to "
-            "be. Nothing was logged. Correct the text, or declare the column as binary."
+            f"INSERT INTO {self.table}, row {self.row}, column {self.column!r}: the bytes {self.found} are not UTF-8, "
+            "which a string must be. Nothing was logged. Correct the text, or declare the column as binary."
         )
 
 
 class UnsupportedFormatError(InputError):
-    """A format that no reader takes."""
+    """No reader supports the format."""
 
     def __init__(self, source: str, found: str, supported: tuple[str, ...]) -> None:
         super().__init__(source, found, supported)
         self.source, self.found, self.supported = source, found, supported
 
     def __str__(self) -> str:
-        return f"source {self.source!r}: format {self.found!r} is not supported; expected USING {' | '.join(self.supported)}"
+        return (
+            f"source {self.source!r}: format {self.found!r} is not supported; expected USING "
+            f"{' | '.join(self.supported)}"
+        )
 
 
 class MissingSparkModuleError(InputError):
-    """A format whose reader is a module that this Spark session was started without."""
+    """A format needs a Spark module that this session was started without."""
 
     def __init__(self, source: str, format: str, package: str) -> None:
         super().__init__(source, format, package)
@@ -284,17 +329,21 @@ class MissingSparkModuleError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: Spark reads {self.format} by a module that this session was started without. Start Spark with the "
-            f"setting spark.jars.packages = {self.package} (spark-submit --packages {self.package}); Spark downloads it once."
+            f"source {self.source!r}: to read {self.format}, Spark needs a module that this session was started "
+            f"without. Start Spark with the setting spark.jars.packages = {self.package} (spark-submit --packages "
+            f"{self.package}); Spark downloads it once."
         )
 
 
 class BadOptionError(InputError):
-    """An option of a source that cannot be honoured."""
+    """A source has an option that cannot be honoured."""
 
     def __init__(self, source: str, option: str, value: str, reason: str) -> None:
         super().__init__(source, option, value, reason)
         self.source, self.option, self.value, self.reason = source, option, value, reason
 
     def __str__(self) -> str:
-        return f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Create the source without it."
+        return (
+            f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Create the source without "
+            "it."
+        )

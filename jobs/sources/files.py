@@ -1,7 +1,6 @@
-"""What all sources of files share: the path, the pins, what has been taken. A format adds how its files are read.
+"""The common part of file sources: paths, pins and taken files. Each format adds a way to read its files.
 
-The document that a barrier holds is a JSON list of PinnedFile. It is what barriers of every release hold: those before readers had
-documents of their own are read by the same decoder.
+A barrier stores a JSON list of PinnedFile. Barriers of all releases use this format, and the same decoder reads them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -52,10 +51,10 @@ from tussock.statestore.table.storage_table import StorageTable
 if TYPE_CHECKING:
     pass
 
-_MAY_BE_MISSING = "may_be_missing"  # 'true': the files may come later than the source, and go
-MISSING = "missing"  # what a declared column is that a file lacks: 'error' or 'null'; 'wait' is may_be_missing's name of before
-RETAIN = "retain"  # 'files': the bytes of taken files stay reachable; 'none', as sources of releases before: nobody changes a file
-ON_CHANGE = "on_change"  # what to do about a taken file that has changed: 'error', 'restate' or 'ignore'
+_MAY_BE_MISSING = "may_be_missing"  # 'true': the files may appear after the source is created, and disappear
+MISSING = "missing"  # if a file lacks a declared column: 'error' or 'null'; 'wait' is an old name of may_be_missing
+RETAIN = "retain"  # 'files' keeps the bytes of taken files; 'none', as in old sources: files never change
+ON_CHANGE = "on_change"  # the reaction to a changed taken file: 'error', 'restate' or 'ignore'
 OWN_OPTIONS = (
     "path",
     "recursiveFileLookup",
@@ -65,35 +64,38 @@ OWN_OPTIONS = (
     ON_CHANGE,
     ON_ERROR,
     *STORE_OPTIONS,
-)  # none of Spark's
+)  # none of these is an option of Spark
 
 _files = decoder_of(tuple[PinnedFile, ...])
 
 
 def files_of(document: msgspec.Raw | None) -> tuple[PinnedFile, ...]:
-    """The files that a document pins."""
+    """Return the files that a document pins."""
     return () if document is None else _files.decode(document)
 
 
 def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
-    """The document that pins these files."""
+    """Return the document that pins these files."""
     return msgspec.Raw(msgspec.json.encode(files))
 
 
 def retains(source: CreateSource) -> bool:
-    """Whether the bytes of taken files stay reachable, so that rows can be taken back."""
+    """Return whether the bytes of taken files stay reachable, so that their rows can be taken back."""
     return source.options.get(RETAIN) == "files"
 
 
 class FileSource:
-    """A source of files: each is read by the epoch that pins it, and once more where its rows are taken back. Rows are numbered by file and
-    position."""
+    """A source of files.
+
+    The epoch that pins a file reads it; another epoch reads it again to take its rows back. Row ids contain the number
+    of the file and the position in it.
+    """
 
     lists_deletes: ClassVar[bool] = False
     missing_columns: ClassVar[
         tuple[str, ...]
-    ]  # values of the option `missing`: what the format can do about a column that a file lacks
-    why_missing: ClassVar[str]  # what to say of other values
+    ]  # values of the option `missing` that the format supports for a column that a file lacks
+    why_missing: ClassVar[str]  # the error text for other values
 
     def identity(self, source: CreateSource) -> Identity:
         return ByPosition()
@@ -101,7 +103,7 @@ class FileSource:
     def append_only(self, source: CreateSource) -> bool:
         return not retains(source)
 
-    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+    # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         return {} if RETAIN in options else {RETAIN: "files"}
@@ -113,31 +115,35 @@ class FileSource:
                 source.name,
                 _MAY_BE_MISSING,
                 flag,
-                "expected 'true' (the files may come later than the source) or 'false'",
+                "expected 'true' (the files may appear after the source is created) or 'false'",
             )
         if (missing := source.options.get(MISSING, "wait")) not in (*self.missing_columns, "wait"):
             raise BadOptionError(source.name, MISSING, missing, self.why_missing)
         if (on_error := source.options.get(ON_ERROR, FAIL)) not in (FAIL, QUARANTINE):
             reason = (
-                f"expected '{FAIL}' (a file with a record that cannot be read is not taken) or '{QUARANTINE}' (such records go to "
-                f"{rejects_name(source.name)}, and the rest of the file is taken)"
+                f"expected '{FAIL}' (hold a file with an unreadable record) or '{QUARANTINE}' (store such records in "
+                f"{rejects_name(source.name)}, and read the rest of the file)"
             )
             raise BadOptionError(source.name, ON_ERROR, on_error, reason)
         if (retain := source.options.get(RETAIN, "none")) not in ("files", "none"):
-            reason = "expected 'files' (what was taken can be read again, whatever becomes of the files) or 'none' (nobody changes them)"
+            reason = "expected 'files' (taken content can be read again after a change) or 'none' (files never change)"
             raise BadOptionError(source.name, RETAIN, retain, reason)
         if (on_change := source.options.get(ON_CHANGE, "error")) not in _ON_CHANGE:
             raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
         if on_change == "restate" and not retains(source):
             raise BadOptionError(
-                source.name, ON_CHANGE, on_change, "rows can be taken back where files are kept: retain 'files'"
+                source.name, ON_CHANGE, on_change, "rows can only be taken back if files are kept: set retain 'files'"
             )
 
     def first_file(self, source: CreateSource) -> ListedFile | None:
-        """The first file that has bytes; None where none is there yet, but may come. Cost: two listings.
+        """Return the first non-empty file; None if no file exists yet and the source may wait for one.
 
-        Raises: MissingPathError where the part of the path that is spelled out does not exist, unless the source is to wait for it;
-            PartitionFoldersError where the path reaches folders called `name=value` that it does not spell out."""
+        Raises:
+            MissingPathError: the path's literal part does not exist, and the source does not wait for it.
+            PartitionFoldersError: the path reaches folders called `name=value` that it does not name.
+
+        Cost: two listings.
+        """
         path, options = source.options["path"], source.options
         try:
             found = list_files(path, options)
@@ -151,19 +157,22 @@ class FileSource:
 
     @staticmethod
     def require_file(source: CreateSource, found: ListedFile | None) -> ListedFile:
-        """The file that is to say the columns. Raises NoFilesError."""
+        """Return the file to infer the columns from. Raises NoFilesError."""
         if found is None:
             raise NoFilesError(source.name, source.options["path"], source.format)
         return found
 
-    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+    # --- at the barrier -----------------------------------------------------------------------------------------------
 
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
-        """Raises MissingPathError, ChangedFileError, CannotRestateError. Cost: one listing, one batched read of what has been taken; of new
-        files `recorded_etag`'s, and the keeper's where the source retains them."""
+        """See SourcePinner.
+
+        Raises: MissingPathError, ChangedFileError, CannotRestateError. Cost: one listing and one batched read of the
+        taken files; for new files the cost of `recorded_etag`, and the keeper's if the source retains them.
+        """
         if asked.only_skipped and not asked.skip:
             return Pins()
         if asked.restated is not None:
@@ -181,7 +190,7 @@ class FileSource:
         return _pins([*goes, *self._kept(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread])
 
     def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
-        """What a person wants taken in once more. Raises CannotRestateError."""
+        """Pin the files of a `tussock restate`. Raises CannotRestateError."""
         listed = () if restated.item or restated.time_zone else self._listed(source, Asked(restated.interval))
         goes, comes = restated_files(source, taken, restated, listed, retains(source))
         kept = comes if restated.time_zone else self._kept(source, with_content(comes), keeper)
@@ -190,7 +199,7 @@ class FileSource:
     def _to_restate(
         self, source: CreateSource, changed: Sequence[ChangedFile], interval: Interval | None
     ) -> Sequence[ChangedFile]:
-        """Of taken files that have changed those whose rows of now are to take the place of the others. Raises ChangedFileError."""
+        """Return the changed files whose current rows replace the taken ones. Raises ChangedFileError."""
         of_interval = retains(source) and interval is not None and has_interval(source.options["path"])
         match source.options.get(ON_CHANGE, "restate" if of_interval else "error"):
             case "ignore":
@@ -229,8 +238,11 @@ class FileSource:
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
-        """Files to skip that were taken in earlier epochs count too: a new view would read them again. One that was to be restated and is
-        skipped keeps the rows that were taken from it."""
+        """See SourcePinner. Skipped files that earlier epochs took are pinned too, because a new view would read them
+        again.
+
+        A skipped file that was to be restated keeps its taken rows.
+        """
         files = files_of(held.read)
         before = {f.path: f for f in taken_files(taken)} if taken is not None and skip else {}
         goes = {f.path for f in files if f.weight < 0}
@@ -249,7 +261,7 @@ class FileSource:
         return _pins(read, [*files_of(held.unread), *skipped, *again])
 
     def _listed(self, source: CreateSource, asked: Asked) -> tuple[ListedFile, ...]:
-        """The files that are there; none where they may come later. Raises MissingPathError."""
+        """List the existing files; none if they may appear later. Raises MissingPathError."""
         path, options = source.options["path"], source.options
         try:
             return list_files(path, options, asked.interval)
@@ -257,7 +269,7 @@ class FileSource:
             waits = asked.only_skipped or _may_be_missing(source)
             if not waits and (asked.interval is None or not has_interval(path)):
                 raise MissingPathError(err.path, err.near, source.name) from err
-            return ()  # the interval has no files (yet); late ones come with a later run of it
+            return ()  # the interval has no files yet; a later run of it reads late ones
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return _items(files_of(document))
@@ -265,10 +277,10 @@ class FileSource:
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         return document_of([f for f in files_of(document) if f.path in names])
 
-    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+    # --- in the epoch -------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
-        """Only files that may have been changed since are looked at: those taken before."""
+        """See InputReader. Only files that were taken before are looked up, because they may have changed since."""
         files = files_of(document)
         if not any(f.kept for f in files):
             return document
@@ -279,7 +291,7 @@ class FileSource:
         paths = (f.path for document in documents for f in files_of(document) if f.number == number)
         return f"record {position + 1} of {next(paths, f'file number {number}')}"
 
-    # --- what has been taken -----------------------------------------------------------------------------------------------------
+    # --- taken input --------------------------------------------------------------------------------------------------
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         files = (*files_of(pins.read), *files_of(pins.unread))
@@ -293,7 +305,7 @@ class FileSource:
     ) -> msgspec.Raw | None:
         skipped = {
             f.path for f in files_of(without) if not (f.accepted and f.kept)
-        }  # of one that is accepted as it is now, the rows stay
+        }  # an accepted changed file keeps its rows
         files = [f for f in taken_files(taken) if f.rows and f.path not in skipped and first <= f.number < end]
         return document_of(files) if files else None
 
@@ -305,7 +317,7 @@ _ON_CHANGE = ("error", "restate", "ignore")
 
 
 def _accepted(change: ChangedFile) -> PinnedFile:
-    """A file that changed, as recorded before, and as it is now accepted."""
+    """Return a changed file as it was recorded, with its current content marked as accepted."""
     return msgspec.structs.replace(change.was, accepted=mark_of(change.now.path, change.now.size, change.now.etag))
 
 
@@ -327,7 +339,7 @@ def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tu
 
 
 def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:
-    """The file as it is now, under its number. Raises ChangedFileError for one that is gone."""
+    """Pin the current content of a file under the same number. Raises ChangedFileError if the file is gone."""
     store, name = open_file(file.path, source.options)
     try:
         now = store.head(name)

@@ -1,7 +1,7 @@
-"""Times in nanoseconds: Spark's types hold microseconds, and Spark reads no such column as a time.
+"""Times in nanoseconds. Spark's types store microseconds, and Spark does not read nanosecond columns as times.
 
-Many writers, pandas among them, always store nanoseconds, so a column is read if every value is a whole number of
-microseconds. A value that would lose digits is an error with its place.
+Many writers, such as pandas, always store nanoseconds, so a column is accepted if every value is a whole number of
+microseconds. A value that would lose digits is an error that names its place.
 """
 
 import numpy as np
@@ -14,16 +14,17 @@ _PER_MICROSECOND = 1000
 
 
 def holds_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether values of the type are times in nanoseconds, or hold some."""
+    """Return whether values of the type are or contain times in nanoseconds."""
     if pa.types.is_nested(kind):
         return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pa.types.is_timestamp(kind) and kind.unit == _FINE)
 
 
 def too_fine(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
-    """(rows,) True if a time of the row, at any depth, has digits below the microsecond.
+    """Return (rows,) True if a time of the row, at any depth, has digits below the microsecond.
 
-    Cost: a pass over the times; for nested columns with such a time a search by halves."""
+    Cost: one pass over the times; a binary search if a nested column contains such a time.
+    """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return np.concatenate([np.zeros(0, np.bool_), *(_in_chunk(chunk) for chunk in chunks)])
 
@@ -45,4 +46,4 @@ def _any(array: pa.Array) -> bool:
         return bool(_in_chunk(array).any())
     if pa.types.is_struct(array.type):
         return any(map(_any, array.flatten()))
-    return _any(array.flatten())  # lists; of maps their entries
+    return _any(array.flatten())  # lists, and the entries of maps

@@ -1,4 +1,4 @@
-"""JSON files (one object a line, or `multiLine`), by Spark's reader."""
+"""JSON files (one object per line, or `multiLine`), read by Spark."""
 
 import json
 from typing import ClassVar
@@ -8,7 +8,7 @@ from tussock.jobs.sources.spark_files import SparkTexts
 
 
 class JsonFiles(SparkTexts):
-    """JSON files (one object a line, or `multiLine`), by Spark's reader."""
+    """JSON files (one object per line, or `multiLine`), read by Spark."""
 
     format: ClassVar[str] = "json"
     options_class: ClassVar[str] = "catalyst.json.JSONOptions"

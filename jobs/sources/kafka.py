@@ -1,14 +1,15 @@
-"""Topics of Kafka as a source: records are read by Spark's own Kafka reader, by ranges of offsets that a barrier pins.
+"""Kafka topics as sources: Spark's Kafka reader reads ranges of offsets that a barrier pins.
 
-Columns are those of Spark's reader: key, value, topic, partition, offset, timestamp, timestampType, and headers with `includeHeaders`. A
-record is identified by its partition and offset, which make its `_row_id`; neither ever changes, so a range that is read twice is the same
-rows, whoever was restarted in between. Records only come.
+The columns are those of Spark's reader: key, value, topic, partition, offset, timestamp, timestampType, and headers
+with `includeHeaders`. A record is identified by its partition and offset, which form its `_row_id`. Neither ever
+changes, so a range that is read again after a restart yields the same rows. A source only adds rows.
 
-A source is promised every record of its ranges. So a topic that is compacted is refused, or holds the source, and so do offsets without a
-record (the option missing_offsets): offsets are counted up by one, but for the markers of transactions and for aborted records, which a
-source with `kafka.isolation.level 'read_committed'` passes over.
+A source must read every record of its ranges. Compacted topics are rejected at CREATE SOURCE, and hold an existing
+source. An offset without a record also holds the source (option missing_offsets): offsets increase by one, except for
+transaction markers and aborted records. A source with `kafka.isolation.level 'read_committed'` passes over both.
 
-Nothing is committed to Kafka: how far a source has come is in the store alone (kafka_taken.py), in the same commit as the rows.
+Nothing is committed to Kafka. The store alone contains the source's position (kafka_taken.py), in the same commit as
+the rows.
 """
 
 import json
@@ -69,7 +70,7 @@ COLUMNS = (
 HEADERS = Field("headers", "array<struct<key:string,value:binary>>")
 WHICH = ("subscribe", "subscribePattern", "assign")
 _MAX_OFFSETS, _RECORD_BYTES = "max_offsets", "record_bytes"
-_MISSING_OFFSETS, _ERROR, _IGNORE = "missing_offsets", "error", "ignore"  # what to do about an offset without a record
+_MISSING_OFFSETS, _ERROR, _IGNORE = "missing_offsets", "error", "ignore"  # the reaction to an offset without a record
 OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES, _MISSING_OFFSETS)
 _PASSED = (
     "includeHeaders",
@@ -79,16 +80,16 @@ _PASSED = (
     "fetchOffset.numRetries",
 )
 OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
-_NOMINAL_BYTES = 1024  # of a record, for bounds in bytes: Kafka says no sizes
-GONE = ""  # the topic id of a partition that is not there any more, which a person has said to go on without
+_NOMINAL_BYTES = 1024  # assumed size of a record, for bounds in bytes: Kafka reports no sizes
+GONE = ""  # the topic id of a deleted partition that the user chose to skip
 _OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 
 
 class PinnedOffsets(msgspec.Struct, frozen=True):
-    """Offsets of one partition that an epoch takes."""
+    """The offsets of one partition that an epoch reads."""
 
     offsets: Offsets
-    origin: int  # the first offset of this partition that the source ever took
+    origin: int  # the first offset of this partition that the source ever read
     nbytes: int
 
 
@@ -96,7 +97,7 @@ _pinned = decoder_of(tuple[PinnedOffsets, ...])
 
 
 class KafkaTopics:
-    """Topics of Kafka, by Spark's reader."""
+    """Kafka topics, read by Spark."""
 
     needs_spark: ClassVar[Literal[True]] = True
     lists_deletes: ClassVar[bool] = False
@@ -107,7 +108,7 @@ class KafkaTopics:
     def identity(self, source: CreateSource) -> Identity:
         return ByPosition()
 
-    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+    # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         has_markers = options.get("kafka.isolation.level", "").lower() == "read_committed"
@@ -125,14 +126,14 @@ class KafkaTopics:
             if option == "failOnDataLoss" and value.lower() == "true":
                 continue
             if option not in OPTIONS and not option.startswith("kafka."):
-                reason = f"a kafka source has no such option; those it has: {', '.join(OPTIONS)} and kafka.…"
+                reason = f"a kafka source has no such option; its options are {', '.join(OPTIONS)} and kafka.…"
                 raise BadOptionError(source.name, option, value, reason)
         if options.get(_MISSING_OFFSETS, _IGNORE) not in (_ERROR, _IGNORE):
-            reason = "expected 'error' (an offset without a record holds the source) or 'ignore' (the topic may have lost records)"
+            reason = "expected 'error' (hold the source if an offset has no record) or 'ignore' (records may be lost)"
             raise BadOptionError(source.name, _MISSING_OFFSETS, options[_MISSING_OFFSETS], reason)
         for option in (_MAX_OFFSETS, _RECORD_BYTES):
             if not options.get(option, "1").isdigit() or int(options.get(option, "1")) < 1:
-                raise BadOptionError(source.name, option, options[option], "expected a whole number, 1 at least")
+                raise BadOptionError(source.name, option, options[option], "expected a whole number of at least 1")
         for option in ("assign", "startingOffsets"):
             _require_json(source, option)
         known = {f.name: f.type for f in _columns(source)}
@@ -147,16 +148,19 @@ class KafkaTopics:
         _require_every_record(source, partitions_now(source), exists=False)
         return source.fields or _columns(source)
 
-    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+    # --- at the barrier -----------------------------------------------------------------------------------------------
 
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
-        """Raises the errors of kafka_errors.py, and CannotRestateError. Cost: three requests to the brokers."""
+        """See SourcePinner.
+
+        Raises the errors of kafka_errors.py, CannotRestateError. Cost: three requests to the brokers.
+        """
         if asked.restated is not None:
             raise CannotRestateError(
-                source.name, "a topic's records never change: produce the correction as records of its own"
+                source.name, "a topic's records never change: produce the correction as new records"
             )
         if asked.only_skipped and not asked.skip:
             return Pins()
@@ -192,7 +196,7 @@ class KafkaTopics:
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
-        """A range never changes, so re-pinning it pins the same."""
+        """Return the pins without the skipped partitions. A range never changes, so re-pinning has no effect."""
         read, unread = _decoded(held.read), _decoded(held.unread)
         skipped = [p for p in read if p.offsets.name in skip]
         return _pins([p for p in read if p not in skipped], [*unread, *skipped])
@@ -203,7 +207,7 @@ class KafkaTopics:
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         return _document([p for p in _decoded(document) if p.offsets.name in names])
 
-    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+    # --- in the epoch -------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
@@ -211,7 +215,7 @@ class KafkaTopics:
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """Raises LostOffsetsError where the records are not there (any more). Cost: three requests; reading is lazy."""
+        """See SparkReader. Raises LostOffsetsError if records are missing. Cost: three requests; reading is lazy."""
         require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document)]
         now = partitions_now(source, again=True)
@@ -234,7 +238,7 @@ class KafkaTopics:
         return _handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        """Raises LostOffsetsError if records have expired."""
+        """See InputReader. Raises LostOffsetsError if records have expired."""
         require_module(source, session, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document) if p.offsets.next > p.offsets.first]
         now = partitions_now(source, again=True)
@@ -244,7 +248,7 @@ class KafkaTopics:
         return rows.select(*(f.name for f in source.fields))
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """LostOffsetsError where a partition has lost records while they were read; None where it is none of this source's."""
+        """Return LostOffsetsError if a partition lost records during the read; None for other errors."""
         if not isinstance(error, spark_errors()):
             return None
         if not any(
@@ -265,10 +269,10 @@ class KafkaTopics:
         names = (p.offsets.name for document in documents for p in _decoded(document) if p.offsets.number == number)
         return f"offset {offset} of partition {next(names, f'number {number}')}"
 
-    # --- what has been taken -----------------------------------------------------------------------------------------------------
+    # --- taken input --------------------------------------------------------------------------------------------------
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
-        """Of a partition that is read and skipped in one epoch, the end counts that lies behind the other."""
+        """See SourceHistory. If a partition is both read and skipped in one epoch, the later end counts."""
         found: dict[int, Offsets] = {}
         for pinned in sorted((*_decoded(pins.read), *_decoded(pins.unread)), key=lambda p: p.offsets.next):
             found[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
@@ -308,9 +312,10 @@ def _require_json(source: CreateSource, option: str) -> None:
 def _ranges(
     source: CreateSource, before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], skip: Sequence[str] = ()
 ) -> list[PinnedOffsets]:
-    """What waits in each partition; a partition that is new is pinned even where it is empty, so that its number is fixed.
+    """Return the waiting offsets of each partition. A new partition is pinned even if empty, which fixes its number.
 
-    Raises LostOffsetsError."""
+    Raises LostOffsetsError.
+    """
     known = {(o.topic, o.partition): o for o in before}
     number = 1 + max((o.number for o in before), default=-1)
     found = []
@@ -339,7 +344,7 @@ def _range(source: CreateSource, offsets: Offsets, origin: int) -> PinnedOffsets
 
 
 def _first(source: CreateSource, there: PartitionNow, *, is_new: bool) -> int:
-    """Where a partition is begun with. Of a source that has taken anything, a partition that comes later is taken from its first record."""
+    """Return the first offset to read. If the source has read before, a new partition is read from its first record."""
     starting = starting_offsets(source)
     if not is_new:
         return there.first
@@ -350,38 +355,38 @@ def _first(source: CreateSource, there: PartitionNow, *, is_new: bool) -> int:
 
 
 def _require_there(offsets: Offsets, now: dict[tuple[str, int], PartitionNow]) -> None:
-    """Raises LostOffsetsError where records from `first` on are not there."""
+    """Raise LostOffsetsError if records from `first` on are missing."""
     there = now.get((offsets.topic, offsets.partition))
     if there is None:
-        raise LostOffsetsError(offsets.name, "it is not there any more")
+        raise LostOffsetsError(offsets.name, "the partition no longer exists")
     if there.topic_id != offsets.topic_id:
         raise LostOffsetsError(
-            offsets.name, f"the topic was dropped and made anew after offset {offsets.next - 1} was taken"
+            offsets.name, f"the topic was dropped and created again after offset {offsets.next - 1} was read"
         )
     if "compact" in there.policy:
-        found = f"its topic is compacted now (cleanup.policy={there.policy}), so that records that were to be read may be gone"
+        found = f"its topic is now compacted (cleanup.policy={there.policy}), so records that were not read may be gone"
         raise LostOffsetsError(offsets.name, found)
     if there.first > offsets.first:
         raise LostOffsetsError(
-            offsets.name, f"offset {offsets.first} was to be read, and the first that is there is {there.first}"
+            offsets.name, f"expected offset {offsets.first} next, but the first existing offset is {there.first}"
         )
     if there.end < offsets.next:
         raise LostOffsetsError(
-            offsets.name, f"offsets up to {offsets.next - 1} were to be there, and the last one is {there.end - 1}"
+            offsets.name, f"expected offsets up to {offsets.next - 1}, but the last existing offset is {there.end - 1}"
         )
 
 
 def _require_every_record(
     source: CreateSource, now: dict[tuple[str, int], PartitionNow], *, exists: bool = True
 ) -> None:
-    """Raises CompactedTopicError for a topic whose records the broker removes by key."""
+    """Raise CompactedTopicError for a topic whose records the broker removes by key."""
     for there in now.values():
         if "compact" in there.policy:
             raise CompactedTopicError(source.name, there.topic, there.policy, exists)
 
 
 def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], name: str) -> PinnedOffsets | None:
-    """What skipping a partition leaves out: the records that are lost, no others. None where nothing of it is."""
+    """Return the offsets that skipping a partition omits: only lost records. None if the partition has lost none."""
     known = {(o.topic, o.partition): o for o in before}
     for place, taken in known.items():
         there = now.get(place)
@@ -390,7 +395,7 @@ def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow]
         if there is None:
             gone = msgspec.structs.replace(taken, first=taken.next, topic_id=GONE)
             return None if taken.topic_id == GONE else PinnedOffsets(gone, taken.first, 0)
-        if there.topic_id != taken.topic_id:  # another topic: its records are others, under a number of their own
+        if there.topic_id != taken.topic_id:  # another topic with other records, which get a new number
             number = 1 + max(o.number for o in before)
             return PinnedOffsets(Offsets(number, *place, there.topic_id, there.first, there.first), there.first, 0)
         if there.first > taken.next:
@@ -399,7 +404,7 @@ def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow]
 
 
 def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: int | None) -> list[PinnedOffsets]:
-    """The ranges, each cut in the same proportion to what an epoch may take; one record at least."""
+    """Cut the ranges in proportion to the epoch's bounds; at least one record remains."""
     bounds = [int(source.options[_MAX_OFFSETS])] if _MAX_OFFSETS in source.options else []
     if max_bytes is not None:
         bounds.append(max_bytes // int(source.options.get(_RECORD_BYTES, _NOMINAL_BYTES)))
@@ -422,7 +427,7 @@ def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: i
 
 
 def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str, str]:
-    """What Spark's reader is given: these ranges alone, all of each."""
+    """Return the options with which Spark's reader reads exactly these ranges."""
     kept = {k: v for k, v in source.options.items() if k.startswith("kafka.") or k in _PASSED}
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
@@ -442,7 +447,10 @@ def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str
 def _packer(
     source: CreateSource, ranges: Sequence[Offsets], columns: Sequence[int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The Python side: records of one task into rows of OUTPUT_DDL. Their place is in the last three columns."""
+    """Return the function that packs a task's records into rows of OUTPUT_DDL.
+
+    The last three columns contain their place.
+    """
     numbers = {o.name: o.number for o in ranges}
     fields = [source.fields[c] for c in columns]
     is_cut = (
@@ -476,10 +484,10 @@ def _packer(
 
 
 class OffsetCount:
-    """Counts the offsets of a partition that one task reads, in their order.
+    """Detect gaps in the offsets of a partition that one task reads in order.
 
     Args:
-        whole: the range, if the task reads all of it; None: between the first and the last record alone.
+        whole: the range, if the task reads all of it; None: check only between the first and the last record.
     """
 
     def __init__(self, whole: Offsets | None) -> None:
@@ -488,13 +496,13 @@ class OffsetCount:
         self._gap: tuple[int, int] | None = None
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
-        """The next records."""
+        """Add the next records' offsets."""
         before = np.concatenate([[offsets[0] if self._next is None else self._next], offsets[:-1] + 1])
         self._note(before, offsets)
         self._next = int(offsets[-1]) + 1
 
     def gap(self) -> tuple[int, int] | None:
-        """The first and the last offset of the first gap; None if there is none."""
+        """Return the first and the last offset of the first gap; None if there is no gap."""
         if self._end is not None and self._next is not None:
             self._note(np.array([self._next]), np.array([self._end]))
         return self._gap

@@ -1,7 +1,7 @@
-"""What a Kafka cluster says of its topics: asked through Spark's JVM, by the client that Spark's own reader brings.
+"""The state of a Kafka cluster's topics, requested through Spark's JVM with the Kafka client of Spark's reader.
 
-A client of Python would need its own options for the same servers, certificates and logins; here one set of options, Spark's `kafka.…`,
-serves both. The calls are those of `org.apache.kafka.clients.admin.Admin`.
+A Python client would need its own options for the same servers, certificates and logins. Here one set of options,
+Spark's `kafka.…`, serves both. The calls are those of `org.apache.kafka.clients.admin.Admin`.
 """
 
 import json
@@ -15,26 +15,26 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
 
 SERVERS = "kafka.bootstrap.servers"
-_ANSWER_MS = 30_000  # how long brokers may take, unless the options say otherwise
+_ANSWER_MS = 30_000  # time limit for brokers, unless the options set another
 
 _LISTED: ContextVar[dict[str, dict[tuple[str, int], "PartitionNow"]] | None] = ContextVar("listed", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionNow:
-    """A partition as it is."""
+    """The current state of a partition."""
 
     topic: str
     partition: int
-    topic_id: str  # another one where a topic was dropped and made anew; of old brokers always the same
-    first: int  # the first offset that is still there
-    end: int  # behind the last one that may be read: with read_committed, of the last transaction that is decided
+    topic_id: str  # changes if the topic is dropped and created again; constant with old brokers
+    first: int  # the first existing offset
+    end: int  # after the last readable record; with read_committed, after the last decided transaction
     policy: str = ""  # the topic's cleanup.policy; empty if this user may not read it
 
 
 @contextmanager
 def listed_once() -> Iterator[None]:
-    """In a run: partitions are listed once. Else a run would follow producers that never rest, and never end."""
+    """List partitions only once in the block. Otherwise a run would follow busy producers and never end."""
     token = _LISTED.set({})
     try:
         yield
@@ -43,10 +43,10 @@ def listed_once() -> Iterator[None]:
 
 
 def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[str, int], PartitionNow]:
-    """The partitions of a source's topics, by topic and number.
+    """Return the partitions of a source's topics, by topic and number.
 
     Args:
-        again: ask the brokers, even where this run has done so.
+        again: query the brokers even if this run has done so.
 
     Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: four requests.
     """
@@ -60,7 +60,7 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
 
 
 def wanted_partitions(source: CreateSource) -> dict[str, list[int]] | None:
-    """Of the option `assign`; None where whole topics are read."""
+    """Return the partitions of the option `assign`; None if whole topics are read."""
     if "assign" not in source.options:
         return None
     found: dict[str, list[int]] = json.loads(source.options["assign"])
@@ -91,7 +91,7 @@ def _asked(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
 
 
 def _policies(topics: Sequence[str], admin: Any, jvm: Any) -> dict[str, str]:
-    """The cleanup.policy of each topic; empty if this user may not read its settings."""
+    """Return the cleanup.policy of each topic; empty if this user may not read its settings."""
     from py4j.protocol import Py4JJavaError
 
     kinds = getattr(jvm.org.apache.kafka.common.config, "ConfigResource$Type")
@@ -142,7 +142,7 @@ def _admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
 
 @contextmanager
 def _translated(source: CreateSource) -> Iterator[None]:
-    """What the client raises, as errors of ours."""
+    """Turn the client's exceptions into errors of the source."""
     from py4j.protocol import Py4JJavaError
 
     servers = source.options[SERVERS]
@@ -161,7 +161,7 @@ def _translated(source: CreateSource) -> Iterator[None]:
 
 
 def _jvm(source: CreateSource) -> Any:
-    """Raises KafkaNeedsSparkError."""
+    """Return Spark's JVM. Raises KafkaNeedsSparkError."""
     import sys
 
     context = sys.modules["pyspark"].SparkContext._active_spark_context if "pyspark" in sys.modules else None
@@ -178,7 +178,10 @@ def _java_list(jvm: Any, values: Sequence[Any]) -> Any:
 
 
 def starting_offsets(source: CreateSource) -> Mapping[str, Mapping[str, int]] | str:
-    """The option `startingOffsets`: earliest, latest, or offsets by topic and partition (-2: earliest, -1: latest)."""
+    """Return the option `startingOffsets`: earliest, latest, or offsets by topic and partition.
+
+    -2 means earliest, -1 latest.
+    """
     text = source.options.get("startingOffsets", "earliest")
     if text in ("earliest", "latest"):
         return text

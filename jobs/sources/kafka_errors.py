@@ -1,4 +1,4 @@
-"""What can be wrong with topics that are read as a source."""
+"""Errors of topics that are read as a source."""
 
 import shlex
 
@@ -7,7 +7,7 @@ from tussock.statestore.errors import InputError, RetryableError
 
 
 class MissingTopicError(InputError):
-    """A topic that a source names is not there."""
+    """A source names a topic that does not exist."""
 
     def __init__(self, source: str, topic: str, servers: str) -> None:
         super().__init__(source, topic, servers)
@@ -15,13 +15,17 @@ class MissingTopicError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: there is no topic {self.topic!r} at {self.servers}, or this user may not describe it. Create the "
-            "topic, or correct the options."
+            f"source {self.source!r}: topic {self.topic!r} does not exist at {self.servers}, or this user may not "
+            "describe it. Create the topic, or correct the options."
         )
 
 
 class LostOffsetsError(SourceFileError):
-    """Records that were to be read are not there any more. `path` is `topic-partition`."""
+    """A range of records has been removed from a topic before it was read.
+
+    Args:
+        path: `topic-partition`.
+    """
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(path, found)
@@ -29,14 +33,15 @@ class LostOffsetsError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"partition {self.path}: {self.found}. What was produced there and not taken is lost to this source; rows taken before stay. "
-            f"`tussock barrier abandon --skip-file {shlex.quote(self.path)}` goes on with what is there. So that it does not happen again, "
-            "let the topic keep its records (retention.ms, retention.bytes) for longer than the time between two runs."
+            f"partition {self.path}: {self.found}. The records that were not read are lost to this source; rows "
+            "already read stay. To continue with the remaining records, run `tussock barrier abandon --skip-file "
+            f"{shlex.quote(self.path)}`. To prevent this, let the topic keep its records (retention.ms, "
+            "retention.bytes) for longer than the time between two runs."
         )
 
 
 class CompactedTopicError(InputError):
-    """A topic whose cleanup.policy is compact: the broker removes records that a later one of the same key replaces."""
+    """A topic has the cleanup.policy compact. The broker removes a record once a later one has the same key."""
 
     def __init__(self, source: str, topic: str, policy: str, exists: bool) -> None:
         super().__init__(source, topic, policy, exists)
@@ -44,20 +49,25 @@ class CompactedTopicError(InputError):
 
     def __str__(self) -> str:
         until = (
-            "Until then the source is held, and views keep the rows that were taken."
+            "Until then the source is held, and views keep the rows that were already read."
             if self.exists
             else "Nothing was created."
         )
         return (
-            f"source {self.source!r}: topic {self.topic!r} has cleanup.policy={self.policy}. The broker removes a record of such a topic "
-            "once a later one has the same key, so two views over it would read different records; a source needs every record that was "
-            "produced. Set cleanup.policy=delete for the topic if nothing has been removed yet, or let the producers write another topic "
-            f"too, which is not compacted, and read that one. {until}"
+            f"source {self.source!r}: topic {self.topic!r} has cleanup.policy={self.policy}. The broker removes a "
+            "record of such a topic once a later one has the same key, and two views over it would read different "
+            "records. A source needs every record that was produced. If nothing has been removed yet, set "
+            "cleanup.policy=delete for the topic. Otherwise let the producers also write another topic, which is not "
+            f"compacted, and read that one. {until}"
         )
 
 
 class MissingOffsetsError(SourceFileError):
-    """Offsets inside a range that was to be read have no record. `path` is `topic-partition`."""
+    """Some offsets inside a pinned range have no record.
+
+    Args:
+        path: `topic-partition`.
+    """
 
     def __init__(self, path: str, first: int, last: int) -> None:
         super().__init__(path, first, last)
@@ -66,26 +76,28 @@ class MissingOffsetsError(SourceFileError):
     def __str__(self) -> str:
         missing = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
         return (
-            f"partition {self.path}: no record has {missing}, and later offsets have records. Either the topic was compacted, and "
-            "records are lost, or the producers use transactions, whose markers take offsets. For transactions, create the source with "
-            "OPTIONS (…, kafka.isolation.level 'read_committed'). To read the remaining records, create it with OPTIONS (…, "
-            "missing_offsets 'ignore')."
+            f"partition {self.path}: no record has {missing}, but later offsets have records. Either the topic was "
+            "compacted, and records are lost, or the producers use transactions, whose markers occupy offsets. For "
+            "transactions, create the source with OPTIONS (…, kafka.isolation.level 'read_committed'). To read "
+            "the remaining records, create it with OPTIONS (…, missing_offsets 'ignore')."
         )
 
 
 class KafkaUnavailableError(RetryableError):
-    """The brokers do not answer, or refuse."""
+    """The brokers do not answer, or refuse the request."""
 
     def __init__(self, source: str, servers: str, reason: str) -> None:
         super().__init__(source, servers, reason)
         self.source, self.servers, self.reason = source, servers, reason
 
     def __str__(self) -> str:
-        return f"source {self.source!r}: Kafka at {self.servers} did not answer: {self.reason}. Nothing was taken; try again."
+        return (
+            f"source {self.source!r}: Kafka at {self.servers} did not answer: {self.reason}. Nothing was read; retry."
+        )
 
 
 class KafkaNeedsSparkError(InputError):
-    """A process without Spark wants to know what a topic has."""
+    """A process without Spark requested a topic's offsets."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -93,13 +105,14 @@ class KafkaNeedsSparkError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: what its topics have is asked through Spark's JVM, by Spark's own client, and this process has not "
-            "started one. A run of `tussock epoch`, or a session that has used Spark, takes it in."
+            f"source {self.source!r}: topics are listed by Spark's own Kafka client, which needs Spark's JVM, and this "
+            "process has not started one. A run of `tussock epoch`, or a session that has used Spark, reads the "
+            "topics."
         )
 
 
 class BadKafkaColumnError(InputError):
-    """A declared column that is none of a record's."""
+    """A source declares a column that Kafka records do not have."""
 
     def __init__(self, source: str, column: str, kind: str, known: str) -> None:
         super().__init__(source, column, kind, known)
@@ -107,6 +120,6 @@ class BadKafkaColumnError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}, column {self.column!r} {self.kind}: a kafka source has {self.known}, as Spark's reader has them. "
-            "Declare none, and parse `value` in the view: from_json(CAST(value AS STRING), '…')."
+            f"source {self.source!r}, column {self.column!r} {self.kind}: a kafka source has {self.known}, as in "
+            "Spark's reader. Declare no columns, and parse `value` in the view: from_json(CAST(value AS STRING), '…')."
         )

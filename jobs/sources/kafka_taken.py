@@ -1,9 +1,10 @@
-"""What a source has taken of Kafka: a row for each partition, in a state table of the source.
+"""The offsets that a source has taken of Kafka topics: one row per partition, in a state table of the source.
 
     number bigint (key) | topic string | partition int | topic_id string | first bigint | next bigint | epoch bigint
 
-`number` is the high part of the `_row_id`s of the partition's records; a topic that was dropped and made anew has partitions with other
-numbers. Offsets from `first` up to, not with, `next` have been taken (or skipped). The driver alone reads and writes the table.
+`number` is the high part of the `_row_id`s of the partition's records. If a topic is dropped and created again, its
+partitions get new numbers. Offsets from `first` up to `next`, exclusive, have been read or skipped. Only the driver
+reads and writes the table.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ _COLUMNS = (
 
 
 class Offsets(msgspec.Struct, frozen=True):
-    """Offsets of a partition from `first` up to, not with, `next`."""
+    """Offsets of a partition from `first` up to `next`, exclusive."""
 
     number: int
     topic: str
@@ -42,17 +43,17 @@ class Offsets(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What persons call the partition."""
+        """The partition's name for users."""
         return f"{self.topic}-{self.partition}"
 
 
 def taken_schema(source: str) -> TableSchema:
-    """The state table; its id is 0 until the catalog numbers it."""
+    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
     return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
 
 
 def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
-    """What has been taken, by number: of a partition that was made anew the last one counts."""
+    """Return the taken offsets, by number. If a partition was created again, the last entry counts."""
     if taken is None:
         return []
     rows = [r for part in taken.scan() for r in part.to_pylist()]
@@ -62,7 +63,10 @@ def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
 
 
 def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> SealedBatch:
-    """The rows that record them, ready for ingest; each replaces the one of its number. `schema` carries the table's id."""
+    """Return the rows that record offsets, ready for ingest. A row replaces the one with its number.
+
+    `schema` has the table's id.
+    """
     ordered = sorted(offsets, key=lambda o: o.number)
     values = {name: [epoch if name == "epoch" else getattr(o, name) for o in ordered] for name, _ in _COLUMNS}
     columns = {name: pa.array(values[name], arrow_type(kind)) for name, kind in _COLUMNS}

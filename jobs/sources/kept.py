@@ -1,8 +1,9 @@
-"""The bytes of taken files stay reachable, so that a view made later sees what the others saw, and a file's rows can be taken back.
+"""Keep the bytes of taken files reachable, so that new views see the same content, and a file's rows can be taken back.
 
-`PinnedFile.kept` says where: `version:<id>`, a version of the file in a bucket that keeps versions, else the name of a copy in the store.
-The copy is made when the file is pinned, by the server itself where it has both (S3's CopyObject), else once through this process. It is
-read only where the file is not as recorded any more; a version is copied into the store then, for as long as an epoch reads it.
+`PinnedFile.kept` is `version:<id>`, a version of the file in a versioned bucket, or else the name of a copy in the
+store. The copy is made when the file is pinned: by the server if it holds both places (S3's CopyObject), otherwise
+through this process. It is read only if the file has changed since. A version is then first copied into the store, for
+as long as an epoch reads it.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,23 +28,29 @@ _PARALLEL = 16
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Keeps files in a store.
+    """Keeps the bytes of files in a store.
 
     Args:
-        epoch: the one that the epoch which takes or reads them follows; copies carry it, and stay for as long as it is not followed.
+        epoch: the base of the epoch that takes or reads the files. The names of copies contain it; vacuum leaves them
+            until a later epoch is committed.
     """
 
     objects: ObjectStore
     epoch: int
 
     def keep(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
-        """The files with their bytes kept. Raises ChangedFileError for one that changes meanwhile; errors of both stores.
-        Cost: a HEAD a file, and a copy where no version stands for it."""
+        """Keep the bytes of files; return the files with `kept` set.
+
+        Raises: ChangedFileError if a file changes meanwhile; errors of both stores. Cost: one HEAD request per file,
+        and a copy if the bucket has no version of it.
+        """
         return _on_threads(lambda file: self._kept(source, file), files)
 
     def locate(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
-        """The files with the place to read them at: their own where they are as recorded, else what was kept. Raises ChangedFileError
-        where nothing was; LostCopyError. Cost: a HEAD a file."""
+        """Return the files with their places to read: unchanged files in place, others as kept.
+
+        Raises: ChangedFileError if a changed file was not kept; LostCopyError. Cost: one HEAD request per file.
+        """
         return _on_threads(lambda file: self._located(source, file), files)
 
     def _kept(self, source: CreateSource, file: PinnedFile) -> PinnedFile:
@@ -55,12 +62,12 @@ class Keeper:
             try:
                 copy_object(store, name, self.objects, copy, file.etag)
             except ObjectNotFoundError as err:
-                raise _changed(file, "another file, or none") from err
-            verify_pin(file, source.options)  # what was copied is what was pinned
+                raise _changed(file, "another file, or no file") from err
+            verify_pin(file, source.options)  # the copy has the pinned content
         return msgspec.structs.replace(file, kept=copy)
 
     def _version_of(self, store: ObjectStore, name: str, file: PinnedFile) -> str:
-        """The version of the pinned bytes, where the store can copy it later without us; else empty."""
+        """Return the version of the pinned bytes if the store's server can copy it later; otherwise an empty string."""
         if isinstance(store, LocalObjectStore) or isinstance(self.objects, LocalObjectStore):
             return ""
         source, copies = as_s3(store), as_s3(self.objects)
@@ -103,12 +110,12 @@ class Keeper:
             return False
 
     def _copy_name(self, file: PinnedFile) -> str:
-        """With the file's own last name: Spark goes by its ending."""
+        """Return a name that ends with the file's own name, because Spark interprets the extension."""
         return source_copy_name(self.epoch, f"{file.path}\0{file.size}\0{file.etag}", file.path.rpartition("/")[2])
 
 
 def place_of_bytes(file: PinnedFile) -> str:
-    """A file's path, or that of its copy where that is to be read: `/a/b.csv` or `s3://bucket/a/b.csv`."""
+    """Return a file's path, or that of its copy if the copy is to be read: `/a/b.csv` or `s3://bucket/a/b.csv`."""
     if not file.store:
         return file.path
     if local := file.local_path:
@@ -121,7 +128,7 @@ def place_of_bytes(file: PinnedFile) -> str:
 
 
 def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
-    """What Spark's reader is to be given to reach the copies of some files."""
+    """Return the Hadoop options with which Spark reaches the copies of files."""
     found: dict[str, str] = {}
     for store in {file.store for file in files} - {""}:
         if store.startswith("s3"):

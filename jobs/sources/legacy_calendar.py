@@ -1,16 +1,18 @@
-"""Dates and timestamps of files that were written in Spark's legacy calendar, as Spark reads them.
+"""Read dates and timestamps of files in Spark's legacy calendar as Spark does.
 
-Spark before 3.0, and later ones by LEGACY modes, wrote days before 1582-10-15 by the Julian calendar, and times before about 1900 by the
-fixed offsets that java.util.TimeZone knows where java.time knows local mean time. Such a day is read as the day of the same name in the
-proleptic Gregorian calendar: year, month and day stay, the number of days since 1970 changes (1500-02-29, which that calendar lacks, is
-1500-03-01). A file says by keys of its footer which calendar it has; the rule is that of Spark's DataSourceUtils.datetimeRebaseSpec:
+Spark before 3.0, and later releases in LEGACY modes, wrote days before 1582-10-15 in the Julian calendar. They wrote
+times before about 1900 with the fixed offsets of java.util.TimeZone, for which java.time has local mean time. Such a
+day is read as the day of the same name in the proleptic Gregorian calendar: year, month and day stay, and the number of
+days since 1970 changes. 1500-02-29, which that calendar lacks, becomes 1500-03-01. Keys in a file's footer determine
+its calendar, by the rule of Spark's DataSourceUtils.datetimeRebaseSpec:
 
-    org.apache.spark.version          absent: the mode that the source's option names, CORRECTED unless it is there
+    org.apache.spark.version          absent: the mode of the source's option, CORRECTED by default
     below 3.0.0 (INT96: 3.1.0)        legacy
-    org.apache.spark.legacyDateTime   present: legacy dates and timestamps; of INT96 org.apache.spark.legacyINT96
-    org.apache.spark.timeZone         the zone whose local times keep their names; absent: the option `timeZone`, UTC unless it is there
+    org.apache.spark.legacyDateTime   present: legacy dates and timestamps; for INT96 org.apache.spark.legacyINT96
+    org.apache.spark.timeZone         the zone whose local times keep their names; absent: the option `timeZone`, or UTC
 
-The differences by zone are Spark's own table, out of its jar: java.util.TimeZone's history is not to be had without a JVM.
+The differences per zone are Spark's own table, from its jar: the history of java.util.TimeZone is not available without
+a JVM.
 """
 
 import os
@@ -34,11 +36,11 @@ from tussock.statestore.errors import TussockError
 OPTIONS = {
     "datetimerebasemode": "datetimeRebaseMode",
     "int96rebasemode": "int96RebaseMode",
-}  # Spark's names; it compares without case
+}  # Spark's names, compared without case
 MODES = ("CORRECTED", "LEGACY")
 
-_GREGORIAN_DAY = -141_427  # 1582-10-15: from here on both calendars agree
-_JULIAN_ERA, _GREGORIAN_ERA = 719_470, 719_468  # days from 0000-03-01 to 1970-01-01 in either calendar
+_GREGORIAN_DAY = -141_427  # 1582-10-15: from this day both calendars agree
+_JULIAN_ERA, _GREGORIAN_ERA = 719_470, 719_468  # days from 0000-03-01 to 1970-01-01 in each calendar
 _MICROS = 1_000_000
 _DAY_MICROS = 86_400 * _MICROS
 _TABLE = "julian-gregorian-rebase-micros.json"
@@ -52,22 +54,22 @@ class MissingCalendarError(TussockError):
 
     def __str__(self) -> str:
         return (
-            f"a file in Spark's legacy calendar needs {_TABLE}, which is in Spark's spark-sql-api jar: that is neither in "
-            "SPARK_HOME/jars nor beside the pyspark package of this machine. "
+            f"a file in Spark's legacy calendar needs {_TABLE} of Spark's spark-sql-api jar, which is neither in "
+            "SPARK_HOME/jars nor next to this machine's pyspark package. "
             "Install the pyspark of requirements.lock for the workers' Python."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyZones:
-    """The time zones by which a file's values are moved; None: they are in the calendar of today already."""
+    """The time zones by which a file's values are moved; None: the values are already in the modern calendar."""
 
     datetime: str | None
     int96: str | None
 
 
 def legacy_zones(footer: Mapping[bytes, bytes] | None, options: Mapping[str, str]) -> LegacyZones:
-    """What a file's footer and the source's options say; see the module."""
+    """Return the zones that a file's footer and the source's options imply; see the module."""
     keys = footer or {}
     given = {OPTIONS[k.lower()]: v.upper() for k, v in options.items() if k.lower() in OPTIONS}
     zone = (
@@ -88,9 +90,10 @@ def legacy_zones(footer: Mapping[bytes, bytes] | None, options: Mapping[str, str
 
 
 def rebased(column: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
-    """A legacy column (date32, or timestamp in microseconds) in the calendar of today; types, order and NULLs stay.
+    """Convert a legacy column (date32, or timestamp in microseconds) to the modern calendar. Types, order and NULLs
+    stay.
 
-    Cost: a minimum of the column, and nothing more where all values are of recent centuries; else a search per value in a short table.
+    Cost: one minimum of the column; if old values exist, also one binary search per value in a short table.
     """
     if pa.types.is_date32(column.type):
         return _mapped(column, pa.int32(), _GREGORIAN_DAY, _gregorian_days)
@@ -118,9 +121,10 @@ def _mapped(
 
 
 def _gregorian_days(days: Longs) -> Longs:
-    """Days since 1970 by the Julian calendar -> those of the day of the same name in the proleptic Gregorian one.
+    """Convert days since 1970 in the Julian calendar to those of the same-named day in the proleptic Gregorian
+    calendar.
 
-    Years are counted from March on, so that a leap day ends one: `year` has `day` = 0 .. 365 in both calendars.
+    Years are counted from March, so that a leap day ends one: `year` has `day` = 0 .. 365 in both calendars.
     """
     since = days + _JULIAN_ERA
     cycle, rest = np.divmod(since, 1461)
@@ -136,8 +140,10 @@ def _moved(micros: Longs, switches: Longs, differences: Longs) -> Longs:
 
 @lru_cache(maxsize=64)
 def _table_of(zone: str) -> tuple[Longs, Longs]:
-    """(from which microsecond on, how many microseconds to add). A zone that Spark's table lacks is a fixed offset, as Java reads it:
-    `GMT+8:00` by its hours, anything else as GMT."""
+    """Return (first microsecond of each range, microseconds to add).
+
+    A zone that Spark's table lacks is a fixed offset, as in Java: `GMT+8:00` means its hours, any other name means GMT.
+    """
     table = _tables()
     if zone in table:
         return table[zone]
@@ -167,7 +173,7 @@ def _tables() -> dict[str, tuple[Longs, Longs]]:
 
 
 def _jars() -> list[Path]:
-    """Spark's, at SPARK_HOME or beside its Python package, which workers find in an archive some folders below."""
+    """Return Spark's jars, from SPARK_HOME or the folders above the Python package, which workers get in an archive."""
     found = find_spec("pyspark")
     above = Path((found and found.origin) or "").parents
     homes = [*([Path(home)] if (home := os.environ.get("SPARK_HOME")) else []), *above]

@@ -1,17 +1,21 @@
-"""From a source's `path` option to the files that are there.
+"""Resolve a source's `path` option to existing files.
 
-A path is a file, a directory (the files directly in it), a glob (`*`, `?`, `[]` within a name; `**` for any number of directories) or a
-template with the run's data interval, `{start:%Y-%m-%d}` and `{end:…}`, whose formats are strftime's. Without an interval a placeholder
-becomes `*`, one per `/`-separated part of its format. As Spark does, a matched directory stands for the files directly in it
-(`recursiveFileLookup` for all below), and names that start with `.` or `_` are skipped.
+A path is a file, a directory (the files directly in it), a glob (`*`, `?`, `[]` within a name; `**` for any number of
+directories) or a template with the run's data interval: `{start:%Y-%m-%d}` and `{end:…}`, with formats of strftime.
+Without an interval, a placeholder becomes `*`, one per `/`-separated part of its format. As in Spark, a matched
+directory means the files directly in it (with `recursiveFileLookup`, all files below it), and names that start with `.`
+or `_` are skipped.
 
-Names may contain the characters of a glob. Each name of the path is looked up as it is spelled first: if its directory has an entry of
-exactly that name, the path means this entry. Otherwise the name is a glob. A backslash before one of `*?[]{}\\` makes that character plain
-in a glob, so every name can be spelled. Spark takes such a name for a glob only, and `sales [2024]` would match nothing.
+Names may contain glob characters. Each name of the path is first looked up literally: if its directory contains an
+entry of exactly that name, the path means this entry. Otherwise the name is a glob. A backslash before one of
+`*?[]{}\\` makes that character literal in a glob, so every name can be written. Spark always treats such a name as a
+glob, and would not find `sales [2024]`.
 
-Local and S3 differ only in the object store that lists them; an S3 endpoint comes with the path (`?endpoint=…&path_style=true&region=…`)
-or with the source's options of the same names. A local listing walks below the last directory that is spelled out; on S3 the listing is
-narrowed to the longest literal prefix, so that `{start:%Y-%m-%d}.parquet` lists one object.
+Local paths and S3 differ only in the object store that lists them. An S3 endpoint comes with the path
+(`?endpoint=…&path_style=true&region=…`)
+or with the source's options of the same names. A local listing walks below the
+last literal directory. On S3 the listing is narrowed to the longest literal prefix, so `{start:%Y-%m-%d}.parquet` lists
+one object.
 """
 
 import difflib
@@ -30,7 +34,7 @@ from tussock.statestore.objectstore.open import S3_OPTIONS, open_s3, s3_options
 
 STORE_OPTIONS = S3_OPTIONS
 _QUERY = re.compile(r"\?((?:endpoint|path_style|region)=[^?]*)$")
-_SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is spelled out
+_SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is literal
 _ESCAPED = r"\\[*?\[\]{}\\]"
 _PLACEHOLDER = re.compile(rf"{_ESCAPED}|\{{(start|end):([^{{}}]*%[^{{}}]*)\}}")
 _BRACE = re.compile(rf"{_ESCAPED}|(\{{[^{{}}]*\}}?|\}})")
@@ -40,7 +44,7 @@ _NEAR = 5
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A run's data interval, start inclusive, end exclusive; formatted in the time zone it carries."""
+    """A run's data interval, start inclusive, end exclusive; formatted in its own time zone."""
 
     start: datetime
     end: datetime
@@ -48,17 +52,17 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file as the listing shows it. `path` is absolute: `/a/b.parquet` or `s3://bucket/a/b.parquet`."""
+    """A listed file. `path` is absolute: `/a/b.parquet` or `s3://bucket/a/b.parquet`."""
 
     path: str
     size: int
     etag: str
-    modified_ms: int = field(default=0, compare=False)  # Unix ms; 0: not known
+    modified_ms: int = field(default=0, compare=False)  # Unix ms; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path split into a bucket (empty: this machine), the options of its server, and the name below it, which may be a glob."""
+    """A path split into a bucket (empty: this machine), the server's options, and the name inside (maybe a glob)."""
 
     bucket: str
     options: Mapping[str, str]
@@ -66,47 +70,52 @@ class _Place:
 
     @property
     def root(self) -> str:
-        """The beginning of the paths of its files: `/` or `s3://bucket/`."""
+        """The prefix of the paths of its files: `/` or `s3://bucket/`."""
         return f"s3://{self.bucket}/" if self.bucket else "/"
 
     def store(self, directory: str) -> ObjectStore:
-        """The objects below a directory, whose name is taken as it is."""
+        """Open the objects below a directory. Its name is taken literally."""
         return open_s3(self.bucket, directory, self.options) if self.bucket else LocalObjectStore(Path("/", directory))
 
 
 def absolute_path(path: str, base: Path) -> str:
-    """`path` with a relative local path placed below `base`; others as they are. Called once, when the source is created."""
+    """Place a relative local path below `base`; return other paths unchanged.
+
+    Called once, when the source is created.
+    """
     if path.startswith(("/", "file:", "s3:")):
         return path
     return f"{base.absolute()}/{path}"
 
 
 def has_interval(path: str) -> bool:
-    """Whether the path is a template over the run's data interval."""
+    """Return whether the path is a template over the run's data interval."""
     return any(match[1] for match in _PLACEHOLDER.finditer(path))
 
 
 def check_path(path: str, options: Mapping[str, str]) -> None:
-    """Whether the path can be read as a file, directory, glob or template; looks nowhere. Raises BadPathError.
+    """Require a well-formed file, directory, glob or template. Does no I/O. Raises BadPathError.
 
-    A brace that belongs to no placeholder is judged by `list_files`: it may be part of a name."""
+    `list_files` checks braces that belong to no placeholder, because they may be part of a name.
+    """
     _place_of(path, options, None)
 
 
 def list_files(path: str, options: Mapping[str, str], interval: Interval | None = None) -> tuple[ListedFile, ...]:
-    """The files a source's path names, in path order.
+    """List the files that a source's path means, in path order.
 
     Args:
         path: absolute path, glob or template; see the module.
-        options: the source's options; `endpoint`, `path_style`, `region` place an S3 path, `recursiveFileLookup` reaches below directories.
+        options: the source's options; `endpoint`, `path_style`, `region` locate an S3 path, `recursiveFileLookup`
+            includes files below directories.
         interval: the run's data interval; None lets placeholders match anything.
 
-    Returns: files without repeats; none where a local directory, up to the first wildcard, is there and nothing in it matches (yet).
+    Returns: distinct files. The list is empty if the path's literal local directory exists and contains no match yet.
 
     Raises:
-        BadPathError: the path cannot be read as any of these.
-        MissingPathError: nothing is there; names what is near.
-        BadFileNameError: the name of a file that the path means is not UTF-8, so that no record of it can be kept.
+        BadPathError: the path is malformed.
+        MissingPathError: nothing matches; the error lists similar paths.
+        BadFileNameError: a matching file's name is not UTF-8, so it cannot be recorded.
         ObjectStoreUnavailableError: the server or disk refused.
 
     Cost: one LIST request per 1,000 objects below the literal prefix, or a walk of the directory.
@@ -116,8 +125,8 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
     if not files and (brace := _stray_brace("/".join(place.name.split("/")[len(_spelled(place)) :]))) is not None:
         raise BadPathError(
             path,
-            f"placeholder {brace} is neither {{start:<strftime format>}} nor {{end:<strftime format>}}, and nothing has exactly this name; "
-            "alternatives {a,b} are not supported",
+            f"placeholder {brace} is neither {{start:<strftime format>}} nor {{end:<strftime format>}}, and no file "
+            "has exactly this name; alternatives {a,b} are not supported",
         )
     if not files and not _is_empty_directory(place):
         raise MissingPathError(_shown(place), _near(place))
@@ -128,12 +137,12 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
 
 
 def printable(text: str) -> str:
-    """The text as UTF-8 can hold it: a byte of a file's name that is no part of a character is shown as `\\xe9`."""
+    """Return the text as valid UTF-8: a byte of a file name that is not UTF-8 is shown as `\\xe9`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def names_file(path: str, options: Mapping[str, str], file: str, interval: Interval | None = None) -> bool:
-    """Whether `list_files` would name this file, if it is the only one. Looks nowhere. Raises BadPathError."""
+    """Return whether `list_files` would return this file if it were the only one. Does no I/O. Raises BadPathError."""
     place = _place_of(path, options, interval)
     if not file.startswith(place.root):
         return False
@@ -143,9 +152,11 @@ def names_file(path: str, options: Mapping[str, str], file: str, interval: Inter
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
-    """A path that spells out folders called `name=value`, where this one reaches such folders without saying so; None where it doesn't.
+    """Return a path that names its folders called `name=value`, if this path reaches such folders without naming them;
+    else None.
 
-    Spark makes a column of such a folder's name, where it reads the directory above. Cost: as `list_files`."""
+    If Spark read the directory above such folders, it would turn their names into a column. Cost: as `list_files`.
+    """
     place = _place_of(path, options, None)
     parts = place.name.split("/")
     spelled = {_partition_column(part) for part in parts} | {""}
@@ -157,17 +168,17 @@ def partition_path(path: str, options: Mapping[str, str]) -> str | None:
 
 
 def _partition_column(folder: str) -> str:
-    """`k` of `k=1`; empty for a folder of another name."""
+    """Return `k` for `k=1`; empty for other folder names."""
     name, equals, _ = folder.partition("=")
     return name if equals else ""
 
 
 def open_file(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
-    """The store and the object name of one listed file.
+    """Return the store and the object name of one listed file.
 
     Args:
-        path: as `ListedFile.path` has it: a name, in which no character stands for anything else.
-        options: its source's, with those in the query of the source's own path.
+        path: a literal name, as in `ListedFile.path`.
+        options: the source's options, including those in the query of its path.
 
     Raises BadPathError.
     """
@@ -176,18 +187,18 @@ def open_file(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
         directory, _, leaf = name.rpartition("/")
         return open_s3(bucket, directory, server_options(options.get("path", ""), options)), leaf
     if not path.startswith("/") or "\0" in path:
-        raise BadPathError(path, "a file is named by an absolute path or as s3://bucket/key")
+        raise BadPathError(path, "a file is named by an absolute path or by s3://bucket/key")
     directory, _, leaf = path.rpartition("/")
     return LocalObjectStore(Path(directory or "/")), leaf
 
 
 def without_query(path: str) -> str:
-    """An `s3://` path without the options of its server; other paths as they are."""
+    """Return an `s3://` path without its server options; other paths unchanged."""
     return path[: given.start()] if path.startswith("s3://") and (given := _QUERY.search(path)) else path
 
 
 def server_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of the server that an `s3://` path names: those in its query, else the source's. Raises BadStoreError."""
+    """Return the server options of an `s3://` path: those in its query, else the source's. Raises BadStoreError."""
     if path.startswith("s3://") and (given := _QUERY.search(path)):
         return s3_options(given[1], without_query(path))
     return {k: options[k] for k in STORE_OPTIONS if k in options}
@@ -196,47 +207,47 @@ def server_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
 def _place_of(path: str, options: Mapping[str, str], interval: Interval | None) -> _Place:
     bucket, name = split_bucket(path)
     if any(part in (".", "..") for part in name.split("/")):
-        raise BadPathError(path, "`.` and `..` are not taken as parts of a path")
+        raise BadPathError(path, "the parts `.` and `..` are not supported in a path")
     return _Place(bucket, server_options(path, options), _fill(path, name, interval))
 
 
 def split_bucket(path: str) -> tuple[str, str]:
-    """A source's path as a bucket (empty: this machine) and the name below it."""
+    """Split a source's path into a bucket (empty: this machine) and the name inside. Raises BadPathError."""
     if "\0" in path or not path:
-        raise BadPathError(path, "it is empty or holds a NUL")
+        raise BadPathError(path, "it is empty or contains a NUL")
     if path.startswith("s3://"):
         bucket, _, name = without_query(path).removeprefix("s3://").partition("/")
         if not bucket or _SPECIAL.search(bucket):
-            raise BadPathError(path, "the bucket has to be spelled out")
+            raise BadPathError(path, "the bucket must be a literal name")
         return bucket, name.strip("/")
     if path.startswith("file:"):
         path = unquote(re.sub(r"^file:(//)?(?=/)", "", path))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise BadPathError(path, "its scheme is none of file:// and s3://")
+        raise BadPathError(path, "its scheme is neither file:// nor s3://")
     if not path.startswith("/"):
-        raise BadPathError(path, "a relative path has no meaning in a stored source; give an absolute one")
+        raise BadPathError(path, "a relative path has no meaning in a stored source; use an absolute path")
     return "", str(PurePosixPath(path)).strip("/")
 
 
 def _fill(path: str, name: str, interval: Interval | None) -> str:
-    """The name with its placeholders replaced. Only strftime formats of the two moments are ever put into a path."""
+    """Replace the placeholders of a name. Only strftime formats of the two moments are inserted."""
 
     def value(match: re.Match[str]) -> str:
         which, form = match[1], match[2]
         if which is None:
             return match[0]
         if interval is None:
-            return "/".join("?*" for _ in form.split("/"))  # not `*`: two of them would be `**`
+            return "/".join("?*" for _ in form.split("/"))  # not `*`: two of these would form `**`
         text = (interval.start if which == "start" else interval.end).strftime(form)
         if _SPECIAL.search(text) or any(part in ("", ".", "..") for part in text.strip("/").split("/")):
-            raise BadPathError(path, f"placeholder {match[0]} gives {text!r}, which is no part of a path")
+            raise BadPathError(path, f"placeholder {match[0]} yields {text!r}, which cannot be part of a path")
         return text
 
     return _PLACEHOLDER.sub(value, name)
 
 
 def _stray_brace(name: str) -> str | None:
-    """A brace, with its contents, that is neither escaped nor part of a placeholder."""
+    """Return a brace with its contents that is neither escaped nor part of a placeholder."""
     return next((match[1] for match in _BRACE.finditer(name) if match[1]), None)
 
 
@@ -253,7 +264,7 @@ def _shown(place: _Place) -> str:
 
 
 def _found(place: _Place, recursive: bool) -> list[ListedFile]:
-    """The files that the place names."""
+    """Return the files that a place means."""
     parts, spelled = place.name.split("/"), _spelled(place)
     base, rest = "/".join(spelled), parts[len(spelled) :]
     if not rest:
@@ -265,8 +276,10 @@ def _found(place: _Place, recursive: bool) -> list[ListedFile]:
 
 
 def _spelled(place: _Place) -> list[str]:
-    """The first names of the path that can mean one entry only, as the entries are called. Cost: a stat per name with special characters
-    in a local path; the listing of an S3 path decides those."""
+    """Return the leading names of the path that can mean only one entry, unescaped.
+
+    Cost: one stat per name with special characters in a local path. On S3, the listing decides such names.
+    """
     found: list[str] = []
     for part in place.name.split("/"):
         is_local, plain = not place.bucket, _plain(part)
@@ -279,7 +292,7 @@ def _spelled(place: _Place) -> list[str]:
 
 
 def _plain(part: str) -> str | None:
-    """The only text that a name of a path can mean, whether or not something is called so; None for a glob."""
+    """Return the only text that a name of a path can mean, whether or not an entry has it; None for a glob."""
     tokens = _TOKEN.findall(part)
     if _stray_brace(part) is not None or any(stars or one or body for _, stars, one, _, body, _ in tokens):
         return None
@@ -287,7 +300,7 @@ def _plain(part: str) -> str | None:
 
 
 def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
-    """A path that is spelled out: the file of that name, else the files of the directory of that name."""
+    """List a literal path: the file of that name, else the files of the directory of that name."""
     parent, _, leaf = place.name.rpartition("/")
     if leaf and (place.bucket or Path(place.root, place.name).is_file()):
         try:
@@ -299,12 +312,13 @@ def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
 
 
 def _selected(parts: Sequence[str], names: Sequence[str], recursive: bool) -> set[str]:
-    """The files of a directory that a path relative to it means.
+    """Select the files of a directory that match a path relative to it.
 
     Args:
-        parts: the path's names. Each one means the entry of exactly that name if there is one, else the entries that it matches as a glob.
-        names: of the directory's files, `/`-separated; all that can match.
-        recursive: whether a directory stands for all files below it; if not, for those directly in it.
+        parts: the path's names. Each one means the entry of exactly that name if it exists, else the entries that match
+            it as a glob.
+        names: names of the directory's files, `/`-separated; must include all that can match.
+        recursive: a directory means all files below it; otherwise only those directly in it.
     """
     if not parts:
         return {name for name in names if recursive or "/" not in name}
@@ -326,12 +340,12 @@ def _selected(parts: Sequence[str], names: Sequence[str], recursive: bool) -> se
 
 
 def _spans(part: str) -> bool:
-    """Whether a name of a path stands for any number of directories."""
+    """Return whether a name of a path matches any number of directories."""
     return len(part) > 1 and not part.strip("*")
 
 
 def _meant(part: str, entries: Collection[str]) -> Collection[str]:
-    """The entries of a directory that one name of a path means."""
+    """Return the entries of a directory that one name of a path means."""
     if part in entries:
         return (part,)
     if _stray_brace(part) is not None:
@@ -342,7 +356,7 @@ def _meant(part: str, entries: Collection[str]) -> Collection[str]:
 
 @lru_cache(maxsize=256)
 def _name_pattern(part: str) -> re.Pattern[str]:
-    """One name's glob as a regular expression: wildcards stay within the name."""
+    """Translate the glob of one name into a regular expression. Wildcards do not cross `/`."""
     out = ""
     for escaped, stars, one, negated, body, plain in _TOKEN.findall(part):
         if stars:
@@ -357,7 +371,7 @@ def _name_pattern(part: str) -> re.Pattern[str]:
 
 
 def _class_pattern(body: str, negated: bool) -> str:
-    """`[a-c]` and `[!a-c]` as a regular expression; a range whose end is before its start is empty."""
+    """Translate `[a-c]` or `[!a-c]` into a regular expression. A range that ends before its start is empty."""
     chars = re.findall(rf"{_ESCAPED}|.", body, re.DOTALL)
     found, i = "", 0
     while i < len(chars):
@@ -371,7 +385,7 @@ def _class_pattern(body: str, negated: bool) -> str:
 
 
 def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:
-    """Each visible file below `base` whose relative name starts with `prefix`, with that relative name."""
+    """Yield each visible file below `base` whose relative name starts with `prefix`, with that relative name."""
     if not place.bucket and not Path(place.root, base).is_dir():
         return
     top = f"{place.root}{base}/" if base else place.root
@@ -381,12 +395,12 @@ def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, s
 
 
 def _is_empty_directory(place: _Place) -> bool:
-    """Whether files may still come: the local directory that the path spells out, up to its first wildcard, is there."""
+    """Return whether files may still appear: the path's literal local directory, up to the first wildcard, exists."""
     return not place.bucket and Path("/", *_spelled(place)).is_dir()
 
 
 def _near(place: _Place) -> tuple[str, ...]:
-    """Names most like the missing one, in the deepest directory of its path that holds anything."""
+    """Return the names most similar to the missing one, from the deepest non-empty directory of its path."""
     spelled = _spelled(place)
     parts = [*spelled, *place.name.split("/")[len(spelled) :]]
     for depth in range(len(parts) - 1, -1, -1):

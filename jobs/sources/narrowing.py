@@ -1,4 +1,7 @@
-"""Numbers of a wider type as those of a narrower one, value by value: for a source that quarantines, where others refuse the file."""
+"""Convert numbers to a narrower type, value by value.
+
+Used if the source quarantines; otherwise such a file is rejected.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +12,7 @@ from tussock.statestore.types import type_name
 
 
 def narrows(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether values of `found` may or may not be values of `declared`, each for itself: integers and decimals."""
+    """Return whether each value of `found` may or may not fit `declared`, independently: integers and decimals."""
     kinds = pa.types
     if kinds.is_integer(found):
         return bool(kinds.is_signed_integer(declared) or kinds.is_decimal(declared))
@@ -17,7 +20,10 @@ def narrows(found: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def narrowed(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
-    """The column in the declared type, NULL where a value does not fit, and (rows,) where one does not. Requires: narrows."""
+    """Return the column in the declared type, NULL for values that do not fit, and (rows,) True for those.
+
+    Requires: narrows.
+    """
     if pa.types.is_decimal(declared):
         wide = column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(20, 0))
         fits = _within_digits(wide, declared)
@@ -29,9 +35,9 @@ def narrowed(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.Chunked
 
 
 def not_fitting(name: str, column: pa.ChunkedArray, declared: str, bad: npt.NDArray[np.bool_]) -> pa.Array:
-    """(rows,) the reason where a value does not fit, else NULL."""
+    """Return (rows,) the reason for each value that does not fit, else NULL."""
     values = pc.if_else(pa.array(bad), column, pa.scalar(None, column.type)).cast(pa.string())
-    text = f"column {name!r}: ", values, f" is no {declared} (the file's type is {_shown(column.type)})", ""
+    text = f"column {name!r}: ", values, f" does not fit {declared} (the file's type is {_shown(column.type)})", ""
     return pa.chunked_array(pc.binary_join_element_wise(*text)).combine_chunks()
 
 
@@ -51,7 +57,7 @@ def _within_bounds(column: pa.ChunkedArray, declared: pa.DataType) -> pa.Chunked
 
 
 def _within_digits(column: pa.ChunkedArray, declared: pa.Decimal128Type) -> pa.ChunkedArray:
-    """Where a decimal has no more digits before and behind the point than the declared type."""
+    """Return whether each decimal has no more digits before and after the point than the declared type."""
     found, scale = column.type, min(column.type.scale, declared.scale)
     shorter = column.cast(pa.decimal128(max(1, found.precision - (found.scale - scale)), scale), safe=False)
     fits = pc.equal(shorter.cast(found), column)

@@ -1,8 +1,9 @@
-"""ORC files, by Spark's reader, which makes NULL of a value that does not fit the declared type.
+"""ORC files, read by Spark, whose reader returns NULL for a value that does not fit the declared type.
 
-So the types of each file are compared with the declared ones before its rows are taken. A type reads as the declared one if every value
-of it is a value of the declared type with the same meaning, and Spark's reader converts it: a narrower integer, float as double, a decimal
-with room for all digits. Fields of structs go by their names; Spark makes NULL of those that a file lacks.
+The types of each file are therefore compared with the declared types before its rows are read. A type reads as the
+declared one if each of its values is a value of the declared type with the same meaning, and Spark's reader converts
+it: a narrower integer, float as double, a decimal with room for all digits. Struct fields match by name; Spark fills
+missing ones with NULL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from tussock.statestore.types import VARIANT, arrow_type, is_span
 
 
 class OrcFiles(SparkTypedFiles):
-    """ORC files, by Spark's reader."""
+    """ORC files, read by Spark."""
 
     format: ClassVar[str] = "orc"
     options_class: ClassVar[str] = "execution.datasources.orc.OrcOptions"
@@ -29,7 +30,7 @@ class OrcFiles(SparkTypedFiles):
         schema = _schema_of(file, options)
         by_place = all(
             name.startswith("_col") for name in schema.names
-        )  # Hive's names, which Spark reads by their place
+        )  # Hive's names, which Spark matches by position
         columns, by_name = list(schema), fields_by_name(schema)
         for place, field in enumerate(fields):
             same = columns[place : place + 1] if by_place else by_name.get(field.name.lower(), [])
@@ -38,7 +39,7 @@ class OrcFiles(SparkTypedFiles):
 
 
 def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
-    """The columns of a file. Cost: its footer."""
+    """Return the columns of a file. Cost: its footer."""
     from pyarrow import orc
 
     store, name = open_pinned(file, options)
@@ -54,10 +55,10 @@ def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
 
 
 def orc_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether Spark's reader makes of every value of a file's type the same value of the declared type."""
+    """Return whether Spark's reader converts every value of a file's type to the same value of the declared type."""
     kinds = pa.types
     if is_span(declared) or kinds.is_time(declared) or (kinds.is_timestamp(declared) and declared.tz is None):
-        return bool(kinds.is_signed_integer(found))  # Spark writes them as numbers, and reads any number so
+        return bool(kinds.is_signed_integer(found))  # Spark writes these as numbers, and reads any number as one
     if declared == VARIANT:  # only Spark writes variants, as structs
         return True
     if kinds.is_struct(found) and kinds.is_struct(declared):
@@ -67,8 +68,8 @@ def orc_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return orc_reads_as(found.key_type, declared.key_type) and orc_reads_as(found.item_type, declared.item_type)
     if kinds.is_list(found) and kinds.is_list(declared):
         return orc_reads_as(found.value_type, declared.value_type)
-    if kinds.is_timestamp(found):  # Arrow's unit is nanoseconds; Spark reads instants and local times as instants
+    if kinds.is_timestamp(found):  # Arrow has nanoseconds; Spark reads both instants and local times as instants
         return bool(kinds.is_timestamp(declared))
-    if kinds.is_binary(found):  # as a string it would be hexadecimal digits
+    if kinds.is_binary(found):  # as a string it would become hexadecimal digits
         return bool(kinds.is_binary(declared))
     return found == declared or (not kinds.is_date(found) and reads_as(found, declared))

@@ -1,8 +1,8 @@
-"""The types of files and the declared types: which values of the one are values of the other, and how nested values take their shape.
+"""Compare the types of files with the declared types, and bring nested values into the declared shape.
 
-A type reads as the declared one if no value can be lost or change its meaning: a narrower integer, float as double, a decimal with room for
-all digits, a timestamp as microseconds. Fields of structs go by their names without regard to case, as in Spark: a file may have more of
-them, and in another order. A field that the file lacks is NULL in each struct that is not NULL itself.
+A type reads as the declared one if no value can be lost or change its meaning: a narrower integer, float as double, a
+decimal with room for all digits, a timestamp as microseconds. Struct fields match by name, ignoring case, as in Spark.
+A file may have more fields, in another order. A field that the file lacks is NULL in each non-NULL struct.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ _INT_DIGITS = {
     16: 10,
     32: 10,
     64: 20,
-}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
+}  # decimal digits that Spark requires before the point: Parquet has no integer below 32 bits
 
 
 class Misfit(NamedTuple):
-    """A place in a column at which a file's type does not read as the declared one."""
+    """A part of a column whose type in a file does not read as the declared one."""
 
     path: str  # the column and the fields below it: `s.items.element.price`
     found: str
@@ -31,16 +31,16 @@ class Misfit(NamedTuple):
 
 
 def misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bool) -> Misfit | None:
-    """The first place at which a file's type does not read as the declared one.
+    """Return the first part whose type in a file does not read as the declared one.
 
     Args:
         path: the name of the column.
-        may_lack: whether a struct of the file may lack declared fields.
+        may_lack: allow structs of the file to lack declared fields.
 
     Returns: None if every value of the file's type is a value of the declared type with the same meaning.
     """
     kinds = pa.types
-    if kinds.is_null(found):  # nothing but NULLs
+    if kinds.is_null(found):  # only NULLs
         return None
     if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
         return None if _reads_as(found, declared) else _misfit(path, found, declared)
@@ -57,20 +57,25 @@ def misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bo
 
 
 def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether every value of a file's type is a value of the declared type with the same meaning, all declared fields of structs there."""
+    """Return whether every value of a file's type is a value of the declared type with the same meaning.
+
+    Structs must contain all declared fields.
+    """
     return misfit(found, declared, "", may_lack=False) is None
 
 
 def picked(
     array: pa.Array, declared: pa.DataType, variants: Callable[[pa.StructArray], pa.StructArray] = whole_variants
 ) -> pa.Array:
-    """A column in the shape of its declared type, its leaves as they are but for variants.
+    """Bring a column into the shape of its declared type. Leaves other than variants stay unchanged.
 
-    Structs get the declared fields in the declared order, those that the file lacks in Arrow's null type. `variants` makes VARIANT of
-    the groups that hold some.
+    Structs get the declared fields in the declared order. Fields that the file lacks have Arrow's null type.
 
-    Requires: `misfit` finds nothing. Raises: pa.ArrowInvalid for a damaged variant. Cost: lists are not copied; variants in parts are put
-    together one by one.
+    Args:
+        variants: converts the groups that contain variants to VARIANT.
+
+    Requires: `misfit` returns None. Raises: pa.ArrowInvalid for a damaged variant. Cost: lists are not copied; variants
+    stored in parts are assembled one by one.
     """
     kinds = pa.types
     if kinds.is_null(array.type):
@@ -88,7 +93,7 @@ def picked(
             fields, names=[f.name for f in declared], mask=array.is_null() if array.null_count else None
         )
     if kinds.is_map(declared):
-        entries = array.values  # not `keys` and `items`, which may be longer than they are
+        entries = array.values  # `keys` and `items` may be longer than this array
         keys, values = (
             picked(entries.field(0), declared.key_type, variants),
             picked(entries.field(1), declared.item_type, variants),
@@ -98,7 +103,7 @@ def picked(
             array, kind, pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
         )
     if kinds.is_list(declared):
-        if not kinds.is_list(array.type):  # long offsets, or none
+        if not kinds.is_list(array.type):  # large offsets, or a fixed size
             array = array.cast(pa.list_(array.type.value_type))
         elements = picked(array.values, declared.value_type, variants)
         return with_elements(array, pa.list_(elements.type), elements)
@@ -106,7 +111,10 @@ def picked(
 
 
 def undeclared_fields(found: pa.DataType, declared: pa.DataType, path: str) -> Iterator[str]:
-    """The fields that structs of a column have and its declared type has not: `s.x int32`. Requires: `misfit` finds nothing."""
+    """Yield the struct fields of a column that its declared type lacks: `s.x int32`.
+
+    Requires: `misfit` returns None.
+    """
     kinds = pa.types
     if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
         return
@@ -125,7 +133,7 @@ def undeclared_fields(found: pa.DataType, declared: pa.DataType, path: str) -> I
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists, with offsets of any width or of a fixed length."""
+    """Return whether values are lists, with offsets of any width or of a fixed length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -158,19 +166,19 @@ def _shown(declared: pa.DataType) -> str:
 
 
 def _reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """As `reads_as`, if one of the types is not nested or the declared one is a variant."""
+    """See `reads_as`; for types of which one is not nested, or a declared variant."""
     kinds = pa.types
     if declared == VARIANT:
         return is_variant(found)
     if kinds.is_dictionary(found):
         return _reads_as(found.value_type, declared)
     if kinds.is_time(declared):
-        return bool(found == pa.time64("us"))  # what Spark reads
+        return bool(found == pa.time64("us"))  # the type that Spark reads
     if found == declared:
         return True
     if is_nested(found) or is_nested(declared):
         return False
-    if kinds.is_duration(declared) or kinds.is_duration(found):  # in a file both are plain numbers
+    if kinds.is_duration(declared) or kinds.is_duration(found):  # both are plain numbers in a file
         return {found, declared} in ({pa.int64(), pa.duration("us")}, {pa.int32(), MONTHS})
     if kinds.is_integer(found):
         return _integer_reads_as(found, declared)
@@ -183,11 +191,9 @@ def _reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         )
     if kinds.is_date(found):
         return kinds.is_timestamp(declared) and declared.tz is None
-    if kinds.is_timestamp(
-        found
-    ):  # local times read as instants of UTC, as Spark reads them; never instants as local times
+    if kinds.is_timestamp(found):  # Spark reads local times as UTC instants, never instants as local times
         if declared == pa.int64():
-            return bool(found.unit == "ns")  # the number in the file, as Spark reads it
+            return bool(found.unit == "ns")  # Spark reads the file's number
         return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
     is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
     is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
@@ -210,7 +216,7 @@ def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
     return bool(
         kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32())
-    )  # Spark reads uint32 as double signed
+    )  # Spark reads uint32 as a signed number when it makes a double
 
 
 def _whole_digits(decimal: pa.Decimal128Type) -> int:

@@ -1,13 +1,13 @@
 """Parquet files, read by actors: split at row groups, only the needed columns, exactly the declared types.
 
-Columns, and the fields of structs at any depth, are found by name, without regard to case, as Spark finds them. Which types read as the
-declared ones: tussock.jobs.sources.pairing. Anything else is a SchemaMismatchError, also if Spark would wrap around silently (int read as
-smallint). So is a declared column or field that a file lacks, unless the source has the option `missing 'null'`: then it is NULL in all
-rows of that file, as in Spark. A time with digits below the microsecond is a TooFineTimeError. A column of the type "always null" reads as
-any type.
+Columns, and struct fields at any depth, are found by name, ignoring case, as in Spark. `pairing.py` defines which types
+read as the declared ones. Any other type is a SchemaMismatchError, even if Spark would wrap values silently (int read
+as smallint). A missing declared column or field is an error too, unless the source has the option `missing 'null'`:
+then it is NULL in all rows of that file, as in Spark. A time with digits below the microsecond is a TooFineTimeError. A
+column of the type "always null" reads as any type.
 
-Where the source quarantines, all columns are judged, whichever are wanted: a wider integer or decimal is read, and rows with a value that
-does not fit are rejects, as those with a string that is not UTF-8.
+If the source quarantines, all columns are checked, not only the wanted ones. Wider integers and decimals are then read,
+and rows with a value that does not fit become rejects, as do rows with strings that are not UTF-8.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,11 +62,16 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES = 64 << 20
 _OPTIONS = (*OWN_OPTIONS, "timeZone")
-MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
+MIN_SPLIT_BYTES = 1 << 20  # for smaller parts, opening the file costs more than reading it
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Part of a file that one actor reads: `row_groups`, the first of whose rows has position `first_row`; None: the whole file."""
+    """The part of a file that one actor reads.
+
+    Args:
+        row_groups: None for the whole file.
+        first_row: position of the first row of `row_groups`.
+    """
 
     file: PinnedFile
     row_groups: tuple[int, ...] | None = None
@@ -75,7 +80,7 @@ class Split(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SplitRows:
-    """The rows of a split, and the columns of its file that the source does not declare, each `name type`."""
+    """The rows of a split, and the undeclared columns of its file, each as `name type`."""
 
     rows: pa.Table
     undeclared: tuple[str, ...]
@@ -85,12 +90,12 @@ _split = decoder_of(Split)
 
 
 class ParquetFiles(FileSource):
-    """Parquet files, cut for actors at row groups."""
+    """Parquet files, split for actors at row groups."""
 
     needs_spark: ClassVar[Literal[False]] = False
     missing_columns: ClassVar[tuple[str, ...]] = ("error", "null")
     why_missing: ClassVar[str] = (
-        "expected 'error' (a file that lacks a declared column is not taken) or 'null' (the column is NULL there)"
+        "expected 'error' (hold a file that lacks a declared column) or 'null' (the column is NULL in its rows)"
     )
 
     def check(self, source: CreateSource) -> None:
@@ -101,11 +106,11 @@ class ParquetFiles(FileSource):
             if option not in _OPTIONS and option.lower() not in OPTIONS:
                 known = ", ".join((*_OPTIONS, *OPTIONS.values()))
                 raise BadOptionError(
-                    source.name, option, value, f"a parquet source has no such option; those it has: {known}"
+                    source.name, option, value, f"a parquet source has no such option; its options are {known}"
                 )
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        """From the footer of the first file where none are declared."""
+        """Return the declared columns, or those in the footer of the first file."""
         first = self.first_file(source)
         if source.fields:
             return source.fields
@@ -115,7 +120,11 @@ class ParquetFiles(FileSource):
             return parquet_fields(opened, file.path)
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """Large files first. Cost: the footer of each file above the size of a split, which shrinks until every unit gets something."""
+        """See ActorReader. Large files come first.
+
+        Files above the split size are cut. The size shrinks until every unit gets a part. Cost: the footer of each file
+        that is cut.
+        """
         files = files_of(document)
         share = sum(f.size for f in files) // units
         target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
@@ -150,7 +159,10 @@ class ParquetFiles(FileSource):
 def _fitting_rows(
     session: "SparkSession", source: CreateSource, options: Mapping[str, str], file: PinnedFile
 ) -> "DataFrame":
-    """The records of one file that are of the declared types, by Spark: others are rejects. Files differ in the types that they have."""
+    """Read one file with Spark, without its rejects: records with values that do not fit the declared types.
+
+    Each file is read separately, because files differ in their types.
+    """
     from pyspark.sql.types import NumericType
 
     from tussock.jobs.sources.spark_files import _spark_path, is_text
@@ -179,11 +191,12 @@ def _fitting_rows(
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
-    """Cut a file at row groups into parts of about `target_bytes` (compressed, all columns), never less than a row group.
+    """Cut a file at row groups into parts of about `target_bytes` (compressed, all columns), at least one row group
+    each.
 
     Raises: ChangedFileError, UnreadableFileError, SchemaMismatchError.
 
-    Cost: nothing for a file within the target; else a HEAD and one read of the footer.
+    Cost: nothing for a file within the target; otherwise one HEAD request and one read of the footer.
     """
     if file.size <= target_bytes:
         return [Split(file)]
@@ -213,18 +226,19 @@ def read_split(
     Args:
         split: from `splits`, or `Split(file)` for a whole file.
         columns: indices into `fields` of the columns to read, in output order.
-        fields: all columns the source declares.
-        options: the source's options; they place an S3 path.
-        width: how many of the fields are read of this file, the others are NULL; None: all.
+        fields: all columns that the source declares.
+        options: the source's options; they locate an S3 path.
+        width: the number of fields to read from this file; the others are NULL. None: all.
 
-    Returns: the columns, named and typed as declared, then `_row_id` (tussock.jobs.sources.row_ids), then REJECT if there are rejects.
+    Returns: the columns, named and typed as declared, then `_row_id` (row_ids.py), then REJECT if the split has
+    rejects.
 
     Raises:
         ChangedFileError: size or ETag differ from the pin, before or after the read.
         SchemaMismatchError: a column is missing or reads as another type.
         UnreadableFileError: not a Parquet file, cut short or damaged.
 
-    Cost: two HEADs, the footer, and one coalesced read of the columns' chunks; memory: the decoded columns.
+    Cost: two HEAD requests, the footer, and one coalesced read of the columns' chunks. Memory: the decoded columns.
     """
     file, quarantine, reasons = split.file, options.get(ON_ERROR) == QUARANTINE, list[pa.Array | None]()
     verify_pin(file, options)
@@ -297,7 +311,7 @@ def read_split(
 
 
 def _in_seconds(file: PinnedFile, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:
-    """A column of INT96 in seconds."""
+    """Read an INT96 column in seconds."""
     with _open(file, options, "s") as opened:
         return opened.read(groups, [name])[name]
 
@@ -321,7 +335,7 @@ def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") 
 
 
 def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
-    """What a failed read means: the file changed under the reader, the store is away, or the file is damaged."""
+    """Return the cause of a failed read: a changed file, an unavailable store, or a damaged file."""
     verify_pin(file, options)
     return err if isinstance(err, TussockError) else UnreadableFileError(file.path, "parquet", str(err).split("\n")[0])
 
@@ -329,7 +343,10 @@ def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) ->
 def _require_columns(
     file: PinnedFile, schema: pa.Schema, fields: Sequence[Field], columns: Sequence[int], options: Mapping[str, str]
 ) -> list[str | None]:
-    """The file's name of each wanted column, all readable as declared; None for one that it lacks, where the source allows that."""
+    """Return the file's name of each wanted column; None for a missing column, if the source allows that.
+
+    Raises SchemaMismatchError.
+    """
     found: list[str | None] = []
     by_name = fields_by_name(schema)
     for declared in (fields[c] for c in columns):
@@ -353,7 +370,7 @@ def _require_columns(
 
 
 def fields_by_name(schema: pa.Schema) -> dict[str, list[pa.Field]]:
-    """The columns of a file by their names in lower case. Names may differ only in case."""
+    """Group the columns of a file by lower-case name. Names may differ only in case."""
     found: dict[str, list[pa.Field]] = {}
     for field in schema:
         found.setdefault(field.name.lower(), []).append(field)
@@ -361,7 +378,7 @@ def fields_by_name(schema: pa.Schema) -> dict[str, list[pa.Field]]:
 
 
 def _may_be_bad(schema: pa.Schema, name: str | None, declared: str, options: Mapping[str, str]) -> bool:
-    """Whether values of a file's column may be none of the declared type."""
+    """Return whether some values of a file's column may not fit the declared type."""
     if name is None:
         return False
     kind = schema.field(name).type
@@ -373,7 +390,7 @@ def _reads_as(found: pa.DataType, declared: str, options: Mapping[str, str]) -> 
 
 
 def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None) -> pa.ChunkedArray:
-    """The column in exactly the declared type; digits below the microsecond have been judged before; strings are not judged here."""
+    """Convert a column to exactly the declared type. The caller checks strings and digits below the microsecond."""
     target = arrow_type(declared)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -392,7 +409,7 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     elif pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     column = relabelled(column, target)
-    if legacy_zone is not None and declared == "timestamp":  # local times have no zone, and Spark leaves them
+    if legacy_zone is not None and declared == "timestamp":  # Spark leaves local times, which have no zone
         column = rebased(column, legacy_zone)
     return column
 

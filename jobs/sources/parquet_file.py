@@ -1,7 +1,8 @@
-"""Opening Parquet files with Arrow, those that Arrow alone refuses included: maps whose keys are declared optional.
+"""Open Parquet files with Arrow, including maps with optional keys, which Arrow rejects.
 
-Parquet's specification wants the keys of a map required. Some writers declare them optional, and Spark reads such a file as long as no key
-is NULL. Arrow refuses the whole file. So the footer is read with these maps as lists of (key, value), and their columns become maps again.
+Parquet's specification requires the keys of a map to be required. Some writers declare them optional. Spark reads such
+a file as long as no key is NULL, but Arrow rejects the whole file. The footer is therefore read with these maps as
+lists of (key, value), and their columns are converted back to maps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,20 +19,24 @@ _REFUSED = "Map keys must be annotated as required"
 _MAGIC = b"PAR1"
 _MAP, _MAP_ENTRY, _LIST = 1, 2, 3  # Parquet's converted types
 _LOGICAL_MAP, _LOGICAL_LIST = 2, 3  # fields of Parquet's union of logical types
-_LIST_ON_STORAGE = 2 * _LIST  # as a zigzag number of one byte
-Leaves = tuple[int, int]  # the columns of a file that one of its nodes covers: from the first up to, not with, the last
+_LIST_ON_STORAGE = 2 * _LIST  # as a one-byte zigzag number
+Leaves = tuple[int, int]  # the range of a file's columns that a node covers, end exclusive
 
 
 @dataclass(frozen=True)
 class OpenedFile:
-    """A Parquet file. `maps`: the columns of the file that each map covers which Arrow takes for a list."""
+    """A Parquet file.
+
+    Args:
+        maps: the column range of each map that Arrow reads as a list.
+    """
 
     file: pq.ParquetFile
     maps: frozenset[Leaves] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns in Arrow's types. Cost: a pass over them for a file with such maps."""
+        """The columns in Arrow's types. Cost: one pass over them if the file has such maps."""
         found = self.file.schema_arrow
         if not self.maps:
             return found
@@ -39,7 +44,7 @@ class OpenedFile:
         return pa.schema([f.with_type(_mapped_type(f.type, first, self.maps)) for f, first in fields], found.metadata)
 
     def read(self, groups: Sequence[int], names: Sequence[str]) -> pa.Table:
-        """Some columns of some row groups. Raises pa.ArrowInvalid for a map with a key that is NULL."""
+        """Read some columns of some row groups. Raises pa.ArrowInvalid if a map has a NULL key."""
         rows = self.file.read_row_groups(list(groups), columns=list(names), use_threads=False)
         if not self.maps:
             return rows
@@ -58,8 +63,13 @@ class OpenedFile:
 
 
 def opened_file(source: Any, **options: Any) -> OpenedFile:
-    """Open a Parquet file. `source` and `options`: as of `pyarrow.parquet.ParquetFile`. Raises pa.ArrowException, OSError. Cost: the
-    footer; twice for a file whose maps Arrow refuses."""
+    """Open a Parquet file.
+
+    Args:
+        source, options: see `pyarrow.parquet.ParquetFile`.
+
+    Raises: pa.ArrowException, OSError. Cost: the footer; two reads of it if Arrow rejects a map.
+    """
     try:
         return OpenedFile(pq.ParquetFile(source, **options))
     except pa.ArrowInvalid as err:
@@ -71,14 +81,17 @@ def opened_file(source: Any, **options: Any) -> OpenedFile:
 
 
 def leaf_count(kind: pa.DataType) -> int:
-    """The number of a file's columns that hold a column of this type."""
+    """Return the number of a file's columns that a column of this type occupies."""
     if pa.types.is_dictionary(kind):
         return leaf_count(kind.value_type)
     return sum(leaf_count(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def _is_map(kind: pa.DataType, first: int, maps: frozenset[Leaves]) -> bool:
-    """Whether a list is a map. A map covers exactly the columns of its keys and values, and a list around it has more levels."""
+    """Return whether a list is a map.
+
+    A map covers exactly its keys' and values' columns; a list around it has more levels.
+    """
     entry = kind.value_type if pa.types.is_list(kind) else None
     return (
         entry is not None
@@ -89,7 +102,7 @@ def _is_map(kind: pa.DataType, first: int, maps: frozenset[Leaves]) -> bool:
 
 
 def _mapped_type(kind: pa.DataType, first: int, maps: frozenset[Leaves]) -> pa.DataType:
-    """A type whose first leaf is the file's column `first`, with the maps in it."""
+    """Restore the maps in a type whose first leaf is the file's column `first`."""
     if not pa.types.is_nested(kind):
         return kind
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
@@ -103,7 +116,7 @@ def _mapped_type(kind: pa.DataType, first: int, maps: frozenset[Leaves]) -> pa.D
 
 
 def _mapped(array: pa.Array, first: int, maps: frozenset[Leaves]) -> pa.Array:
-    """The column of `_mapped_type`."""
+    """Convert a column to the type of `_mapped_type`."""
     kind = array.type
     if not pa.types.is_nested(kind):
         return array
@@ -117,7 +130,7 @@ def _mapped(array: pa.Array, first: int, maps: frozenset[Leaves]) -> pa.Array:
         )
     wanted = _mapped_type(kind, first, maps)
     if pa.types.is_map(kind):
-        parts = array.values  # `keys` and `items` of a part of a file may be longer than it
+        parts = array.values  # `keys` and `items` of a slice may be longer than it
         entries = [
             _mapped(parts.field(0), first, maps),
             _mapped(parts.field(1), first + leaf_count(kind.key_type), maps),
@@ -147,12 +160,12 @@ def _footer_of(source: Any) -> bytes:
 
 
 def _with_lists_for_maps(footer: bytes) -> tuple[bytes, frozenset[Leaves]]:
-    """A footer whose maps with optional keys are lists, and the columns that each of them covers."""
+    """Return a footer whose maps with optional keys are lists, and the column range of each."""
     nodes, data = list(_schema_nodes(footer)), bytearray(footer)
     maps = set[Leaves]()
 
     def walk(at: int, first: int) -> tuple[int, int]:
-        """The place after the last inner node of the node at a place, and the column after its last one."""
+        """Return the position after the last inner node of the node at `at`, and the column after its last one."""
         node = nodes[at]
         after, last = at + 1, first + (node.children == 0)
         for _ in range(node.children):
@@ -171,7 +184,10 @@ def _with_lists_for_maps(footer: bytes) -> tuple[bytes, frozenset[Leaves]]:
 
 @dataclass(frozen=True)
 class _Node:
-    """A node of a file's schema. `…_at`: the place in the footer of the byte that makes it a map; None: no such byte."""
+    """A node of a file's schema.
+
+    `…_at`: offset in the footer of the byte that marks it as a map; None if no byte does.
+    """
 
     children: int = 0
     is_optional: bool = False
@@ -181,7 +197,7 @@ class _Node:
 
 
 class _Compact:
-    """Reads Thrift's compact protocol, as far as a footer's schema needs it."""
+    """Reads the parts of Thrift's compact protocol that a footer's schema uses."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -201,7 +217,7 @@ class _Compact:
         return number >> 1 ^ -(number & 1)
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """(number, type) of each field of a struct; the caller reads or skips the value."""
+        """Yield (number, type) of each field of a struct. The caller reads or skips the value."""
         number = 0
         while (head := self.data[self.at]) != 0:
             self.at += 1
@@ -210,7 +226,7 @@ class _Compact:
         self.at += 1
 
     def elements(self) -> tuple[int, int]:
-        """(number, type) of the elements of a list."""
+        """Return (number, type) of the elements of a list."""
         head = self.data[self.at]
         self.at += 1
         return (self.varint() if head >> 4 == 15 else head >> 4), head & 15
@@ -239,7 +255,7 @@ class _Compact:
 
 
 def _schema_nodes(footer: bytes) -> Iterator[_Node]:
-    """The nodes of the schema in the order of the footer: each before its inner ones."""
+    """Yield the nodes of the schema in the order of the footer, each before its inner nodes."""
     reader = _Compact(footer)
     for number, kind in reader.fields():
         if number != 2:

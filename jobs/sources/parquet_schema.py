@@ -1,4 +1,4 @@
-"""The columns of a source whose files say them: Parquet's types as Spark reads them, and what is wrong with any format's."""
+"""Infer a source's columns from its files: Parquet's types as Spark reads them, and schema errors of all formats."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from tussock.statestore.types import (
 )
 
 _SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
-# what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
+# Spark's types for those that it lacks: unsigned integers grow; other widths of text and bytes are one type
 _WIDENED: dict[pa.DataType, str] = {
     pa.uint8(): "smallint",
     pa.uint16(): "int",
@@ -35,7 +35,7 @@ _WIDENED: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
     pa.date64(): "date",
 }
-#: A column of the logical type "always null" holds nothing, and Spark names it by the type that it has on storage.
+#: A column of the logical type "always null" contains only NULLs; Spark uses its physical type.
 _PHYSICAL = {
     **{
         "BOOLEAN": "boolean",
@@ -51,7 +51,7 @@ _VARIANT = re.compile(r" \(Variant\(\d+\)\) \{$")
 
 
 class UnreadableSchemaError(DamagedError):
-    """A file that cannot say its columns."""
+    """A file's columns cannot be read."""
 
     def __init__(self, file: str, format: str, reason: str) -> None:
         super().__init__(file, format, reason)
@@ -65,7 +65,7 @@ class UnreadableSchemaError(DamagedError):
 
 
 class UnsupportedFileTypeError(InputError):
-    """Input without a column of a type that a table can hold."""
+    """The input has no column of a supported type."""
 
     def __init__(self, source: str, fields: Sequence[Field]) -> None:
         super().__init__(source, tuple(fields))
@@ -73,17 +73,19 @@ class UnsupportedFileTypeError(InputError):
 
     def __str__(self) -> str:
         found = ", ".join(f"{f.name} {f.type}" for f in self.fields) or "no column"
-        return f"source {self.source!r} has no column that can be kept: found {found}, expected one of a type that docs/sql.md names"
+        return f"source {self.source!r} has no column of a supported type: found {found}; docs/sql.md lists the types"
 
 
 def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
-    """The columns of a Parquet file, by Spark's type names.
+    """Return the columns of a Parquet file, with Spark's type names.
+
+    Unsupported types (times of day, nanoseconds that Spark rejects) have Arrow's names.
 
     Args:
-        file: the file, opened; only its footer is read.
-        name: what messages call it.
+        file: the opened file; only its footer is read.
+        name: the file's name in messages.
 
-    A type that no table can hold (times of day, nanoseconds that Spark refuses) is called as Arrow calls it. Raises: UnreadableSchemaError.
+    Raises: UnreadableSchemaError.
     """
     try:
         opened = opened_file(file, arrow_extensions_enabled=False)
@@ -97,7 +99,10 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
 
 
 def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
-    """The columns that are intervals or variants in a file that Spark wrote: numbers and structs but for Spark's own note on them."""
+    """Return the intervals and variants in a file that Spark wrote.
+
+    Only Spark's note distinguishes them from other columns.
+    """
     note = (schema.metadata or {}).get(_SPARKS_NOTE)
     columns = msgspec.json.decode(note)["fields"] if note is not None else []
     spans = {**dict.fromkeys(INTERVALS, pa.types.is_int64), **dict.fromkeys(MONTH_INTERVALS, pa.types.is_int32)}
@@ -107,8 +112,11 @@ def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
 
 
 def _variants(schema: pq.ParquetSchema) -> frozenset[int]:
-    """The first columns of the groups that are annotated as variants. pyarrow shows annotations of groups only in the schema as text: a
-    line per node; those of columns end in a semicolon."""
+    """Return the first columns of the groups that are annotated as variants.
+
+    pyarrow shows annotations of groups only in the schema's text: one line per node; lines of columns end in a
+    semicolon.
+    """
     lines, found, column = str(schema).splitlines()[2:], set[int](), 0
     for line, following in pairwise(lines):
         if _VARIANT.search(line) and following.endswith(";"):
@@ -118,15 +126,21 @@ def _variants(schema: pq.ParquetSchema) -> frozenset[int]:
 
 
 class _Leaves:
-    """Spark's names for the types of a file's columns. A column of the file is a leaf of Arrow's type, in the same order; its physical and
-    logical types are those of the file, which Arrow's type may not show."""
+    """Spark's names for the types of a file's columns.
+
+    Each leaf of an Arrow type is a column of the file, in the same order. The column has the file's physical and
+    logical types, which Arrow's type may not show.
+    """
 
     def __init__(self, schema: pq.ParquetSchema, variants: frozenset[int]) -> None:
         self._columns = [schema.column(i) for i in range(len(schema))]
         self._variants, self._at, self._next = variants, 0, 0
 
     def type_of(self, column: pa.Field) -> str:
-        """What Spark reads a column as; Arrow's name of its type if no table can hold it. Requires: called for each column in order."""
+        """Return the type that Spark reads a column as; Arrow's type name if it is unsupported.
+
+        Requires: called for each column in order.
+        """
         self._at, self._next = self._next, self._next + leaf_count(column.type)
         try:
             return self._spark_type(column.type)
@@ -134,7 +148,7 @@ class _Leaves:
             return str(column.type)
 
     def _spark_type(self, kind: pa.DataType) -> str:
-        """Of the type whose leaves begin at `_at`, which moves behind them. Raises UnsupportedTypeError."""
+        """Name the type whose leaves begin at `_at`, and move `_at` past them. Raises UnsupportedTypeError."""
         if pa.types.is_struct(kind) and kind.num_fields:
             if self._at in self._variants and not pa.types.is_nested(kind.field(0).type):
                 self._at += leaf_count(kind)
@@ -149,25 +163,25 @@ class _Leaves:
 
 
 def _leaf_type(kind: pa.DataType, leaf: pq.ColumnSchema) -> str:
-    """What Spark reads a column without inner columns as. Raises UnsupportedTypeError."""
-    if pa.types.is_dictionary(kind):  # written from a categorical; the file itself holds plain values
+    """Return the type that Spark reads a column without inner columns as. Raises UnsupportedTypeError."""
+    if pa.types.is_dictionary(kind):  # written from a categorical; the file contains plain values
         kind = kind.value_type
     logical = str(leaf.logical_type)
-    if logical == "UUID" or leaf.converted_type == "INTERVAL":  # bytes for Arrow, and refused by Spark
+    if logical == "UUID" or leaf.converted_type == "INTERVAL":  # bytes in Arrow; Spark rejects them
         raise UnsupportedTypeError(logical)
     if pa.types.is_null(kind):
         return _PHYSICAL[leaf.physical_type]
     if logical in ("Enum", "JSON"):
         return "string"
-    if pa.types.is_timestamp(kind) and leaf.physical_type == "INT96":  # local times for Arrow, instants for Spark
+    if pa.types.is_timestamp(kind) and leaf.physical_type == "INT96":  # local times in Arrow, instants in Spark
         return "timestamp"
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
-    if pa.types.is_duration(kind):  # Arrow's own note on a plain number, which Spark does not know
+    if pa.types.is_duration(kind):  # Arrow's own note on a plain number; Spark ignores it
         return "bigint"
-    if pa.types.is_time(kind):  # of these Spark reads local times in microseconds alone
+    if pa.types.is_time(kind):  # Spark reads only local times in microseconds
         if kind == pa.time64("us") and "isAdjustedToUTC=false" in logical:
             return "time(6)"
         raise UnsupportedTypeError(str(kind))

@@ -1,4 +1,4 @@
-"""Files as a barrier pins them: checking that a file still is the pinned one, and reading it as a file object over an object store."""
+"""Pinned files: check that a file is unchanged, and read it from an object store as a file object."""
 
 import io
 import re
@@ -17,31 +17,29 @@ from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
 _BLOCK_BYTES = 4 << 20
-LOCAL_ETAG = r"^(\d+-\d+)-(\d+)$"  # of a local file: size and time of its content, time of the last change of its inode
-_UNSETTLED = "?"  # behind an ETag that another content could have as well
+LOCAL_ETAG = r"^(\d+-\d+)-(\d+)$"  # of a local file: its size and modification time, and the inode's change time
+_UNSETTLED = "?"  # after an ETag that other content could have as well
 _SECOND_NS = 1_000_000_000
-_TICK_NS = 20_000_000  # how long a kernel may give files the same time
-_COARSE_TICK_NS = 2 * _SECOND_NS  # a file system that keeps whole seconds, or every other one
+_TICK_NS = 20_000_000  # a kernel may give files the same time for this long
+_COARSE_TICK_NS = 2 * _SECOND_NS  # a file system with a resolution of one or two seconds
 
 
 class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A source file as it was when it was pinned. One with another size or content when it is read fails the epoch."""
+    """A source file in its pinned state. The epoch fails if the file has another size or content when it is read."""
 
     path: str
     size: int  # bytes
-    etag: str  # as `recorded_etag` gives it
-    number: int  # of this file's bytes within its source, from 0; no two that count at one time have the same
-    kept: str = ""  # where these bytes stay (tussock.jobs.sources.kept); empty: at `path` alone
-    weight: int = 1  # of each of its rows; -1: they go
-    rows: bool = (
-        True  # whether its rows count; False: it was passed over, or its rows were taken back while the file stays
-    )
-    accepted: str = ""  # `mark_of` the file as it was when it was decided that it may differ; empty: it may not
-    store: str = ""  # while it is read: the store in which `kept` is to be read instead of `path`
+    etag: str  # from `recorded_etag`
+    number: int  # of this content within its source, from 0; unique among live numbers
+    kept: str = ""  # where these bytes are kept (kept.py); empty: only at `path`
+    weight: int = 1  # of each of its rows; -1 takes them back
+    rows: bool = True  # False: it was skipped, or its rows were taken back although the file exists
+    accepted: str = ""  # `mark_of` the changed content that was accepted; empty: no change is accepted
+    store: str = ""  # during a read: the store that contains `kept`, which is read instead of `path`
 
     @property
     def local_path(self) -> str:
-        """Where the bytes are on this machine; empty: not here."""
+        """The path of the bytes on this machine; empty if they are elsewhere."""
         if not self.store:
             return self.path if self.path.startswith("/") else ""
         objects = open_object_store(self.store)
@@ -49,59 +47,62 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def mark_of(path: str, size: int, etag: str) -> str:
-    """One text for a file's size and content, as `PinnedFile.accepted` has it. Cost: `recorded_etag`'s.
+    """Return one text for a file's size and content, for `PinnedFile.accepted`. Cost: as `recorded_etag`.
 
     Args:
-        etag: as listed, or as recorded.
+        etag: as listed or as recorded.
     """
     return f"{size} {etag if '#' in etag else recorded_etag(path, size, etag)}"
 
 
 def is_accepted(file: PinnedFile, size: int, etag: str) -> bool:
-    """Whether a file that now has this size and ETag is what was accepted of it. Cost: `is_as_recorded`'s."""
+    """Return whether a file's current size and ETag are the accepted ones. Cost: as `is_as_recorded`."""
     accepted_size, _, accepted = file.accepted.partition(" ")
     return bool(accepted) and is_as_recorded(file.path, size, etag, int(accepted_size), accepted)
 
 
 def open_pinned(file: PinnedFile, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
-    """The store and the object name of a pinned file's bytes. `options`: of its source. Raises BadPathError."""
+    """Return the store and object name of a pinned file's bytes. `options`: the source's. Raises BadPathError."""
     return (open_object_store(file.store), file.kept) if file.store else open_file(file.path, options)
 
 
 def recorded_etag(path: str, size: int, etag: str) -> str:
-    """What is recorded of a file: the store's ETag, and of a local file `#` and a hash of its content.
+    """Return the ETag to record for a file: the store's ETag; for a local file also `#` and a hash of its content.
 
-    A local file's ETag consists of its size and its times, so a `touch` changes it, and a write within the same tick of the file system's
-    clock does not. If the file changed less than a tick ago, `?` follows the ETag: no ETag then equals the recorded one, so the content is
-    compared. An ETag in S3 follows from the content already.
+    A local file's ETag consists of its size and its times. A `touch` changes it, but a write within the same tick of
+    the file system's clock does not. If the file changed less than a tick ago, `?` follows the ETag: no ETag then
+    equals the recorded one, so the content is compared. An ETag in S3 already depends on the content.
 
-    Cost: reads a local file once (it is in memory then for the reader of its rows); nothing for an object.
+    Cost: one read of a local file, which then is in memory for the reader of its rows; nothing for an object.
     """
     if not path.startswith("/"):
         return etag
-    settled = _is_settled(etag)  # before the content is read: whatever is written afterwards gets another time
+    settled = _is_settled(etag)  # before the content is read: a later write gets another time
     content = _content(path, size, etag) if settled else _read_content(path)
     return f"{etag}{'' if settled else _UNSETTLED}#{content}" if content else etag
 
 
 def listed_etag(recorded: str) -> str:
-    """The store's ETag of a recorded one."""
+    """Return the store's ETag from a recorded one."""
     return recorded.partition("#")[0].removesuffix(_UNSETTLED)
 
 
 def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded: str) -> bool:
-    """Whether a file that now has this size and ETag has the bytes that were recorded. Cost: nothing where the ETag is the recorded one
-    or the size is another; else the content is read, once a process if the file did not change within the last tick."""
+    """Return whether a file with this current size and ETag has the recorded bytes.
+
+    Cost: nothing if the ETag is the recorded one or the size differs. Otherwise the content is read: once per process
+    if the file did not change within the last tick.
+    """
     if size != recorded_size:
         return False
     known, _, content = recorded.partition("#")
-    if known in (etag, re.sub(LOCAL_ETAG, r"\1", etag)):  # the second form is that of releases before
+    if known in (etag, re.sub(LOCAL_ETAG, r"\1", etag)):  # the second form is that of earlier releases
         return True
     return content != "" and content == (_content(path, size, etag) if _is_settled(etag) else _read_content(path))
 
 
 def _is_settled(etag: str) -> bool:
-    """Whether a local file of this ETag changed so long ago that another write gives it another ETag."""
+    """Return whether a local file changed so long ago that another write gives it another ETag."""
     if (found := re.match(LOCAL_ETAG, etag)) is None:
         return True
     changed = int(found[2])
@@ -111,27 +112,30 @@ def _is_settled(etag: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _content(path: str, size: int, etag: str) -> str:
-    """As `_read_content`, once a process; size and ETag are part of the key alone."""
+    """Cache `_read_content` per process. Size and ETag are only part of the key."""
     return _read_content(path)
 
 
 def _read_content(path: str) -> str:
-    """A hash of a local file's bytes."""
+    """Return a hash of a local file's bytes; empty if the file is gone."""
     digest = xxh3_128()
     try:
         with Path(path).open("rb", buffering=0) as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except FileNotFoundError:
-        return ""  # it went since it was listed; reading it will report that
+        return ""  # deleted since it was listed; reading it reports that
     except OSError as err:
         raise UnreadableFileError(path, "a file", err.strerror or str(err)) from err
     return digest.hexdigest()
 
 
 def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
-    """Compare the file with its pin. Called before and after a read, so that what was read in between is what was pinned. Raises
-    ChangedFileError, also for a file that is gone. Cost: one HEAD; and `is_as_recorded`'s where the ETag is another."""
+    """Compare a file with its pin, before and after a read, so that the bytes in between are the pinned ones.
+
+    Raises: ChangedFileError, also for a missing file; LostCopyError. Cost: one HEAD request; also that of
+    `is_as_recorded` if the ETag differs.
+    """
     store, name = open_pinned(file, options)
     try:
         info = store.head(name)
@@ -139,7 +143,7 @@ def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
         if file.store:
             raise LostCopyError(file.path, f"{file.store}/{file.kept}") from err
         raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file") from err
-    if file.store:  # nobody writes a copy a second time
+    if file.store:  # copies are written only once
         if info.size != file.size:
             raise LostCopyError(file.path, f"{file.store}/{file.kept}")
         return
@@ -150,7 +154,10 @@ def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
 
 
 class RangeFile(io.RawIOBase):
-    """A read-only, seekable file over range reads of one object; every read is one range GET, so readers should buffer ahead."""
+    """A read-only, seekable file over range reads of one object.
+
+    Every read is one range GET, so readers should buffer.
+    """
 
     def __init__(self, store: ObjectStore, name: str, size: int) -> None:
         super().__init__()

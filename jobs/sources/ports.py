@@ -1,6 +1,7 @@
-"""Ports: what a source puts out. Each source has its rows; some feed a table through another port, too.
+"""Ports: the outputs of a source. Each source has its rows; some also feed a table through another port.
 
-A table that a source feeds is made, numbered and dropped with the source, which alone writes it (tussock.jobs.plan.fed_tables).
+A table that a source feeds is created, numbered and dropped with the source. Only the source writes it
+(tussock.jobs.plan.fed_tables).
 """
 
 from collections.abc import Mapping
@@ -15,17 +16,22 @@ from tussock.jobs.sources import rejects
 class Port(StrEnum):
     """An output of a source's leaf."""
 
-    ROWS = "rows"  # the source's own
-    REJECTS = "rejects"  # records that cannot be read
+    ROWS = "rows"  # the source's own rows
+    REJECTS = "rejects"  # unreadable records
 
 
-#: The columns of what ports put out, but for ROWS, whose columns are the source's.
+#: The columns of each port except ROWS, which has the source's columns.
 FIELDS: Mapping[Port, tuple[Field, ...]] = {Port.REJECTS: rejects.FIELDS}
 
 
 @dataclass(frozen=True, slots=True)
 class FedTable:
-    """A table that a source feeds. `key`: into FIELDS of the port. `holds`: its rows, as errors and comments name them."""
+    """A table that a source feeds.
+
+    Args:
+        key: indices into FIELDS of the port.
+        holds: its rows, as errors and comments name them.
+    """
 
     port: Port
     name: str
@@ -34,7 +40,7 @@ class FedTable:
 
 
 def fed_tables(source: CreateSource) -> tuple[FedTable, ...]:
-    """The tables that a source feeds."""
+    """Return the tables that a source feeds."""
     if not rejects.quarantines(source):
         return ()
     name = source.name.lower()

@@ -1,4 +1,4 @@
-"""Every format a source can have, with its reader: the one place that names formats."""
+"""The readers of all formats. Only this module lists the formats."""
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.avro import AvroFiles
@@ -26,7 +26,7 @@ READERS: dict[str, SourceReader] = {
     "kafka": KafkaTopics(),
 }
 
-#: Formats whose sources are found by other options than a path.
+#: Formats whose sources have other options than a path.
 WITHOUT_PATH = ("kafka",)
 
 
@@ -34,7 +34,7 @@ _BOUNDED = {format: bounded(reader) for format, reader in READERS.items()}
 
 
 def reader_of(source: CreateSource) -> SourceReader:
-    """The reader of a source's format, behind the boundary (tussock.jobs.sources.boundary). Raises UnsupportedFormatError."""
+    """Return the reader of a source's format, inside the boundary (boundary.py). Raises UnsupportedFormatError."""
     if (reader := _BOUNDED.get(source.format)) is None:
         raise UnsupportedFormatError(source.name, source.format, tuple(READERS))
     return reader

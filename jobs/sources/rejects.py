@@ -1,9 +1,9 @@
-"""Records that cannot be read, of a source that says `on_error 'quarantine'`: they go to `<source>__rejects`, and the rest of the file is
-taken in.
+"""Rejects: the unreadable records of a source with `on_error 'quarantine'`.
 
-While a file is read, such a record is a row in its place, so that the others keep their positions. Behind the row's id stands the column
-REJECT, a struct: NULL of a good row, else the row of the table of rejects. If all rows are good, there is no such column. `parted` takes
-the two apart. A file that is damaged as a whole is an error, and holds its source.
+They are stored in `<source>__rejects`, and the rest of the file is read. During the read, a reject is a row at its
+position, so that other rows keep theirs. After the row id follows the column REJECT, a struct: NULL for a good row,
+otherwise the row of the table of rejects. The column is absent if all rows are good. `parted` separates rows and
+rejects. A file that is damaged as a whole is an error and holds its source.
 """
 
 import numpy as np
@@ -19,38 +19,36 @@ from tussock.statestore.types import arrow_type
 
 ON_ERROR = "on_error"
 FAIL, QUARANTINE = "fail", "quarantine"
-RAW_CHARACTERS = 65_536  # of a record, at most, that are kept
+RAW_CHARACTERS = 65_536  # stored per record, at most
 REJECT = "_reject"
 FIELDS = (
     Field("file", "string"),
-    Field("position", "bigint"),  # of the record in its file, from 1, a header not counted
+    Field("position", "bigint"),  # of the record in its file, from 1, without the header
     Field("reason", "string"),
-    Field(
-        "raw", "string"
-    ),  # the record as it is in the file, bytes that are not UTF-8 as \xNN; NULL where a format has no such thing
+    Field("raw", "string"),  # the record's text, with bytes that are not UTF-8 as \xNN; NULL if the format has no text
 )
-KEY = (0, 1)  # a file is taken once
+KEY = (0, 1)  # a file is read once
 TYPES = tuple(f.type for f in FIELDS)
 _STRUCT = pa.struct([pa.field(f.name, arrow_type(f.type)) for f in FIELDS])
 
 
 def quarantines(source: CreateSource) -> bool:
-    """Whether records of a source that cannot be read are kept apart."""
+    """Return whether a source quarantines its unreadable records."""
     return source.options.get(ON_ERROR) == QUARANTINE
 
 
 def rejects_name(source: str) -> str:
-    """The name of the table of a source's rejects."""
+    """Return the name of the table of a source's rejects."""
     return f"{source.lower()}__rejects"
 
 
 def marked(rows: pa.Table, path: str, first: int, reasons: pa.Array | None, raw: pa.Array | None = None) -> pa.Table:
-    """Rows of a file, with REJECT behind them where there are any.
+    """Append REJECT to the rows of a file if some are rejects.
 
     Args:
-        rows: whatever columns; those of a reject are not looked at.
+        rows: any columns; the values of rejects are ignored.
         first: position of the first row in the file, from 0.
-        reasons: (rows,) string, why the record cannot be read; NULL of one that can, None where all can.
+        reasons: (rows,) string, why a record is unreadable; NULL for a readable record. None: all are readable.
         raw: (rows,) string.
     """
     if reasons is None or reasons.null_count == len(reasons):
@@ -64,7 +62,7 @@ def marked(rows: pa.Table, path: str, first: int, reasons: pa.Array | None, raw:
 
 
 def chunk_of(rows: pa.Table, weight: int) -> pa.Table:
-    """Rows as `marked` gives them as a chunk, each with this weight. REJECT keeps its name."""
+    """Turn the rows of `marked` into a chunk with this weight per row. REJECT keeps its name."""
     chunk = weighted(rows, weight)
     return (
         chunk if REJECT not in rows.column_names else chunk.rename_columns([*chunk.column_names[:-2], REJECT, WEIGHT])
@@ -72,7 +70,7 @@ def chunk_of(rows: pa.Table, weight: int) -> pa.Table:
 
 
 def parted(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:
-    """A chunk of `chunk_of`, with its rejects apart."""
+    """Separate the rejects from a chunk of `chunk_of`."""
     if REJECT not in chunk.column_names:
         return ReadPart(chunk, undeclared=undeclared)
     bad = chunk[REJECT].is_valid()
@@ -82,16 +80,16 @@ def parted(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:
 
 
 def not_text(column: str) -> str:
-    """The reason where a string of a column is not UTF-8."""
-    return f"column {column!r}: its bytes are not UTF-8, and a string has to be"
+    """Return the reason for a string that is not UTF-8."""
+    return f"column {column!r}: its bytes are not UTF-8, which a string must be"
 
 
 def first_reasons(*reasons: pa.Array | None) -> pa.Array | None:
-    """By row the first of several reasons; None where there are none."""
+    """Return the first reason per row; None if no row has one."""
     there = [r for r in reasons if r is not None]
     return pc.coalesce(*there) if there else None
 
 
 def reason_where(bad: npt.NDArray[np.bool_], reason: str) -> pa.Array:
-    """(rows,) the reason where `bad`, else NULL."""
+    """Return (rows,) the reason for rows that are `bad`, else NULL."""
     return pc.if_else(pa.array(bad), pa.scalar(reason, pa.string()), pa.scalar(None, pa.string()))

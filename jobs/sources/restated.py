@@ -1,4 +1,4 @@
-"""What a person wants restated of a source of files: which files' rows go, and which come."""
+"""Select the files of a `tussock restate`: those whose rows are taken back, and those whose rows are read."""
 
 import difflib
 from collections.abc import Sequence
@@ -15,30 +15,32 @@ from tussock.jobs.sources.taken import ChangedFile, compare, next_number, record
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
 
-_Files = tuple[list[PinnedFile], list[PinnedFile]]  # that go, that come
+_Files = tuple[list[PinnedFile], list[PinnedFile]]  # taken back, read
 _NEAR = 3
 
 
 def restated_files(
     source: CreateSource, taken: StorageTable | None, restated: Restated, listed: Sequence[ListedFile], retained: bool
 ) -> _Files:
-    """The files whose rows go (weight -1) and those whose rows come, the latter as listed, to be recorded by the caller. Both are empty
-    where all is as it was taken.
+    """Return the files whose rows are taken back (weight -1) and those whose rows are read, as listed.
+
+    The caller records the latter. Both lists are empty if nothing has changed.
 
     Args:
-        listed: what is there of the interval, where no file is named.
-        retained: whether the source keeps the bytes of what it has taken.
+        listed: the files of the interval, if no file is named.
+        retained: the source keeps the bytes of its taken files.
 
-    Raises: CannotRestateError. Cost: a HEAD for a file that is named; for an interval a scan of what has been taken.
+    Raises: CannotRestateError. Cost: one HEAD request for a named file; one scan of the taken files for an interval.
     """
     if not retained:
         raise CannotRestateError(
             source.name,
-            "it keeps no bytes of the files that it has taken, so their rows cannot be taken back (retain 'none', or made by an earlier "
+            "it keeps no bytes of the files that it has read, so their rows cannot be taken back (retain 'none', or "
+            "created by an earlier "
             f"release). DROP SOURCE {source.name} CASCADE and create it with OPTIONS (…, retain 'files')",
         )
     if taken is None:
-        raise CannotRestateError(source.name, "no epoch has taken anything from it yet")
+        raise CannotRestateError(source.name, "no epoch has read anything from it yet")
     if restated.by == restated.item:
         restated = replace(restated, by="")
     if restated.time_zone:
@@ -51,13 +53,15 @@ def restated_files(
         )
     for file in goes:
         if not file.kept:
-            raise CannotRestateError(source.name, f"the bytes that were taken of {file.path} were not kept")
+            raise CannotRestateError(source.name, f"the content that was read from {file.path} was not kept")
     return goes, comes
 
 
 def exchanged(changed: Sequence[ChangedFile], number: int) -> _Files:
-    """Files that changed: as they were, for their rows to go, and as they are, for their rows to come, numbered from `number` on. One of 0
-    bytes has no rows, and is no file that could be read."""
+    """Split changed files into old contents, whose rows are taken back, and new ones, numbered from `number`.
+
+    A file of 0 bytes has no rows and cannot be read.
+    """
     goes = [
         msgspec.structs.replace(c.was, weight=-1, accepted="" if c.now.size else mark_of(c.now.path, 0, c.now.etag))
         for c in changed
@@ -71,7 +75,7 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
     known = recorded_files(taken, [p for p in (restated.item, restated.by) if p])
     if (was := known.get(restated.item)) is None:
         near = difflib.get_close_matches(restated.item, [f.path for f in taken_files(taken)], _NEAR)
-        raise CannotRestateError(source.name, f"no epoch has taken a file {restated.item!r}{_like(near)}")
+        raise CannotRestateError(source.name, f"no epoch has read a file {restated.item!r}{_like(near)}")
     there = _there(source, restated.item)
     if restated.gone or restated.by:
         if not was.rows and restated.gone:
@@ -79,7 +83,9 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
         goes = [_withdrawn(was, there)] if was.rows else []
         return goes, [] if restated.gone else [_replacement(source, taken, known, restated.by)]
     if there is None:
-        reason = f"there is no file {restated.item!r} any more; say --gone if its rows are to go, or --with another file in its place"
+        reason = (
+            f"file {restated.item!r} no longer exists; use --gone to remove its rows, or --with to name its replacement"
+        )
         raise CannotRestateError(source.name, reason)
     if was.rows and is_as_recorded(was.path, there.size, there.etag, was.size, was.etag):
         return [], []
@@ -89,7 +95,7 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
 def _of_interval(
     source: CreateSource, taken: StorageTable, interval: Interval | None, listed: Sequence[ListedFile]
 ) -> _Files:
-    """All that has changed, is gone or is new; files that were passed over count as they are now."""
+    """Return all files that changed, are gone or are new. Files that were skipped are read in their current state."""
     found = compare(listed, taken)
     there = {f.path for f in listed}
     path, options = source.options["path"], source.options
@@ -101,8 +107,11 @@ def _of_interval(
 
 
 def _of_another_zone(source: CreateSource, taken: StorageTable) -> _Files:
-    """The files whose times were read in UTC, which an earlier release did whatever the store's zone. What is at their paths now does not
-    matter: the bytes that were taken go as they were read, and come under other numbers."""
+    """Return the files whose times an earlier release read in UTC, regardless of the store's time zone.
+
+    Their current content is irrelevant: the taken bytes are taken back as they were read, and read again under new
+    numbers.
+    """
     first = next_number(taken)
     was = [f for f in taken_files(taken) if f.rows and source.awaits_zone(f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
@@ -110,11 +119,11 @@ def _of_another_zone(source: CreateSource, taken: StorageTable) -> _Files:
 
 
 def _replacement(source: CreateSource, taken: StorageTable, known: dict[str, PinnedFile], path: str) -> PinnedFile:
-    """The file that takes another one's place. It need not be one that the source's path names."""
+    """Return the file that replaces another. The source's path need not match it."""
     if path in known and known[path].rows:
-        raise CannotRestateError(source.name, f"an epoch has taken {path!r} already")
+        raise CannotRestateError(source.name, f"an epoch has already read {path!r}")
     if (there := _there(source, path)) is None:
-        raise CannotRestateError(source.name, f"there is no file {path!r}")
+        raise CannotRestateError(source.name, f"file {path!r} does not exist")
     return PinnedFile(path, there.size, there.etag, next_number(taken))
 
 
@@ -128,11 +137,11 @@ def _there(source: CreateSource, path: str) -> ListedFile | None:
 
 
 def _withdrawn(was: PinnedFile, there: ListedFile | None) -> PinnedFile:
-    """The file, for its rows to go. While it is there as it is now, it is not taken in again."""
+    """Mark a file's rows as taken back. Its current content is not read again."""
     return msgspec.structs.replace(
         was, weight=-1, accepted="" if there is None else mark_of(there.path, there.size, there.etag)
     )
 
 
 def _like(near: Sequence[str]) -> str:
-    return f"; those most like it: {', '.join(near)}" if near else ""
+    return f"; similar names: {', '.join(near)}" if near else ""

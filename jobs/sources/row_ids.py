@@ -1,4 +1,4 @@
-"""Row ids of sources whose rows have a position: `_row_id`, a bigint behind the declared columns.
+"""Row ids of sources whose rows have positions: `_row_id`, a bigint after the declared columns.
 
 bits 40 …   number of the file, or of the partition, within its source
 bits 0-39   position of the record in it, from 0
@@ -16,15 +16,15 @@ _Ids = TypeVar("_Ids", int, npt.NDArray[np.int64])
 
 
 def pack(number: int, positions: npt.NDArray[np.int64]) -> pa.Array:
-    """The row ids of records of one file."""
+    """Return the row ids of records of one file."""
     return pa.array(positions | np.int64(number << _POSITION_BITS), pa.int64())
 
 
 def file_of(row_ids: _Ids) -> _Ids:
-    """The number of the file, or partition."""
+    """Return the number of the file or partition."""
     return row_ids >> _POSITION_BITS
 
 
 def position_of(row_ids: _Ids) -> _Ids:
-    """The position in it."""
+    """Return the position in the file or partition."""
     return row_ids & ((1 << _POSITION_BITS) - 1)

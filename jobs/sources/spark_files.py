@@ -1,15 +1,17 @@
-"""Files through Spark's own reader, with the user's options: what a file means is what Spark says it means.
+"""Read files with Spark's own reader and the user's options, so that they mean the same as in Spark.
 
-This is the first stage of level 0. Each file is read by one task from its first byte to its last, so that a record's position in
-its file is known and the same in every attempt; the task's Python side numbers the records and packs them into chunks:
+This is the first stage of level 0. One task reads each file from its first byte to its last, so a record's position in
+its file is known and the same in every attempt. The task's Python side numbers the records and packs them into chunks:
 
     part int         number of the file (PinnedFile.number)
-    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/flow/chunk.py); NULL where `failure` is set
-    failure binary   an error that stops the epoch (tussock.jobs.flow.failure); a retry would meet it again, so the task does not fail
+    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/flow/chunk.py),
+                     or NULL if `failure` is set
+    failure binary   an error that stops the epoch (jobs/flow/failure.py); the task succeeds, as a retry would not help
 
-Texts are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
-knows the record's place and text. Where the source quarantines, it is a reject (jobs/sources/rejects.py). All declared columns are always
-parsed: whether a record is bad never depends on which views exist.
+Texts are read in PERMISSIVE mode with a corrupt-record column, and any record in that column is an error. This is
+FAILFAST, with the record's place and text. If the source quarantines, the record becomes a reject
+(jobs/sources/rejects.py). All declared columns are always parsed, so whether a record is bad never depends on the
+existing views.
 """
 
 import csv
@@ -55,7 +57,7 @@ from tussock.statestore.errors import TussockError
 from tussock.statestore.nested import relabelled
 from tussock.statestore.types import arrow_type
 
-if TYPE_CHECKING:  # Spark is imported by those who have a session
+if TYPE_CHECKING:  # only processes with a session import Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -64,13 +66,13 @@ OUTPUT_DDL = "part int, chunk binary, failure binary"
 _OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 _CORRUPT = "_tussock_corrupt_record"
 _REFUSED = {
-    "ignorecorruptfiles": "a file is never passed over silently",
-    "ignoremissingfiles": "a file is never passed over silently",
-    "pathglobfilter": "which files are read is decided by the path alone",
-    "modifiedbefore": "which files are read is decided by the path alone",
-    "modifiedafter": "which files are read is decided by the path alone",
+    "ignorecorruptfiles": "files are never skipped silently",
+    "ignoremissingfiles": "files are never skipped silently",
+    "pathglobfilter": "only the path selects files",
+    "modifiedbefore": "only the path selects files",
+    "modifiedafter": "only the path selects files",
 }
-# what Spark's JSON reader takes and its own list of options lacks
+# options of Spark's JSON reader that its own list of options lacks
 _UNLISTED = ("maxNestingDepth", "maxNumLen", "maxStringLen")
 _INHERITED = (
     "spark.sql.ansi.enabled",
@@ -79,37 +81,35 @@ _INHERITED = (
     "spark.sql.legacy.timeParserPolicy",
 )
 _PLAIN = frozenset({"boolean", "int", "bigint", "double", "string", "date", "timestamp", "timestamp_ntz"})
-TIME_ZONE = "timeZone"  # the option of Spark's readers of text: the zone of times without an offset
+TIME_ZONE = "timeZone"  # an option of Spark's text readers: the zone of times without an offset
 _SHOWN_CHARACTERS = 200
 
 
 class SparkFiles(FileSource):
-    """Files that Spark's reader of the data source `format` reads. A file is read whole by one task."""
+    """Files that Spark's reader of the data source `format` reads. One task reads a whole file."""
 
     needs_spark: ClassVar[Literal[True]] = True
     missing_columns: ClassVar[tuple[str, ...]] = ("null",)
     why_missing: ClassVar[str] = (
-        "expected 'null': Spark's reader has a column that a file lacks as NULL, and so has this source anyway"
+        "expected 'null': Spark's reader fills a column that a file lacks with NULL, as does this source by default"
     )
     format: ClassVar[str]
-    options_class: ClassVar[str]  # Spark's class that lists the format's options, below org.apache.spark.sql
-    corrupt_records: ClassVar[bool] = (
-        False  # whether Spark can put a record that does not parse into a column of its own
-    )
-    raw_column: ClassVar[int | None] = None  # the column that is the whole record as it stands in the file, if one is
+    options_class: ClassVar[str]  # Spark's class that lists the format's options, in org.apache.spark.sql
+    corrupt_records: ClassVar[bool] = False  # whether Spark can put an unparsable record into a separate column
+    raw_column: ClassVar[int | None] = None  # the column that contains the file's whole record, if any
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
         for option, value in source.options.items():
             if option.lower() == "mode" and value.upper() != "FAILFAST":
                 raise BadOptionError(
-                    source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)"
+                    source.name, option, value, "an unparsable record always stops the epoch (FAILFAST)"
                 )
             if (reason := _REFUSED.get(option.lower())) is not None:
                 raise BadOptionError(source.name, option, value, reason)
 
     def require_known_options(self, source: CreateSource, spark: "SparkSession") -> None:
-        """Spark passes over an option that it does not know, so that a mistyped one would change what is read. Raises BadOptionError."""
+        """Raise BadOptionError for unknown options. Spark ignores them, so a mistyped option would change the rows."""
         listed: Any = getattr(spark._jvm, f"org.apache.spark.sql.{self.options_class}")
         known = [*OWN_OPTIONS, *str(listed.getAllOptions().mkString(",")).split(","), *_UNLISTED]
         folded = {name.lower(): name for name in known}
@@ -118,21 +118,24 @@ class SparkFiles(FileSource):
                 near = [folded[n] for n in difflib.get_close_matches(option.lower(), folded, n=3)] or sorted(
                     known, key=str.lower
                 )
-                reason = f"a {self.format} source has no such option; those {'like it' if len(near) < 4 else 'it has'}: {', '.join(near)}"
+                reason = (
+                    f"a {self.format} source has no such option; "
+                    f"{'similar options' if len(near) < 4 else 'its options'}: {', '.join(near)}"
+                )
                 raise BadOptionError(source.name, option, value, reason)
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """Rows of pinned files as chunks, OUTPUT_DDL; see the module. One task per file, or per few small files; chunks of a file come in
-        order.
+        """See SparkReader: pinned files as chunks, OUTPUT_DDL. One task reads one file or a few small ones; a file's
+        chunks are in order.
 
         Args:
             spark: a session in the store's time zone.
 
-        Raises: ChangedFileError when a pin does not hold; errors of the action on the result are translated by `translate`.
+        Raises: ChangedFileError if a file differs from its pin. `translate` translates errors of actions on the result.
 
-        Cost: a HEAD per file here, one more after its rows; reading is lazy.
+        Cost: two HEAD requests per file, before and after its rows; reading is lazy.
         """
         files = files_of(document)
         with ThreadPoolExecutor(16) as pool:
@@ -155,7 +158,10 @@ class SparkFiles(FileSource):
         files: tuple[PinnedFile, ...],
         columns: tuple[int, ...],
     ) -> "DataFrame":
-        """Files that are read by their first columns, the others NULL, with times in one zone. `alike`: (how many columns, the zone)."""
+        """Read files by their first columns, the others NULL, with times in one zone.
+
+        `alike`: (number of columns, zone).
+        """
         from pyspark.sql.functions import expr
 
         width, time_zone = alike
@@ -170,12 +176,15 @@ class SparkFiles(FileSource):
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
         values = (read[name] if text == name else expr(text) for name, text in texts)
-        # mapInArrow finds the columns by their names without quotes, so a name with a dot would fail.
+        # mapInArrow finds columns by unquoted names, so a name with a dot would fail.
         rows = read.select(*(value.alias(f"c{n}") for n, value in enumerate(values)), path)
         return rows.mapInArrow(_packer(files, source, width, columns, self), OUTPUT_DDL)
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
-        """In a task: refuse a file of which Spark's reader would change values silently, by its own types. Raises SchemaMismatchError."""
+        """Reject a file whose values Spark's reader would change silently, by its types.
+
+        Runs in a task. Raises SchemaMismatchError.
+        """
 
     def load(
         self,
@@ -184,13 +193,13 @@ class SparkFiles(FileSource):
         files: Sequence[PinnedFile],
         declared: str | None = None,
     ) -> "DataFrame":
-        """The rows of pinned files, by the declared columns or by those that Spark infers."""
+        """Read pinned files with the declared columns, or those that Spark infers."""
         reader = session.read.format(self.format).options(**{**options, **hadoop_options(files)})
         typed = reader if declared is None else reader.schema(declared)
         return typed.load([_spark_path(place_of_bytes(f)) for f in files])
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        """Records that do not parse raise, and are left out where the source puts them aside."""
+        """See InputReader. Unparsable records raise an error, or are omitted if the source quarantines them."""
         apart = self.corrupt_records and quarantines(source)
         options = self.reader_options(source)
         if self.corrupt_records and not apart:
@@ -201,10 +210,10 @@ class SparkFiles(FileSource):
         )
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
-        """What Spark's reader is given."""
+        """Return the options for Spark's reader."""
         kept = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
         server = server_options(source.options["path"], source.options)
-        if "endpoint" in server:  # Hadoop reads its own settings among a reader's options
+        if "endpoint" in server:  # Hadoop reads its settings from a reader's options
             kept |= {
                 "fs.s3a.endpoint": server["endpoint"],
                 "fs.s3a.path.style.access": server.get("path_style", "true"),
@@ -212,13 +221,14 @@ class SparkFiles(FileSource):
         return kept | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """ChangedFileError or UnreadableFileError naming the file. None where the error names none of the files."""
+        """Return a ChangedFileError or UnreadableFileError that names the file; None if the error names none of the
+        files."""
         if not isinstance(error, spark_errors()):
             return None
         text = unquote(str(error))
         for file in sorted(
             files_of(document), key=lambda f: -len(place_of_bytes(f))
-        ):  # one's path may begin like another's
+        ):  # longest first: one path may be a prefix of another
             if place_of_bytes(file).removeprefix("s3://") in text:
                 try:
                     verify_pin(file, source.options)
@@ -238,13 +248,14 @@ def read_by_spark(
     *,
     whole_records: bool = False,
 ) -> "DataFrame":
-    """Pinned files by Spark's reader alone, as a table with the source's columns.
+    """Read pinned files with Spark's reader only, as a table with the source's columns.
 
     Args:
-        more: columns that mark records to be left out: those in which one of them is not NULL.
-        whole_records: all columns are parsed, whatever is selected: else what Spark calls a bad record depends on that.
+        more: columns that mark records to omit: those with a non-NULL value in one of them.
+        whole_records: parse all columns, whichever are selected. Otherwise the selection decides which records Spark
+            considers bad.
 
-    Raises: ChangedFileError. Cost: a HEAD per file; reading is lazy.
+    Raises: ChangedFileError. Cost: one HEAD request per file; reading is lazy.
     """
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda f: verify_pin(f, source.options), files))
@@ -271,7 +282,7 @@ def read_by_spark(
 
 
 def is_text(text: str, kind: "DataType", depth: int = 0) -> str:
-    """The SQL condition that all strings of a value are UTF-8; empty if it holds no strings."""
+    """Return the SQL condition that all strings of a value are UTF-8; empty if its type contains no strings."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     x, parts = f"s{depth}", list[str]()
@@ -291,22 +302,22 @@ def is_text(text: str, kind: "DataType", depth: int = 0) -> str:
 
 
 class SparkTexts(SparkFiles):
-    """Text formats: their files do not say their columns, and a record may not parse."""
+    """Text formats: their files do not define columns, and a record may be unparsable."""
 
     corrupt_records: ClassVar[bool] = True
 
     def sample(self, source: CreateSource, value: str) -> str:
-        """A record with this text in each column, as one file of the source could hold it."""
+        """Return a record with this text in each column, as a file of the source could contain it."""
         raise NotImplementedError
 
     def require_good_values(self, source: CreateSource, spark: "SparkSession") -> None:
-        """Refuse what Spark refuses of an option's value, before a file is there that would be blamed for it. Raises BadOptionError.
+        """Reject option values that Spark rejects, before they can be blamed on a file. Raises BadOptionError.
 
-        Cost: a job over one record; where it fails, one for each option.
+        Cost: one job over one record; if it fails, one more per option.
         """
         plain = [f for f in source.fields if f.type in _PLAIN] or [
             Field("value", "string")
-        ]  # other types may not be of the format
+        ]  # the format may not support other types
         source = msgspec.structs.replace(source, fields=tuple(plain))
         if (refused := self._refusal(source, spark)) is None:
             return
@@ -316,16 +327,16 @@ class SparkTexts(SparkFiles):
                 option not in OWN_OPTIONS
                 and self._refusal(msgspec.structs.replace(source, options=rest), spark) is None
             ):
-                raise BadOptionError(source.name, option, source.options[option], f"Spark refuses it: {refused}")
+                raise BadOptionError(source.name, option, source.options[option], f"Spark rejects it: {refused}")
         raise BadOptionError(
-            source.name, "OPTIONS", ", ".join(source.options), f"Spark refuses them together: {refused}"
+            source.name, "OPTIONS", ", ".join(source.options), f"Spark rejects their combination: {refused}"
         )
 
     def _refusal(self, source: CreateSource, spark: "SparkSession") -> str | None:
-        """What Spark says against the options when it reads a record with them; None if it reads one."""
+        """Return Spark's error for the options when it reads a record with them; None if it reads the record."""
         jvm: Any = spark._jvm
-        # no parser of dates, an older one neither, takes this text; so what is refused is refused for the options alone
-        # (two records: one may be a header)
+        # No parser of dates accepts this text, not even the legacy one, so a failure is due to the options.
+        # Two records, because the first may be a header.
         records = spark._jsparkSession.createDataset(
             [self.sample(source, "\u2603")] * 2, jvm.org.apache.spark.sql.Encoders.STRING()
         )
@@ -347,7 +358,7 @@ class SparkTexts(SparkFiles):
 
 
 class SparkTypedFiles(SparkFiles):
-    """Formats whose files say their columns."""
+    """Formats whose files define their columns."""
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         self.require_known_options(source, spark())
@@ -369,7 +380,10 @@ class SparkTypedFiles(SparkFiles):
 
 
 def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
-    """A session of its own whose scans never split a file of up to `largest` bytes; small files share tasks as usual."""
+    """Return a new session whose scans never split a file of up to `largest` bytes.
+
+    Small files share tasks as usual.
+    """
     from tussock.jobs.spark.session import sql_session, zone_of
 
     session = sql_session(spark, zone_of(spark), {name: str(spark.conf.get(name)) for name in _INHERITED})
@@ -384,8 +398,11 @@ def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
 
 
 def require_module(source: CreateSource, spark: "SparkSession", package: str) -> None:
-    """Raises MissingSparkModuleError where the session was started without Spark's module for a source's format. `package`: its name in
-    Maven, without the version, which is Spark's."""
+    """Require that the session was started with Spark's module for a source's format. Raises MissingSparkModuleError.
+
+    Args:
+        package: its Maven name without the version, which is Spark's.
+    """
     jvm = spark._jvm
     assert jvm is not None
     found = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSource")
@@ -396,7 +413,7 @@ def require_module(source: CreateSource, spark: "SparkSession", package: str) ->
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What a call of Spark may raise."""
+    """Return the exceptions that a call of Spark may raise."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -404,8 +421,11 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def _handed_over(frame: "DataFrame", spark: "SparkSession") -> "DataFrame":
-    """The frame in another session, planned with the settings of its own: an epoch's session wants tiny Arrow batches, for cells, where
-    this one wants large ones, for rows. It is the way Spark itself hands a micro-batch to foreachBatch."""
+    """Move a frame into another session, with the plan and settings of its original one.
+
+    An epoch's session uses tiny Arrow batches, for cells; this one uses large batches, for rows. Spark passes a
+    micro-batch to foreachBatch in the same way.
+    """
     from pyspark.sql import DataFrame
 
     java = frame._jdf
@@ -414,13 +434,13 @@ def _handed_over(frame: "DataFrame", spark: "SparkSession") -> "DataFrame":
 
 
 def _spark_path(path: str) -> str:
-    """A file's path as Spark wants it: s3a for S3, its own wildcards escaped."""
+    """Return a file's path for Spark: s3a for S3, wildcards escaped."""
     literal = "".join("\\" + c if c in "*?[]{}\\" else c for c in path)
     return "s3a://" + literal.removeprefix("s3://") if path.startswith("s3://") else "file://" + literal
 
 
 def _pinned_path(spark_path: str) -> str:
-    """The path a PinnedFile has, from `_metadata.file_path` (an encoded URI)."""
+    """Return the path of a PinnedFile from `_metadata.file_path` (an encoded URI)."""
     scheme, _, rest = spark_path.partition(":")
     return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
 
@@ -431,7 +451,7 @@ _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def _packer(
     files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles
 ) -> _Stage:
-    """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
+    """Return the Python side: it packs record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         by_path = {place_of_bytes(f): f for f in files}
@@ -452,7 +472,7 @@ def _packer(
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """A batch cut where its last column, the file's path, changes."""
+    """Cut a batch at each change of its last column, the file's path."""
     runs = pc.run_end_encode(batch.column(batch.num_columns - 1))
     start = 0
     for path, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
@@ -461,7 +481,10 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 class _FileChunks:
-    """Numbers one file's records and packs them into chunks; after a record that does not parse, the file yields nothing more."""
+    """Numbers one file's records and packs them into chunks.
+
+    After an unparsable record, the file yields nothing more.
+    """
 
     def __init__(
         self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None
@@ -477,7 +500,7 @@ class _FileChunks:
         self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
 
     def guarded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What a step yields; any exception in it is a failure of the file."""
+        """Yield the rows of a step. Any exception in it is a failure of the file."""
         try:
             with boundary(self._source, self.file.path):
                 yield from rows
@@ -485,12 +508,12 @@ class _FileChunks:
             yield self._fail(error)
 
     def start(self, reader: SparkFiles) -> Iterator[pa.RecordBatch]:
-        """Judge the file before its rows."""
+        """Check the file's types before its rows."""
         reader.require_types(self.file, self._read, self._source.options)
         yield from ()
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take the file's next records; yields chunks that are full."""
+        """Add the file's next records; yield full chunks."""
         if self._failed:
             return
         reasons = self._reasons(rows) if self._quarantines else None
@@ -511,7 +534,7 @@ class _FileChunks:
             yield from self._emit()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left, and the check that the file is still the pinned one."""
+        """Yield the remaining rows, and check that the file is still the pinned one."""
         if self._failed:
             return
         verify_pin(self.file, self._source.options)
@@ -521,7 +544,7 @@ class _FileChunks:
     def _emit(self) -> Iterator[pa.RecordBatch]:
         table = pa.concat_tables(
             self._waiting, promote_options="default"
-        )  # those without rejects have no column for them
+        )  # parts without rejects lack the column REJECT
         self._waiting, self._waiting_rows = [], 0
         for chunk in encode(chunk_of(table, self.file.weight)):
             yield self._row(memoryview(chunk), None)
@@ -537,14 +560,14 @@ class _FileChunks:
         return _as_declared(rows.column(column), kind) if column < len(self._read) else pa.nulls(rows.num_rows, kind)
 
     def _corrupt(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """The records that do not parse, NULL for the others; None where all do, or no such thing is known of the format."""
-        if rows.num_columns == len(self._read) + 1:  # it would stand between the declared columns and the path
+        """Return the unparsable records, NULL for the others; None if all parse, or the format has no such column."""
+        if rows.num_columns == len(self._read) + 1:  # it would be between the declared columns and the path
             return None
         corrupt = rows.column(len(self._read))
         return None if corrupt.null_count == len(corrupt) else corrupt
 
     def _error(self, rows: pa.RecordBatch) -> TussockError | None:
-        """What is wrong with the first record that cannot be read."""
+        """Return the error of the first unreadable record."""
         if (corrupt := self._corrupt(rows)) is not None:
             return self._bad_row(corrupt, rows)
         try:
@@ -556,7 +579,7 @@ class _FileChunks:
         return None
 
     def _reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """(rows,) why a record cannot be read; NULL of those that can, None where all can."""
+        """Return (rows,) why a record is unreadable, NULL if it is readable; None if all are readable."""
         found: list[pa.Array | None] = []
         if (corrupt := self._corrupt(rows)) is not None:
             found.append(
@@ -568,7 +591,7 @@ class _FileChunks:
         return first_reasons(*found)
 
     def _raw(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """(rows,) the records that cannot be read, as they are in the file; NULL where that is not known."""
+        """Return (rows,) the text of unreadable records in the file; NULL if unknown."""
         raw = self._corrupt(rows) if self._raw_column is None else rows.column(self._raw_column)
         return None if raw is None else with_shown_bytes(raw)
 
@@ -579,11 +602,12 @@ class _FileChunks:
         reason = f"the declared columns are ({self._declared})"
         if (bad := self._bad_value(text, rows, first)) is not None:
             field, value = bad
-            reason = f"column {field.name!r} holds {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}; {reason}"
+            reason = f"column {field.name!r} contains {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}; {reason}"
         return BadRowError(self.file.path, self._position + first + 1, shown, reason)
 
     def _bad_value(self, text: str, rows: pa.RecordBatch, row: int) -> tuple[Field, str] | None:
-        """The first column that Spark has as NULL although the record has a text for it, and that text; None if that is not known."""
+        """Return the first column that Spark reads as NULL although the record has a text for it, and that text; None
+        if unknown."""
         texts = raw_values(self._source, text, self._read)
         for c, field in enumerate(self._read):
             if (value := texts.get(c)) and not rows.column(c)[row].is_valid:
@@ -592,7 +616,7 @@ class _FileChunks:
 
 
 def raw_values(source: CreateSource, text: str, fields: Sequence[Field]) -> dict[int, str]:
-    """The texts of a record's values by column, as far as a simple look at the record tells; for error messages alone."""
+    """Return the texts of a record's values by column, from a simple parse. Used only in error messages."""
     if source.format == "json":
         try:
             record = json.loads(text)
@@ -617,7 +641,7 @@ def raw_values(source: CreateSource, text: str, fields: Sequence[Field]) -> dict
 
 
 def _of_element(text: str, fields: Sequence[Field]) -> dict[int, str]:
-    """The texts of an XML record's attributes and of its children without children, by column."""
+    """Return the texts of an XML record's attributes and childless children, by column."""
     try:
         record = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError):
@@ -637,7 +661,7 @@ def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _utc(column: pa.Array) -> pa.Array:
-    """Instants relabelled from the session's time zone to UTC; other columns as they are."""
+    """Relabel instants from the session's time zone to UTC; return other columns unchanged."""
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         return column.cast(pa.timestamp(column.type.unit, "UTC"))
     return column

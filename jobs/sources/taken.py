@@ -1,11 +1,11 @@
-"""What a source has taken: one row per file, in a state table of the source, written in the epoch that takes it.
+"""The taken files of a source: one row per file in a state table of the source, written in the epoch that reads it.
 
-    path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string | unread boolean | accepted string
+    path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string | unread boolean |
+    accepted string
 
-`etag` is what jobs/sources/pins.py records. `number` is the high part of the file's `_row_id`s: from 0 in the order of taking, another one
-where a file is taken again. `kept`, `unread` and `accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first
-releases lack these three.
-The table is a singleton: the driver alone reads and writes it.
+pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
+a file is read again. `kept`, `unread` and `accepted` are those of PinnedFile (`unread`: its rows do not count); sources
+of the first releases lack these three. The table is a singleton: only the driver reads and writes it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ _NUMBER = len(_FIRST) - 1
 
 
 def taken_schema(source: str) -> TableSchema:
-    """The state table of what `source` has taken; its id is 0 until the catalog numbers it."""
+    """Return the schema of the state table of `source`. Its id is 0 until the catalog assigns one."""
     return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A file that was taken and has other bytes now. `now` has the number of `was`, and an ETag without a hash."""
+    """A taken file whose content has changed. `now` has the number of `was`, and an ETag without a hash."""
 
     was: PinnedFile
     now: PinnedFile
@@ -46,12 +46,12 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What is there, beside what has been taken.
+    """The listed files compared with the taken ones.
 
     Args:
-        new: not taken yet, in path order, numbered on from what has been taken; ETags without a hash.
-        changed: taken, and another file now, in path order.
-        next_number: the first number that nothing has.
+        new: not taken yet, in path order, numbered after the taken files; ETags without a hash.
+        changed: taken and changed since, in path order.
+        next_number: the first free number.
     """
 
     new: tuple[PinnedFile, ...]
@@ -60,17 +60,17 @@ class Compared:
 
 
 def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compared:
-    """What of the files that are there is new, and what has changed since it was taken.
+    """Find the new files, and those that changed since they were taken.
 
-    A new file of 0 bytes holds no rows, and Spark passes over it. It is not new here either: many a writer makes a file and fills it
-    later, and once it is filled, it is taken.
+    A new file of 0 bytes contains no rows, and is not new here: many writers create a file and fill it later. It is
+    read once it has content.
 
     Args:
-        listed: what is there, without repeats.
-        taken: the source's table at the version the barrier builds on; None when it has taken nothing yet.
+        listed: the existing files, without duplicates.
+        taken: the source's table at the version that the barrier builds on; None if the source has taken nothing yet.
 
-    Cost: one batched read of the listed paths in `taken`; where some are new or have changed, a scan of one narrow column to number them;
-        `is_as_recorded`'s of those whose ETag is another.
+    Cost: one batched read of the listed paths in `taken`. If some are new or changed, also a scan of one narrow column
+    to number them. For files with a different ETag, that of `is_as_recorded`.
     """
     there = pa.table(
         {
@@ -94,19 +94,19 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compare
 
 
 def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
-    """The files whose size or ETag is neither the recorded one nor one that a person has accepted, with what was recorded, by path."""
+    """Return the files whose size or ETag is neither the recorded nor an accepted one, with their records, by path."""
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
     earlier = pc.replace_substring_regex(
         both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1"
-    )  # as releases before recorded it
+    )  # the form of earlier releases
     as_now = pc.or_(pc.equal(etag, both["etag_now"]), pc.equal(etag, earlier))
     same = pc.and_(pc.equal(both["size"], both["size_now"]), as_now)
     return both.filter(pc.invert(same)).sort_by("path")
 
 
 def _changes(other: pa.Table) -> Iterator[ChangedFile]:
-    """Those of `_unlike` files that hold other bytes than were recorded."""
+    """Yield those of the `_unlike` files whose bytes differ from the recorded ones."""
     for was, row in zip(_files(other), other.to_pylist(), strict=True):
         size, etag = row["size_now"], row["etag_now"]
         if not is_accepted(was, size, etag) and not is_as_recorded(was.path, size, etag, was.size, was.etag):
@@ -114,7 +114,7 @@ def _changes(other: pa.Table) -> Iterator[ChangedFile]:
 
 
 def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[PinnedFile]:
-    """The first files that an epoch takes: at most `max_bytes` on storage (None: no bound), but at least one."""
+    """Return the first files that an epoch reads: at most `max_bytes` on storage (None: no bound), but at least one."""
     if max_bytes is None or not files:
         return files
     sizes = np.cumsum([f.size for f in files])
@@ -122,7 +122,7 @@ def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[Pinn
 
 
 def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
-    """Files as they are recorded: the content of several local ones is read at once. Cost: `recorded_etag`'s."""
+    """Return files with their recorded ETags. Local files are hashed in parallel. Cost: as `recorded_etag`."""
     if not files:
         return ()
     with ThreadPoolExecutor(8) as pool:
@@ -130,7 +130,7 @@ def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
 
 
 def next_number(taken: StorageTable | None) -> int:
-    """The first number that no file of a source has. Cost: a scan of one narrow column."""
+    """Return the first free number of a source. Cost: a scan of one narrow column."""
     if taken is None:
         return 0
     numbers = [number for part in taken.scan(columns=(_NUMBER,)) for number in part.column(0).chunks if len(number)]
@@ -138,7 +138,7 @@ def next_number(taken: StorageTable | None) -> int:
 
 
 def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str, PinnedFile]:
-    """Those of the paths that have been taken, as they were recorded. Cost: one batched read."""
+    """Return the taken ones among the paths, as recorded. Cost: one batched read."""
     if taken is None or not paths:
         return {}
     found = taken.get_rows(pa.table({"path": pa.array(paths, pa.string())}))
@@ -146,15 +146,15 @@ def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str
 
 
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
-    """All files taken so far, as they were recorded, in the order of taking."""
+    """Return all taken files, as recorded, in the order of reading."""
     return tuple(sorted((f for part in taken.scan() for f in _files(part)), key=lambda f: f.number))
 
 
 def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) -> SealedBatch:
-    """The rows that record pins in `epoch`, ready for ingest. `schema` carries the table's id.
+    """Return the rows that record pins in `epoch`, ready for ingest. `schema` has the table's id.
 
-    A file whose rows go (weight -1) is recorded as not to be read while it is still there, and forgotten otherwise; where its path is taken
-    again in the same epoch, that is what is recorded.
+    A file whose rows are taken back (weight -1) is recorded as unread if it still exists, and deleted from the table
+    otherwise. If its path is read again in the same epoch, that read is recorded.
     """
     last = {f.path: f for f in sorted(pinned, key=lambda f: f.weight)}
     files = [last[path] for path in sorted(last, key=str.encode)]

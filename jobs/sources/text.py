@@ -1,4 +1,4 @@
-"""Strings are UTF-8: judged where they come in, since kernels trust it (DuckDB's whole instance ends at one byte that is none)."""
+"""Require UTF-8 strings in input, because kernels rely on it: one invalid byte terminates the whole DuckDB instance."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from tussock.jobs.sources.errors import BadInsertTextError, BadTextError
 
 _SHOWN_BYTES = 60
-# Unicode's table 3-7, over bytes: matched against binary columns, of which a character is a byte
+# Unicode's table 3-7, over bytes: matched against binary columns, in which a character is a byte
 _UTF8 = (
     r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
     r"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
@@ -16,7 +16,7 @@ _UTF8 = (
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Bytes of any width relabelled as strings, unchecked."""
+    """Relabel bytes of any width as strings, unchecked."""
     kinds = pa.types
     if kinds.is_fixed_size_binary(column.type) or kinds.is_binary_view(column.type):
         column = column.cast(pa.binary())
@@ -27,7 +27,10 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def first_bad_text(column: pa.ChunkedArray) -> int | None:
-    """The first row whose string is not UTF-8. Cost: one pass over the bytes; if there is one, O(log rows) more over parts."""
+    """Return the first row whose string is not UTF-8.
+
+    Cost: one pass over the bytes; if such a row exists, O(log rows) more over parts.
+    """
     start = 0
     for chunk in column.chunks:
         if not _is_valid(chunk):
@@ -41,26 +44,32 @@ def first_bad_text(column: pa.ChunkedArray) -> int | None:
 
 
 def bad_texts(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
-    """(rows,) where a string is not UTF-8, at any depth. Cost: one pass over the bytes, two over chunks with such a one."""
+    """Return (rows,) True if a string is not UTF-8, at any depth.
+
+    Cost: one pass over the bytes, two over chunks with such a string.
+    """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     found = [np.zeros(len(c), np.bool_) if _is_valid(c) else _bad_in(c) for c in chunks]
     return np.concatenate([np.zeros(0, np.bool_), *found])
 
 
 def _bad_in(chunk: pa.Array) -> npt.NDArray[np.bool_]:
-    """Of a chunk with at least one such string."""
+    """See `bad_texts`; for a chunk with at least one such string."""
     if pa.types.is_string(chunk.type):
         fits = pc.match_substring_regex(chunk.view(pa.binary()), _UTF8)
         found: npt.NDArray[np.bool_] = ~pc.fill_null(fits, True).to_numpy(zero_copy_only=False)
         return found
     if len(chunk) == 1:
         return np.ones(1, np.bool_)
-    half = len(chunk) // 2  # nested: a few searches by halves
+    half = len(chunk) // 2  # nested: a few binary searches
     return np.concatenate([bad_texts(chunk.slice(0, half)), bad_texts(chunk.slice(half))])
 
 
 def with_shown_bytes(column: pa.Array) -> pa.Array:
-    """A column of strings, their bytes that are not UTF-8 as \\xNN. Cost: as `bad_texts`, and a Python call for each string that is not."""
+    """Show the bytes of strings that are not UTF-8 as \\xNN.
+
+    Cost: as `bad_texts`, and one Python call per such string.
+    """
     bad = bad_texts(column)
     if not bad.any():
         return column
@@ -69,13 +78,16 @@ def with_shown_bytes(column: pa.Array) -> pa.Array:
 
 
 def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: int) -> None:
-    """Raises BadTextError for a string of the column `name` that is not UTF-8. `first_record`: of the column's first row, from 1."""
+    """Raise BadTextError if a string of the column `name` is not UTF-8.
+
+    `first_record`: number of the first row, from 1.
+    """
     if (row := first_bad_text(column)) is not None:
         raise BadTextError(path, first_record + row, name, shown_bytes(column[row]))
 
 
 def require_insert_text(table: str, rows: pa.Table) -> None:
-    """Raises BadInsertTextError for a string of an INSERT that is not UTF-8."""
+    """Raise BadInsertTextError if a string of an INSERT is not UTF-8."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if (pa.types.is_string(column.type) or pa.types.is_nested(column.type)) and (
             row := first_bad_text(column)
@@ -84,9 +96,9 @@ def require_insert_text(table: str, rows: pa.Table) -> None:
 
 
 def shown_bytes(text: pa.Scalar) -> str:
-    """A string's bytes, the beginning of it; of a nested value where it is, since it can't be shown."""
+    """Return the first bytes of a string. A nested value cannot be shown, so its type is returned."""
     if pa.types.is_nested(text.type):
-        return f"a string within the {text.type}"
+        return f"a string inside the {text.type}"
     return repr(text.as_buffer().to_pybytes()[:_SHOWN_BYTES])
 
 

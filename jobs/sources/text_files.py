@@ -1,4 +1,4 @@
-"""Text files, a row a line (or a file, with `wholetext`), by Spark's reader: one column of strings."""
+"""Text files with one row per line (or per file, with `wholetext`), read by Spark into one column of strings."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -11,11 +11,11 @@ from tussock.jobs.sources.spark_files import SparkFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_VALUE = Field("value", "string")  # as Spark calls it
+_VALUE = Field("value", "string")  # Spark's name
 
 
 class TextFiles(SparkFiles):
-    """Text files, by Spark's reader."""
+    """Text files, read by Spark."""
 
     format: ClassVar[str] = "text"
     options_class: ClassVar[str] = "execution.datasources.text.TextOptions"

@@ -1,10 +1,10 @@
-"""Variants in files: whole ones, and shredded ones, whose common parts have separate columns.
+"""Variants in files: whole variants, and shredded ones, whose common parts have separate columns.
 
-A group that holds variants has the columns `metadata` (the names of fields), `value` (encoded) and, if it is shredded, `typed_value`: a
-column of one type, a list of such groups without metadata, or a struct of them. A value is in `typed_value` if its type is that of the
-column, else in `value`. Fields of an object without a column stay in `value`. Spark's reader puts the parts
-together by the rules of Parquet's specification of variants, and so does `whole_variants`, to the byte: names are numbered in the order in
-which they come, and numbers take the fewest bytes.
+A group that contains variants has the columns `metadata` (names of fields), `value` (encoded) and, if shredded,
+`typed_value`: a column of one type, a list of such groups without metadata, or a struct of them. A value is in
+`typed_value` if its type is that of the column, otherwise in `value`. Fields of an object without a column stay in
+`value`. Spark's reader assembles the parts by the rules of Parquet's specification of variants. `whole_variants`
+produces the same bytes: names are numbered in order of occurrence, and numbers take the fewest bytes.
 """
 
 import struct
@@ -41,7 +41,7 @@ Value = bytes
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Whether a group of a file can hold variants, whole or shredded."""
+    """Return whether a group of a file can contain variants, whole or shredded."""
     if not pa.types.is_struct(kind):
         return False
     found = {field.name: field.type for field in kind}
@@ -55,10 +55,10 @@ _PARTS = {_METADATA, _VALUE, _TYPED}
 
 
 def whole_variants(array: pa.StructArray) -> pa.StructArray:
-    """A file's column of variants as VARIANT. Requires: `is_variant` of its type.
+    """Convert a file's column of variants to VARIANT. Requires: `is_variant` of its type.
 
-    Raises: pa.ArrowInvalid for one that lacks its value, and for parts that contradict each other. Cost: nothing for whole ones; of
-    shredded ones a Python call for each value within each.
+    Raises: pa.ArrowInvalid if a variant lacks its value or its parts contradict each other. Cost: nothing for whole
+    variants; for shredded ones, one Python call for each value inside each.
     """
     mask = array.is_null() if array.null_count else None
     if array.type.get_field_index(_TYPED) < 0:
@@ -77,8 +77,10 @@ def whole_variants(array: pa.StructArray) -> pa.StructArray:
 
 
 def canonical_variants(array: pa.StructArray) -> pa.StructArray:
-    """VARIANT with one sequence of bytes for equal values: names in order, each once, and no others. Raises: as `whole_variants`. Cost: a
-    Python call for each value within each."""
+    """Convert VARIANT so that equal values have equal bytes: names sorted, unique, and only the used ones.
+
+    Raises: as `whole_variants`. Cost: one Python call for each value inside each.
+    """
     values, names, there = array.field(0).to_pylist(), array.field(1).to_pylist(), array.is_valid().to_pylist()
     try:
         made = [_canonical(values[row], names[row]) if there[row] else (b"", b"") for row in range(len(array))]
@@ -104,7 +106,7 @@ def _canonical(value: Value, metadata: bytes) -> tuple[Value, bytes]:
 
 
 class _Names:
-    """The names of the fields of one variant, numbered in the order in which they come."""
+    """The field names of one variant, numbered in order of occurrence."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.ids = {name: i for i, name in enumerate(names)}
@@ -120,7 +122,10 @@ class _Names:
 
 
 class _Group:
-    """The columns of one group, taken apart once for all rows. Raises pa.ArrowInvalid for a `typed_value` that Spark reads as none."""
+    """The columns of one group, decoded once for all rows.
+
+    Raises pa.ArrowInvalid if Spark does not read its `typed_value`.
+    """
 
     def __init__(self, array: pa.StructArray) -> None:
         kind = array.type
@@ -143,7 +148,7 @@ class _Group:
         return self._values[row] is not None or self._has_typed(row)
 
     def value(self, row: int, own: Sequence[str], names: _Names) -> Value:
-        """The encoded value of a row. `own`: the names in its metadata; `names`: where new ones are noted."""
+        """Return the encoded value of a row. `own`: the names in its metadata; `names`: collects new names."""
         if (value := self._typed(row, own, names)) is not None:
             return value
         if (rest := self._values[row]) is None:
@@ -174,7 +179,7 @@ class _Group:
             ]
             if (rest := self._values[row]) is not None:
                 if rest[0] & 3 != _OBJECT:
-                    raise pa.ArrowInvalid("a shredded object has a rest that is none")
+                    raise pa.ArrowInvalid("a shredded object has a `value` that is not an object")
                 for id, at in _fields_of(rest, 0):
                     if own[id] in columns:
                         raise pa.ArrowInvalid(f"a shredded object has the field {own[id]!r} twice")
@@ -185,7 +190,10 @@ class _Group:
 
 
 def _scalars(typed: pa.Array) -> list[Value | None]:
-    """The encoded values of a column of one type. Raises pa.ArrowInvalid for a type that variants of Spark do not have."""
+    """Return the encoded values of a column of one type.
+
+    Raises pa.ArrowInvalid for a type that Spark's variants lack.
+    """
     kinds, kind = pa.types, typed.type
     encode: Callable[[Any], Value]
     if kinds.is_boolean(kind):
@@ -248,7 +256,10 @@ def _array_of(elements: Sequence[Value]) -> Value:
 
 
 def _object_of(fields: Sequence[tuple[str, int, Value]]) -> Value:
-    """An object. `fields`: (name, its number, value) in the order of the values' bytes; offsets are listed in the order of the names."""
+    """Encode an object.
+
+    `fields`: (name, its number, value) in the order of the values' bytes; offsets are in name order.
+    """
     *starts, end = accumulate((len(value) for _, _, value in fields), initial=0)
     order = sorted(range(len(fields)), key=lambda i: _order(fields[i][0]))
     large, width, id_width = len(fields) > _ONE_BYTE, _width(end), _width(max((id for _, id, _ in fields), default=0))
@@ -265,17 +276,17 @@ def _offsets(lengths: Sequence[int], width: int) -> bytes:
 
 
 def _order(name: str) -> bytes:
-    """Names are compared as Java compares strings: by units of UTF-16."""
+    """Return the sort key of a name: Java compares strings by UTF-16 units."""
     return name.encode("utf-16-be")
 
 
 def _width(number: int) -> int:
-    """The fewest bytes, from 1 to 4, that hold a number."""
+    """Return the fewest bytes, from 1 to 4, that store a number."""
     return max(1, (number.bit_length() + 7) // 8)
 
 
 def _names_in(metadata: bytes) -> list[str]:
-    """The names of a variant's metadata. Raises IndexError, UnicodeDecodeError."""
+    """Decode the names of a variant's metadata. Raises IndexError, UnicodeDecodeError."""
     if metadata[0] & 15 != 1:
         raise pa.ArrowInvalid(f"a variant has metadata of version {metadata[0] & 15}; expected 1")
     width = (metadata[0] >> 6) + 1
@@ -294,7 +305,7 @@ def _number(data: bytes, at: int, width: int) -> int:
 
 
 def _fields_of(value: bytes, at: int) -> list[tuple[int, int]]:
-    """The fields of an object: (number of the name, offset of the value)."""
+    """Return the fields of an object: (number of the name, offset of the value)."""
     head = value[at] >> 2
     width, id_width, count_width = (head & 3) + 1, (head >> 2 & 3) + 1, 4 if head >> 4 & 1 else 1
     count = _number(value, at + 1, count_width)
@@ -308,7 +319,7 @@ def _fields_of(value: bytes, at: int) -> list[tuple[int, int]]:
 
 
 def _elements_of(value: bytes, at: int) -> list[int]:
-    """The offsets of the elements of an array."""
+    """Return the offsets of the elements of an array."""
     head = value[at] >> 2
     width, count_width = (head & 3) + 1, 4 if head >> 2 & 1 else 1
     count = _number(value, at + 1, count_width)
@@ -317,12 +328,12 @@ def _elements_of(value: bytes, at: int) -> list[int]:
     return [data + _number(value, offsets + i * width, width) for i in range(count)]
 
 
-#: Bytes of the primitive types behind the first one; of texts and bytes the length comes first.
+#: Bytes of the primitive types after the first byte; -1: the length precedes the data.
 _SIZES = (0, 0, 0, 1, 2, 4, 8, 8, 5, 9, 17, 4, 8, 8, 4, -1, -1, 8, 8, 8, 16)
 
 
 def _copied(value: bytes, at: int, own: Sequence[str], names: _Names) -> Value:
-    """One value within another variant's bytes, with its names numbered anew. Raises IndexError."""
+    """Copy one value out of another variant's bytes, with its names renumbered. Raises IndexError."""
     basic = value[at] & 3
     if basic == _OBJECT:
         return _object_of(

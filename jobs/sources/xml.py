@@ -1,4 +1,4 @@
-"""XML files, an element a row, by Spark's reader."""
+"""XML files with one row per element, read by Spark."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ _XSD = "rowValidationXSDPath"
 
 
 class XmlFiles(SparkTexts):
-    """XML files, by Spark's reader. A row is an element of the name that the option rowTag gives."""
+    """XML files, read by Spark. The option rowTag names the elements that are rows."""
 
     format: ClassVar[str] = "xml"
     options_class: ClassVar[str] = "catalyst.xml.XmlOptions"
@@ -21,14 +21,14 @@ class XmlFiles(SparkTexts):
         given = {option.lower(): option for option in source.options}
         if _ROW_TAG.lower() not in given:
             raise MissingOptionError(
-                source.name, _ROW_TAG, "the name of the element that is a row, e.g. rowTag 'order'"
+                source.name, _ROW_TAG, "the name of the elements that are rows, e.g. rowTag 'order'"
             )
         if (option := given.get(_XSD.lower())) is not None:
-            reason = "whether a record is read would follow a file beside the source's, which may change"
+            reason = "the result would depend on a schema file outside the source, which may change"
             raise BadOptionError(source.name, option, source.options[option], reason)
 
     def sample(self, source: CreateSource, value: str) -> str:
-        """See SparkTexts. Names that no element can have are left out by Spark too."""
+        """See SparkTexts. Omits names that no element can have, as Spark does."""
         row = next((tag for option, tag in source.options.items() if option.lower() == _ROW_TAG.lower()), "ROW")
         return (
             f"<{row}>{''.join(f'<{f.name}>{value}</{f.name}>' for f in source.fields if f.name.isidentifier())}</{row}>"

@@ -196,7 +196,7 @@ STATEMENTS = {
     "a csv source whose missing columns are to be null": Bad(
         "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', missing 'null')",
         BadOptionError,
-        ("'null'", "go by their place"),
+        ("'null'", "are matched by position"),
     ),
     "a json source whose missing fields are to be errors": Bad(
         "CREATE SOURCE s (a int) USING json OPTIONS (path '/x', missing 'error')",
@@ -339,7 +339,7 @@ def test_a_mistyped_path_is_refused_when_the_source_is_created(session: Session,
     for wrong in ("in/slaes.parquet", "im", "im/{start:%Y}/*.parquet"):
         with pytest.raises(
             MissingPathError,
-            match=rf"no file at '{tmp_path}/.*what exists near it: {tmp_path}/in.*may_be_missing 'true'",
+            match=rf"no file at '{tmp_path}/.*nearby paths: {tmp_path}/in.*may_be_missing 'true'",
         ):
             session.execute(
                 f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/{wrong}')"
@@ -354,7 +354,7 @@ def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_pat
     spark.sql("SELECT id, id % 2 AS k, 'x' AS j FROM range(4)").write.partitionBy("k", "j").parquet(f"{tmp_path}/sales")
     assert "k" in spark.read.parquet(f"{tmp_path}/sales").columns
     refused = f"CREATE SOURCE sales USING parquet OPTIONS (path '{tmp_path}/sales')"
-    with pytest.raises(PartitionFoldersError, match="No column is made of a folder's name") as raised:
+    with pytest.raises(PartitionFoldersError, match="Folder names do not become columns") as raised:
         session.execute(refused)
     (remedy,) = re.findall(r"OPTIONS \(path '(.*?)'\)", str(raised.value))
     session.execute(refused.replace(f"{tmp_path}/sales", remedy))

@@ -311,7 +311,7 @@ def test_only_a_select_can_be_asked_of_an_epoch(session: Session) -> None:
 def test_columns_cannot_come_from_files_that_are_not_there(session: Session, tmp_path: Path) -> None:
     with pytest.raises(MissingPathError, match="no file at"):
         session.execute(f"CREATE SOURCE nothing USING parquet OPTIONS (path '{tmp_path}/nothing')")
-    with pytest.raises(NoFilesError, match="holds no file that could say its columns"):
+    with pytest.raises(NoFilesError, match="contains no file to infer the columns from"):
         session.execute(f"CREATE SOURCE nothing USING parquet OPTIONS (path '{tmp_path}')")
 
 

@@ -94,7 +94,7 @@ def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_fil
     columns = "a int, t timestamp, d date, `odd name` string, s struct<x: int>, e interval month"
     with Session(str(tmp_path / "store"), spark) as session:
         for format, options, guilty in REFUSED:
-            with pytest.raises(BadOptionError, match="Spark refuses it: ") as raised:
+            with pytest.raises(BadOptionError, match="Spark rejects it: ") as raised:
                 session.execute(
                     f"CREATE SOURCE s ({columns}) USING {format} OPTIONS (path '{tmp_path}/f', may_be_missing 'true', {options})"
                 )

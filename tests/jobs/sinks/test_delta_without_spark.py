@@ -105,7 +105,7 @@ def test_tables_never_show_an_epoch_that_readers_do_not_see_nor_one_that_never_w
     published = shop.commit()
     shop.change()
     held = commit_epoch(shop.meta, LocalRunner()).epoch
-    with pytest.raises(NotPublishedError, match=f"epoch {held} is committed, and readers still see epoch {published}"):
+    with pytest.raises(NotPublishedError, match=f"epoch {held} is committed, but readers still see epoch {published}"):
         shop.publish(held)
     with pytest.raises(EpochNotCommittedError):
         shop.publish(published + 1)
@@ -118,7 +118,8 @@ def test_a_name_that_is_no_view_or_table_is_named_and_the_others_are_published(s
     settings = PublishSettings(shop.settings.to, ("orderz", "ratios"))
     for act in (publish_tables, lambda *args: tidy_tables(*args, now_ms=0)):
         with pytest.raises(
-            TablesNotPublishedError, match=r"(?s)1 of 2 tables.*orderz: .*no such view or table.*Did you mean 'orders'"
+            TablesNotPublishedError,
+            match=r"(?s)1 of 2 tables.*orderz: .*no view or table has this name.*Did you mean 'orders'",
         ):
             act(shop.meta, settings, sinks_without_spark(settings))
         assert read_back(f"{shop.folder}/tables/ratios") == in_order(shop.model()["ratios"])
@@ -343,10 +344,10 @@ def test_a_column_that_delta_cannot_hold_is_named_and_the_other_relations_are_pu
     with pytest.raises(TablesNotPublishedError) as caught:
         publish_tables(shop.meta, settings, sinks_without_spark(settings))
     assert "5 of 10 tables were not published" in str(caught.value)
-    assert "column 'how long' has ' ' in its name, which Delta does not take" in str(caught.value)
+    assert "column 'how long' has ' ' in its name, which Delta does not support" in str(caught.value)
     for kind in ("interval day to second", "array<interval year>", "time(3)"):
         assert f"column 'x' is of type {kind}, and Delta has neither intervals nor times of day" in str(caught.value)
-    assert "column 'x' is of type array<variant>, and few readers of Delta know variants" in str(caught.value)
+    assert "column 'x' has the type array<variant>, and few Delta readers support variants" in str(caught.value)
     check(shop)
 
 

@@ -158,7 +158,7 @@ def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does
     facts = published(open_meta(shop.address), shop.settings)
     assert facts.strange == (lost,)
     shop.publish()
-    assert f"it holds epoch {lost}, which this store does not have: the store was restored from a copy" in "\n".join(
+    assert f"it contains epoch {lost}, which this store lacks: the store was restored from a copy" in "\n".join(
         shop.lines
     )
     shop.check()

@@ -148,7 +148,7 @@ def main(root: Path) -> None:
         session.flush()
         held = held_sources(session.meta.latest().catalog)
         assert set(held) == {"s_plain", "s_mapped"}, held
-        assert "is gone, by VACUUM" in held["s_plain"], held
+        assert "is gone, because of VACUUM" in held["s_plain"], held
         assert "column 'm': found no such column" in held["s_mapped"], held
         assert before == {name: counted(session.query(f"SELECT * FROM copy_{name}").to_pylist()) for name in TABLES}
 

@@ -157,7 +157,7 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
             session.execute(
                 "CREATE MATERIALIZED VIEW late AS SELECT partition FROM plain"
             )  # it would read what was taken once more
-            with pytest.raises(LostOffsetsError, match="its topic is compacted now"):
+            with pytest.raises(LostOffsetsError, match="its topic is now compacted"):
                 session.flush()
             abandon(session.meta, Detour(drop=("late",)))
             cluster.configure("plain", {"cleanup.policy": "delete"})
@@ -262,7 +262,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         session.flush()
         held = held_sources(session.meta.latest().catalog)
         assert "partition events-0: offset" in held["s"], held
-        assert "and the first that is there is" in held["s"], held
+        assert "but the first existing offset is" in held["s"], held
         assert found(session, "copy") == before
         assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
         abandon(session.meta, Detour(skip_files=("events-0",)))
@@ -288,7 +288,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         kept = found(session, "copy")
         cluster.produce("events", *numbered(2000, 300))
         session.flush()
-        assert "dropped and made anew" in held_sources(session.meta.latest().catalog)["s"]
+        assert "dropped and created again" in held_sources(session.meta.latest().catalog)["s"]
         assert found(session, "copy") == kept
 
         broker.kill()

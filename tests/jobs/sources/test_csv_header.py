@@ -170,7 +170,7 @@ def test_a_swapped_file_holds_its_source_and_the_others_are_taken(spark: SparkSe
         session.flush()
         (tmp_path / "in/b.csv").write_text("b,a\n3,4\n")
         held = session.flush().held
-        assert "its header names the columns (b, a), and the source declares (a, b)" in held["s"][0].reason
+        assert "its header has the columns (b, a), and the source declares (a, b)" in held["s"][0].reason
         assert session.read("v").to_pylist() == [{"a": 1, "b": 2}]
         (tmp_path / "in/b.csv").write_text("a,b\n4,3\n")
         assert not session.flush().held

@@ -229,7 +229,7 @@ def test_a_file_that_went_and_was_vacuumed_holds_the_source_until_it_is_back(
     gone_by_vacuum(place)
     before = rows(meta, "copy")
     why = reason(meta)
-    for said in ("since version 0, which was taken, can't be read", ".parquet is gone", "DROP SOURCE s"):
+    for said in ("since version 0, the last one read, cannot be read", ".parquet is gone", "DROP SOURCE s"):
         assert said in why
     assert rows(meta, "copy") == before
     for file in (tmp_path / "kept").glob("*.parquet"):
@@ -267,7 +267,7 @@ def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_old_one(
     for _ in range(2 * longer):
         DeltaTable(place).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
     before = rows(meta, "copy")
-    assert "was dropped and made anew" in reason(meta)
+    assert "was dropped and created again" in reason(meta)
     assert rows(meta, "copy") == before
 
 
@@ -320,12 +320,12 @@ def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_pat
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"key": "id, no"}, BadDeltaKeyError, "'no' is no column of the source, which has id, v, p"),
+        ({"key": "id, no"}, BadDeltaKeyError, "'no' is not a column of the source, which has id, v, p"),
         ({"key": "v"}, BadDeltaKeyError, "'v' is of type double"),
         ({"key": " "}, BadDeltaKeyError, "names no column"),
-        ({"header": "true"}, BadOptionError, "a delta source has no such option; those it has: path, key"),
+        ({"header": "true"}, BadOptionError, "a delta source has no such option; its options are path, key"),
         ({"path": "/x/*"}, BadPathError, "a Delta table is one folder"),
-        ({"path": "/x/none"}, MissingDeltaTableError, "there is no Delta table at /x/none"),
+        ({"path": "/x/none"}, MissingDeltaTableError, "no Delta table at /x/none"),
     ],
 )
 def test_a_source_that_cannot_be_is_refused(

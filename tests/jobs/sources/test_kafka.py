@@ -122,14 +122,14 @@ def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_num
 @pytest.mark.parametrize(
     ("there", "says"),
     [
-        (now((10, 20)), "offset 9 was to be read, and the first that is there is 10"),
-        (now((0, 8)), "offsets up to 8 were to be there, and the last one is 7"),
-        (now((3, 20), topic_id="B"), "was dropped and made anew"),
+        (now((10, 20)), "expected offset 9 next, but the first existing offset is 10"),
+        (now((0, 8)), "expected offsets up to 8, but the last existing offset is 7"),
+        (now((3, 20), topic_id="B"), "was dropped and created again"),
         (
             {("t", 0): PartitionNow("t", 0, "A", 3, 20, "compact,delete")},
             r"compacted now \(cleanup.policy=compact,delete\)",
         ),
-        ({}, "it is not there any more"),
+        ({}, "the partition no longer exists"),
     ],
 )
 def test_what_is_lost_is_named(there: dict[tuple[str, int], PartitionNow], says: str) -> None:
@@ -209,7 +209,7 @@ def test_what_was_taken_is_what_a_new_view_begins_with(tmp_path: Path) -> None:
         (source(failOnDataLoss="false"), BadOptionError, "no such option"),
         (source(path="/x"), BadOptionError, "no such option"),
         (source(startingOffsets="first"), BadOptionError, "expected earliest, latest or"),
-        (source(max_offsets="0"), BadOptionError, "a whole number, 1 at least"),
+        (source(max_offsets="0"), BadOptionError, "a whole number of at least 1"),
         (
             source((Field("value", "string"),)),
             BadKafkaColumnError,
@@ -227,5 +227,5 @@ def test_a_process_without_spark_says_who_can_ask(monkeypatch: pytest.MonkeyPatc
     import pyspark
 
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    with listed_once(), pytest.raises(KafkaNeedsSparkError, match="asked through Spark's JVM"):
+    with listed_once(), pytest.raises(KafkaNeedsSparkError, match="which needs Spark's JVM"):
         partitions_now(source())

@@ -314,7 +314,7 @@ def test_column_mapping_reaches_the_fields_of_structs(tmp_path: Path) -> None:
         assert sorted(session.read("v")["x"].to_pylist(), key=str) == [{"y": 1, "x": None}, {"y": 2, "x": 3}]
         commit(place, 2, *table_of(schema("x", "y"), None, mapping))
         reason = session.flush().held["s"][0].reason
-        assert "the column with another name in files" in reason
+        assert "the column under another name in files" in reason
 
 
 def _mapped(number: int, stored: str) -> dict[str, Any]:

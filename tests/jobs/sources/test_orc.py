@@ -72,7 +72,7 @@ def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(
         if field.type in accepted:
             OrcFiles().require_types(pinned(path), [field], {})
         else:
-            with pytest.raises(SchemaMismatchError, match="next run takes it in"):
+            with pytest.raises(SchemaMismatchError, match="next run reads it"):
                 OrcFiles().require_types(pinned(path), [field], {})
 
 

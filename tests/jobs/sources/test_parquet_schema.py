@@ -149,7 +149,7 @@ def test_files_without_a_column_that_can_be_kept_are_refused(tmp_path: Path) -> 
     pq.write_table(pa.table({"x": pa.array([1], pa.time32("s"))}), tmp_path / "none.parquet")
     made = CreateSource("s", "parquet", (), {"path": str(tmp_path / "none.parquet")})
     with pytest.raises(
-        UnsupportedFileTypeError, match=r"source 's' has no column that can be kept: found x time32.*, expected"
+        UnsupportedFileTypeError, match=r"source 's' has no column of a supported type: found x time32.*; docs"
     ):
         described(made, no_spark)
 

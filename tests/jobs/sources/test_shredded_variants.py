@@ -124,7 +124,7 @@ NOTHING = pa.array([b"\x01\x00\x00"])
         ),
         (
             group(metadata=NOTHING, value=pa.array([b"\x00"]), typed_value=group(a=group(value=pa.array([b"\x00"])))),
-            "a rest that is none",
+            "a `value` that is not an object",
         ),
         (
             group(
