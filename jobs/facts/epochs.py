@@ -43,12 +43,8 @@ class EpochFacts(msgspec.Struct, frozen=True):
     skipped: tuple[str, ...]  # input that `tussock barrier abandon` skipped
     ssts: int
     bytes: int
-    units: tuple[
-        UnitWork, ...
-    ] = ()  # the work of each parallel unit; empty: as for `seconds`, or the epoch had no work
-    requests: Requests | None = (
-        None  # of driver and workers to the bucket since the previous manifest; None: as for `seconds`
-    )
+    units: tuple[UnitWork, ...] = ()  # work per parallel unit; empty: as for `seconds`, or the epoch had no work
+    requests: Requests | None = None  # to the bucket since the previous manifest; None: as for `seconds`
 
     @property
     def rows_in(self) -> int:
