@@ -28,9 +28,9 @@ ROUTES = {
     "GET /dags/{dag_id}/verified": "verified",
     "GET /dags/{dag_id}/reports/{path:path}": "Data Docs",
     "GET /dags/{dag_id}/actions": "the list of actions",
-    "GET /dags/{dag_id}/actions/{name}": "what an action will do",
-    "POST /dags/{dag_id}/actions/{name}": "an action done",
-    "GET /dags/{dag_id}/actions/{name}/begun": "that it was begun",
+    "GET /dags/{dag_id}/actions/{name}": "the effect of an action",
+    "POST /dags/{dag_id}/actions/{name}": "start an action",
+    "GET /dags/{dag_id}/actions/{name}/begun": "the confirmation of an action",
 }
 """All there are, by what a reader calls them."""
 
