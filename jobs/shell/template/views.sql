@@ -1,4 +1,4 @@
--- A materialized view is a Spark SELECT that is kept up to date. The cost of an epoch follows the changes.
+-- A materialized view is a Spark SELECT that is kept up to date, at the cost of the changes.
 -- `tussock explain --pipeline @name@` shows how each view is maintained, and the cost of an epoch.
 
 -- Orders and revenue per day.
