@@ -21,7 +21,7 @@ BRANCHES = {
     "Readers see no partial result.",
     "RetryableError": "The same call may succeed later. Airflow retries its tasks automatically.",
     "MustStopError": "Another writer was first. This run changed nothing that readers see, and nothing is lost. "
-    "Check what the other writer did.",
+    "Look at the changes of the other writer.",
     "DamagedError": "Stored bytes differ from the bytes that were written, or the engine contradicts itself. "
     "`tussock scrub` reads the whole store and lists damaged and missing objects. Restore them from the bucket's "
     "versions or from a copy.",

@@ -6,7 +6,7 @@ writes one Parquet file per stream and batch:
     <out>/person/000000.parquet …   <out>/auction/000000.parquet …   <out>/bid/000000.parquet …
     <out>/rows.sql          INSERT statements for the table side_input of query 13
 
-Of 50 consecutive events, one is a new person, three are new auctions and 46 are bids. So the number of an event
+Among 50 consecutive events are one new person, three new auctions and 46 bids. So the number of an event
 determines its kind and the ids that exist by then. Half of the bids go to the newest hot auction, three in four come
 from a hot bidder, and three in four auctions belong to a hot seller.
 
