@@ -179,13 +179,13 @@ def found_state() -> set[str]:
 
 
 def test_all_state_of_the_process_is_listed_with_its_guard() -> None:
-    listed = re.findall(r"^\| `([^`]+: [^`]+)` \|", NOTE.read_text(), re.MULTILINE)
+    listed = re.findall(r"^- `([^`]+: [^`]+)`:\s", NOTE.read_text(), re.MULTILINE)
     assert len(set(listed)) == len(listed)
     found = found_state()
     assert sorted(found - set(listed)) == [], (
-        "add a row to docs/design/processes.md that says what guards it, or keep it per thread or session"
+        "add an entry with its guard to docs/design/processes.md, or keep it per thread or session"
     )
-    assert sorted(set(listed) - found) == [], "rows of docs/design/processes.md without an object"
+    assert sorted(set(listed) - found) == [], "entries of docs/design/processes.md without an object"
 
 
 @pytest.mark.parametrize(
