@@ -1,4 +1,4 @@
-"""What the epochs took in of each source, as their barriers pinned it."""
+"""The input of epochs from each source, as their barriers pinned it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,32 +11,34 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.store import MetaStore
 
-MOST_EPOCHS = 1_000  # that one look goes through
+MOST_EPOCHS = 1_000  # searched in one call
 
 
 class SourceIntake(NamedTuple):
-    """What one epoch took in of one source."""
+    """The input of one epoch from one source."""
 
     epoch: int
     source: int  # the relation's id
     items: tuple[Item, ...]
-    rows: (
-        int | None
-    )  # that came, less those that were taken back; None: nobody counted them, or no view reads the source
-    run: Mapping[str, str]  # of the scheduler, that injected the barrier
+    rows: int | None  # new rows minus rows that were taken back; None if uncounted, or if no view reads the source
+    run: Mapping[str, str]  # the scheduler's run that injected the barrier
 
 
 class Intakes(NamedTuple):
-    """What some epochs took in, newest first. `whole`: all of them were looked at, else only the newest."""
+    """The input of several epochs, newest first.
+
+    Args:
+        whole: all epochs were searched; False: only the newest.
+    """
 
     found: tuple[SourceIntake, ...]
     whole: bool
 
 
 def intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int = MOST_EPOCHS) -> Intakes:
-    """What the epochs after `since` up to `until` took in.
+    """Return the input of the epochs after `since`, up to `until`.
 
-    Cost: two GETs for each of these epochs, `most` of them.
+    Cost: two GETs per epoch, for at most `most` epochs.
     """
     sources = {r.id: (r.name, reader_of(source)) for r in catalog.relations if (source := source_of(r)) is not None}
     found: list[SourceIntake] = []

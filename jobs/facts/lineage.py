@@ -1,8 +1,8 @@
-"""What a publish made of what: the files and tables that went in, the views that readers see anew, and which columns became which.
+"""The lineage of a publish: its input files and tables, its changed views, and the origins of their columns.
 
-Named as OpenLineage names data sets (its Naming.md): a namespace, which is where they are, and a name there. A source is one data set, its
-folder or topic, and which of its files were read is said beside it. A view is named as its Airflow asset is: `tussock://<pipeline>` and its
-name.
+Data sets have the names of OpenLineage (see its Naming.md): a namespace, which is a location, and a name in it. A
+source is one data set, its folder or topic; the files that were read are listed in addition. A view has the name of its
+Airflow asset: `tussock://<pipeline>` and its name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,21 @@ from tussock.jobs.sources.listing import split_bucket
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 
-MOST_FILES = 1_000  # of a source that are named
+MOST_FILES = 1_000  # listed per source
 
 
 class DataSet(msgspec.Struct, frozen=True):
-    """Where data lies, and its name there."""
+    """A data set: its location and its name there."""
 
     namespace: str
     name: str
 
 
 class InputFacts(msgspec.Struct, frozen=True):
-    """A source or table that went in. Of a source: which files these epochs have read (MOST_FILES of them), how many, their bytes."""
+    """A source or table that was read.
+
+    For a source: the files that these epochs read (at most MOST_FILES), their number and bytes.
+    """
 
     data_set: DataSet
     columns: tuple[ColumnSpec, ...]
@@ -42,7 +45,7 @@ class InputFacts(msgspec.Struct, frozen=True):
 
 
 class FieldOrigin(msgspec.Struct, frozen=True):
-    """A column of another data set, and how it comes in (tussock.jobs.plan.column_lineage.How, its value)."""
+    """A column of another data set, and how it is used (the value of tussock.jobs.plan.column_lineage.How)."""
 
     data_set: DataSet
     column: str
@@ -51,29 +54,29 @@ class FieldOrigin(msgspec.Struct, frozen=True):
 
 
 class OutputFacts(msgspec.Struct, frozen=True):
-    """A view of which readers see other rows."""
+    """A view with new rows for readers."""
 
     data_set: DataSet
     columns: tuple[ColumnSpec, ...]
     sql: str
     fields: Mapping[str, tuple[FieldOrigin, ...]]  # by column of the view
-    rows_by: tuple[FieldOrigin, ...]  # what decides which rows there are
+    rows_by: tuple[FieldOrigin, ...]  # the columns that decide which rows exist
 
 
 class LineageFacts(msgspec.Struct, frozen=True):
-    """Of one publish."""
+    """The lineage of one publish."""
 
     inputs: tuple[InputFacts, ...]
     outputs: tuple[OutputFacts, ...]
 
 
 def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int, epoch: int) -> LineageFacts:
-    """What the published rows of some views were made of.
+    """Return the lineage of the published rows of some views.
 
     Args:
-        views: those of which readers see other rows at `epoch` than at `since`; they are in the catalog of `epoch`.
+        views: views whose rows differ for readers between `since` and `epoch`; the catalog of `epoch` contains them.
 
-    Cost: two GETs for each epoch in between, tussock.jobs.facts.intake.MOST_EPOCHS at most.
+    Cost: two GETs per epoch in between, for at most tussock.jobs.facts.intake.MOST_EPOCHS epochs.
     """
     catalog = meta.latest().catalog
     relations = {r.name: r for r in catalog.at(epoch)}
@@ -101,12 +104,12 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
 
 
 def asset_namespace(pipeline: str) -> str:
-    """Where a pipeline's views and tables are."""
+    """Return the namespace of a pipeline's views and tables."""
     return f"tussock://{pipeline}"
 
 
 def data_set_at(place: str) -> DataSet:
-    """A file or folder by its path or as `s3://bucket/key`, as OpenLineage names it. No character of it stands for another."""
+    """Return OpenLineage's name of a file or folder, from its literal path or `s3://bucket/key`."""
     if place.startswith("s3://"):
         bucket, _, name = place.removeprefix("s3://").partition("/")
         return DataSet(f"s3://{bucket}", name.strip("/") or "/")
@@ -114,7 +117,7 @@ def data_set_at(place: str) -> DataSet:
 
 
 def data_set_of_path(path: str) -> DataSet:
-    """What a source's path names, up to its first part that stands for several (`{start:…}`, `*`)."""
+    """Return the data set of a source's path, up to its first variable part (`{start:…}`, `*`)."""
     bucket, name = split_bucket(path)
     fixed = "/".join(takewhile(lambda part: not any(mark in part for mark in "{*?["), name.split("/")))
     return data_set_at(f"s3://{bucket}/{fixed}" if bucket else f"/{fixed}")
@@ -127,14 +130,17 @@ def _data_set(pipeline: str, relation: Relation) -> DataSet:
 
 
 def source_data_set(source: CreateSource) -> DataSet:
-    """Where a source's rows come from."""
+    """Return the data set of a source's input."""
     if "path" in source.options:
         return data_set_of_path(source.options["path"])
     return DataSet(f"kafka://{source.options[SERVERS].split(',')[0]}", place_text(source).split(" at ")[0])
 
 
 def _reads(view: Relation, catalog: Catalog) -> list[str]:
-    """What a view reads, by name; what is a name for a query only is left out, as the plan has what stands behind it."""
+    """Return the names of the stored relations that a view reads.
+
+    Plain views are omitted: the plan contains their inputs.
+    """
     stored = (RelationKind.SOURCE, RelationKind.TABLE, RelationKind.VIEW)
     return [r.name for r in catalog.relations if r.id in view.depends_on and r.kind in stored]
 
@@ -154,7 +160,7 @@ def _output(pipeline: str, view: Relation, relations: Mapping[str, Relation]) ->
             )
             for o in sorted(origins)
             if o.relation in relations
-            and o.column < len(relations[o.relation].columns)  # not the hidden number of a row without a key
+            and o.column < len(relations[o.relation].columns)  # not the hidden id of a row without a key
         )
 
     fields = {column.name: named(origins) for column, origins in zip(view.columns, found.columns, strict=False)}
@@ -167,14 +173,17 @@ def _input(data_set: DataSet, relation: Relation, files: Sequence[tuple[str, int
 
 
 def _file(source: DataSet, name: str) -> DataSet:
-    """A file of a source; of a topic or a Delta table what was read is no path, and named within it."""
+    """Return the data set of a source's file.
+
+    For topics and Delta tables, the item is not a path, and is named inside the source.
+    """
     if name.startswith(("s3://", "/")):
         return data_set_at(name)
     return DataSet(source.namespace, f"{source.name}/{name}")
 
 
 def _taken(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
-    """(file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
+    """Return (file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
     found: dict[int, list[tuple[str, int]]] = {}
     for taken in reversed(intakes(meta, catalog, since, epoch).found):
         found.setdefault(taken.source, []).extend((item.name, item.nbytes) for item in taken.items if not item.goes)
@@ -182,7 +191,7 @@ def _taken(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[in
 
 
 class TableCopy(msgspec.Struct, frozen=True):
-    """A table outside the store, and the relation whose rows it copies."""
+    """A table outside the store, and the relation that it copies."""
 
     relation: DataSet
     table: DataSet
@@ -193,7 +202,7 @@ class TableCopy(msgspec.Struct, frozen=True):
 def copies_of(
     meta: MetaStore, pipeline: str, epoch: int, tables: Mapping[str, tuple[str, str]]
 ) -> tuple[TableCopy, ...]:
-    """The copies that an epoch wrote. `tables`: of each relation, where its copy is, and the copy's version."""
+    """Return the copies that an epoch wrote. `tables`: the location and version of each relation's copy."""
     relations = {r.name: r for r in meta.latest().catalog.at(epoch)}
     return tuple(
         TableCopy(_data_set(pipeline, relations[name]), data_set_at(place), relations[name].columns, version)

@@ -1,7 +1,7 @@
-"""Numbers for a metrics system, by name: what tussock.jobs.facts knows, as counts, gauges and spans. Who sends them is not known here.
+"""Facts as named numbers for a metrics system: counts, gauges and spans. The caller sends them.
 
-Names begin with `tussock.<pipeline>.`; a view's go on with `view.<view>.`, a source's with `source.<source>.`, a unit's with
-`unit.<number>.`. docs/operations.md lists them.
+Names begin with `tussock.<pipeline>.`. After that, a view's begin with `view.<view>.`, a source's with
+`source.<source>.`, and a unit's with `unit.<number>.`. docs/operations.md lists them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 
 
 class MetricKind(StrEnum):
-    """How values of a name are put together."""
+    """How the values of a name are combined."""
 
-    COUNT = "count"  # added up
-    GAUGE = "gauge"  # the last one counts
-    MS = "ms"  # a span of time, in milliseconds: their distribution
+    COUNT = "count"  # summed
+    GAUGE = "gauge"  # the last value counts
+    MS = "ms"  # a span of time in milliseconds: a distribution
 
 
 class MetricFacts(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class MetricFacts(msgspec.Struct, frozen=True):
 
 
 def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[MetricFacts]:
-    """Of epochs that a task has committed."""
+    """Yield the metrics of epochs that a task has committed."""
     for epoch in done:
         yield _count("epochs", 1)
         yield from (_count("rows_in", epoch.rows_in), _count("rows_out", epoch.rows_out))
@@ -51,7 +51,7 @@ def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[MetricFacts]:
 
 
 def view_metrics(found: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
-    """Of views and tables, as they stand."""
+    """Yield the metrics of views and tables in their current state."""
     for view in found:
         name = f"view.{view.view}"
         yield from () if view.freshness_s is None else (_gauge(f"{name}.freshness_seconds", view.freshness_s),)
@@ -66,7 +66,10 @@ def view_metrics(found: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
 
 
 def source_metrics(found: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
-    """Of sources, as they stand; what waits is left out where nobody could look."""
+    """Yield the metrics of sources in their current state.
+
+    Waiting files are omitted if the source could not be listed.
+    """
     for source in found:
         name = f"source.{source.source}"
         if not source.trouble:
@@ -79,7 +82,7 @@ def source_metrics(found: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
 
 
 def store_metrics(shape: StoreFacts) -> Iterator[MetricFacts]:
-    """Of the store, as it stands."""
+    """Yield the metrics of the store in its current state."""
     yield _gauge("store.bytes", shape.bytes)
     yield _gauge("store.ssts", sum(level.ssts for level in shape.levels))
     yield _gauge("store.read_amplification", shape.read_amplification)
@@ -89,7 +92,7 @@ def store_metrics(shape: StoreFacts) -> Iterator[MetricFacts]:
 
 
 def vacuum_metrics(removed: VacuumFacts) -> Iterator[MetricFacts]:
-    """Of a vacuum that has run."""
+    """Yield the metrics of a finished vacuum."""
     yield from (_count("vacuum.objects", removed.objects), _count("vacuum.bytes", removed.bytes))
 
 

@@ -6,12 +6,12 @@ from tussock.statestore.meta.epoch import epoch_ms
 
 
 def moment(epoch: int) -> datetime:
-    """When the barrier of an epoch was injected, by the clock of its driver."""
+    """Return the time when an epoch's barrier was injected, by its driver's clock."""
     return datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC)
 
 
 def age_text(seconds: float) -> str:
-    """A span in its largest unit that fits, e.g. `3 min`."""
+    """Format a span in its largest suitable unit, such as `3 min`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,4 +1,7 @@
-"""A pipeline at a glance: how far it is, what keeps what from going on, and what each of its relations holds. No reads but the version."""
+"""A pipeline at a glance: its progress, its stalled relations, and the state of each relation.
+
+Reads only the version.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,35 +18,35 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class StalledRelation(msgspec.Struct, frozen=True):
-    """A relation that does not follow its inputs, and why, for a person."""
+    """A relation that does not follow its inputs, with the reason, for display."""
 
     name: str
     state: NodeState
-    since: int  # epoch; 0: it never had rows that passed
+    since: int  # epoch; 0: its rows never passed
     reason: str
 
 
 class RelationState(msgspec.Struct, frozen=True):
-    """One relation as it stands."""
+    """The state of one relation."""
 
     name: str
     kind: str
     state: NodeState
-    seen: int | None  # the epoch as of which readers see it; None: not at all, or (a source) it has no rows
+    seen: int | None  # the epoch as of which readers see it; None: not visible, or a source
     seen_at: datetime | None
-    state_rows: int  # of all its state tables; old versions and deletes count until compaction drops them
-    state_bytes: int  # encoded, likewise
+    state_rows: int  # of all its state tables; includes old versions and deletes until compaction drops them
+    state_bytes: int  # encoded; as for `state_rows`
 
 
 class PipelineState(msgspec.Struct, frozen=True):
     """A pipeline at one version of its store."""
 
     version: int
-    epoch: int  # committed; 0: none yet
+    epoch: int  # committed; 0: no epoch yet
     at: datetime | None
     published: int
     published_at: datetime | None
-    kinds: Mapping[str, int]  # how many sources, tables, views, …
+    kinds: Mapping[str, int]  # number of sources, tables, views, …
     troubles: tuple[StalledRelation, ...]
     bytes: int  # of all SSTs
     ssts: int
@@ -56,7 +59,7 @@ class PipelineState(msgspec.Struct, frozen=True):
 
 
 def pipeline_state(version: HummockVersion) -> PipelineState:
-    """The pipeline at a version. Cost: O(relations + SSTs)."""
+    """Return the pipeline's state at a version. Cost: O(relations + SSTs)."""
     live, found = [r for r in version.catalog.live() if not r.internal], [s for level in version.levels for s in level]
     held = published_sight(version).held
     return PipelineState(
@@ -74,12 +77,12 @@ def pipeline_state(version: HummockVersion) -> PipelineState:
 
 
 def oldest_unseen_s(found: Sequence[ViewFacts]) -> float | None:
-    """The freshness of the view that is furthest behind, as `ViewFacts` counts it; None where it is known of no view."""
+    """Return the largest `freshness_s` of the views; None if no view has one."""
     return max((view.freshness_s for view in found if view.freshness_s is not None), default=None)
 
 
 def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
-    """All live relations, in order of creation. Cost: O(relations + sections of SSTs)."""
+    """Return the states of all live relations, in order of creation. Cost: O(relations + sections of SSTs)."""
     rows: dict[str, int] = {}
     size: dict[str, int] = {}
     for table in tables(version):
@@ -109,7 +112,7 @@ def _trouble(relation: Relation, held_back: Mapping[str, int]) -> StalledRelatio
             relation.name,
             NodeState.PAUSED,
             relation.paused,
-            relation.paused_for or "a person paused it, or a view that it reads is",
+            relation.paused_for or "a user paused it, or a view that it reads is paused",
         )
     if relation.name in held_back:
         return StalledRelation(

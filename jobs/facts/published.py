@@ -1,4 +1,4 @@
-"""Whether the tables that a pipeline publishes to follow the history of its store."""
+"""Compare the tables that a pipeline publishes with the history of its store."""
 
 import shlex
 from datetime import datetime
@@ -13,13 +13,13 @@ from tussock.statestore.meta.store import MetaStore
 
 
 class PublishedFacts(msgspec.Struct, frozen=True):
-    """The folder of published tables, next to the store's history."""
+    """The folder of published tables, compared with the store's history."""
 
     to: str
-    strange: tuple[int, ...]  # epochs that tables may hold, and that the store does not have
-    unknown: bool  # an earlier release wrote the tables, without the history that they follow
-    owner: str  # the identity of another store that publishes to the folder; empty: none does
-    trouble: str  # why the folder could not be looked at; empty: it was
+    strange: tuple[int, ...]  # epochs that tables may contain and the store does not have
+    unknown: bool  # an earlier release wrote the tables, without a record of their history
+    owner: str  # the identity of another store that publishes to the folder; empty if no other store does
+    trouble: str  # why the folder could not be read; empty if it was read
 
     @property
     def at(self) -> datetime | None:
@@ -28,7 +28,7 @@ class PublishedFacts(msgspec.Struct, frozen=True):
 
 
 class CopyFacts(msgspec.Struct, frozen=True):
-    """A store that stands at another place than it records: it was moved or copied."""
+    """A store at another place than it records: it was moved or copied."""
 
     recorded: str
     found: str
@@ -36,7 +36,10 @@ class CopyFacts(msgspec.Struct, frozen=True):
 
 
 def copied(meta: MetaStore) -> CopyFacts | None:
-    """None: the store is at its recorded place, or has recorded none yet. Cost: a GET, and a look at one file."""
+    """Return None if the store is at its recorded place, or has recorded none.
+
+    Cost: one GET, and one local file look-up.
+    """
     home, place = recorded_home(meta.objects), place_of(meta.objects)
     if home is None or home.is_at(place):
         return None
@@ -44,7 +47,10 @@ def copied(meta: MetaStore) -> CopyFacts | None:
 
 
 def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
-    """The folder's records, compared with the store's history. Cost: one LIST, and two GETs for each record: about one per table."""
+    """Compare the folder's records with the store's history.
+
+    Cost: one LIST, and two GETs per record (about one per table).
+    """
     from tussock.jobs.lake.location import location_of
     from tussock.jobs.sinks.lineage import StoreHistory
     from tussock.jobs.sinks.manifest import manifest_epochs

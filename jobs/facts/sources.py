@@ -1,4 +1,4 @@
-"""What each source has taken, what waits, and why it does where the source is held."""
+"""The sources: their taken input, their waiting input, and the reasons of holds."""
 
 from datetime import UTC, datetime
 
@@ -21,14 +21,14 @@ from tussock.statestore.meta.version import HummockVersion
 class HoldFacts(msgspec.Struct, frozen=True):
     """Why new files of a source wait."""
 
-    since: int  # the epoch that first went on without them
+    since: int  # the first epoch that ran without them
     at: datetime  # of that epoch
     reason: str
-    file: str  # the one in trouble; empty: the source as a whole is
+    file: str  # the faulty file; empty: the whole source
 
 
 class SourceFacts(msgspec.Struct, frozen=True):
-    """One source: what it has taken, and what waits for the next epochs, of whatever interval."""
+    """One source: its taken input, and its waiting input of all intervals."""
 
     source: str
     format: str
@@ -39,19 +39,20 @@ class SourceFacts(msgspec.Struct, frozen=True):
     waiting_bytes: int
     oldest: (
         datetime | None
-    )  # when the oldest of what waits was last written; None: nothing waits, or its system does not say when
-    trouble: str  # why what waits could not be looked up; empty: it could
+    )  # when the oldest waiting input was last written; None: nothing waits, or its system has no such time
+    trouble: str  # why the source could not be listed; empty if it was listed
     held: tuple[HoldFacts, ...] = ()
-    rejects: int | None = None  # records that could not be read, in the source's table of them; None where it has none
+    rejects: int | None = None  # unreadable records in the source's table of rejects; None if it has no such table
 
 
 def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
-    """The sources, in order of creation.
+    """Return the sources, in order of creation.
 
     Args:
-        version: one that was looked up before; else the newest.
+        version: a version that was already read; None: the newest.
 
-    Cost: of each a listing, and a scan of the files that it has taken; where rejects were not counted all along, a scan of them.
+    Cost: per source, one listing and one scan of its taken files. Also a scan of its rejects if epochs of earlier
+    releases did not count them.
     """
     version = meta.latest() if version is None else version
     rejects = _rejects(meta, version)

@@ -1,7 +1,8 @@
-"""Views that are older than their pipeline wants them, and whether somebody has been told: once for each time that a view gets too old.
+"""Views that are older than their pipeline allows, with one alert for each time that a view becomes too old.
 
-Who alerts first puts a small object `alerts/<view>.json` into the store, if there is none: of any number of processes that look, one wins.
-It goes when a look, or a publish, finds that the view is not too old any more. Epochs say nothing of that: they go on for other views.
+The first process to alert creates a small object `alerts/<view>.json` in the store with put-if-absent, so of several
+processes only one alerts. The object is deleted when a check or a publish finds that the view is no longer too old.
+Committed epochs are no evidence of that, because they may concern other views.
 """
 
 from collections.abc import Mapping
@@ -17,35 +18,40 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """A view at one moment, as far as its age goes."""
+    """The age of a view at one moment."""
 
     view: str
-    age_s: float | None  # of the oldest change that readers do not see; None: not known
+    age_s: float | None  # of the oldest change that readers do not see; None if unknown
     wanted_s: float
     published_epoch: int | None
     published_at: datetime | None
 
     @property
     def behind(self) -> bool:
-        """Whether readers miss something, or that is not known."""
+        """Whether readers miss a change, or this is unknown."""
         return self.age_s is None or self.age_s > 0
 
     @property
     def too_old(self) -> bool:
-        """Whether the view is older than it should be; so is one whose age is not known, for this is asked when a run is late."""
+        """Whether the view is older than allowed.
+
+        An unknown age counts as too old, because this is checked when a run is late.
+        """
         return self.age_s is None or self.age_s > self.wanted_s
 
     def __str__(self) -> str:
         at = self.published_at
         seen = "readers see no rows of it yet" if at is None else f"readers see it as of {at:%Y-%m-%d %H:%M:%S} UTC"
         missed = (
-            "what they miss is not known" if self.age_s is None else f"and miss a change of {age_text(self.age_s)} ago"
+            "the missing changes are unknown"
+            if self.age_s is None
+            else f"and miss a change of {age_text(self.age_s)} ago"
         )
-        return f"view {self.view} is to be at most {age_text(self.wanted_s)} old: {seen}, {missed}"
+        return f"view {self.view} should be at most {age_text(self.wanted_s)} old: {seen}, {missed}"
 
 
 def staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stale | None:
-    """How old a view is; None: there is none of this name. Cost: as jobs/facts/sources.py:sources and jobs/facts/views.py:views."""
+    """Return the age of a view; None if it does not exist. Cost: as `sources` of sources.py and `views` of views.py."""
     version = meta.latest()
     found = views(meta, now, version, sources=sources(meta, version), barrier=meta.barrier_after(version.epoch))
     one: ViewFacts | None = next((f for f in found if f.view == view), None)
@@ -55,18 +61,18 @@ def staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stal
 
 
 def first_to_say(meta: MetaStore, stale: Stale, now: datetime) -> bool:
-    """Whether nobody has said yet that the view is too old since it got so; from now on somebody has."""
+    """Record an alert for a view. Returns False if it was already recorded since the view became too old."""
     said = msgspec.json.encode({"writer": meta.writer, "at": now.isoformat(), "said": str(stale)})
     return meta.objects.put_if_absent(_name(stale.view), said)
 
 
 def let_go(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
-    """Forget what was said of views that are not too old any more: the next time that one gets so is said again.
+    """Delete the alerts of views that are no longer too old. The next time that one becomes too old is a new alert.
 
     Args:
-        wanted: how old views are to be at most, ms by name.
+        wanted: the maximum age of views, ms by name.
 
-    Cost: a HEAD a view; where something was said, as `staleness`.
+    Cost: one HEAD request per view; if an alert exists, that of `staleness`.
     """
     for view, wanted_ms in wanted.items():
         try:

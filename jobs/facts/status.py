@@ -1,4 +1,4 @@
-"""All there is to know about a pipeline at one moment, and first what is wrong with it."""
+"""The status of a pipeline at one moment, with its troubles first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,13 +22,13 @@ from tussock.statestore.meta.work import work_under_way
 
 STUCK = timedelta(
     minutes=15
-)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
+)  # an epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch
 STUCK_TIMES = 10
-_NAMED = 5  # views in one trouble
+_NAMED = 5  # views listed in one trouble
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Something that a person should see to, or, where it is not `wrong`, know."""
+    """Something that an operator should act on or, if not `wrong`, know about."""
 
     about: str  # `source weather`, `view delays`, `epoch`
     what: str
@@ -38,43 +38,43 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class WorkFacts(msgspec.Struct, frozen=True):
-    """Long work that somebody is at: an epoch's levels, a compaction."""
+    """Long work in progress: an epoch's levels, a compaction."""
 
     what: str
     began: datetime
-    at: datetime  # when it was so
+    at: datetime  # time of this report
     done: int  # tasks
-    total: int  # as far as they are known
+    total: int  # so far as known
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline at one moment. All of it is of one version."""
+    """A pipeline at one moment. All parts are of one version."""
 
-    pipeline: str  # empty: its store was named
+    pipeline: str  # empty if only its store was given
     store: str  # its address
     at: datetime
     version: int
-    committed: datetime | None  # of the committed epoch; None: there is none yet
+    committed: datetime | None  # of the committed epoch; None: no epoch yet
     published: datetime | None  # of the published one
-    floor: datetime | None  # of the oldest that a reader may name
-    statements: int  # that wait in the log
-    troubles: tuple[Trouble, ...]  # what is wrong first
-    open: BarrierFacts | None  # the epoch that is begun and not committed
+    floor: datetime | None  # of the oldest readable epoch
+    statements: int  # waiting in the log
+    troubles: tuple[Trouble, ...]  # wrong ones first
+    open: BarrierFacts | None  # the running epoch
     sources: tuple[SourceFacts, ...]
     views: tuple[ViewFacts, ...]
     epochs: tuple[EpochFacts, ...]  # the newest, oldest first
     units: tuple[UnitFacts, ...]
     shape: StoreFacts
     cost: CostFacts
-    vacuum: VacuumFacts | None = None  # None: nobody looked
-    work: tuple[WorkFacts, ...] = ()  # long work that is under way
-    tables: PublishedFacts | None = None  # the published tables; None: the pipeline has none, or no epoch is published
-    copy: CopyFacts | None = None  # the store was moved or copied, and nobody said which yet
-    verified: VerifiedFacts | None = None  # the last comparison with Spark's answers; None: there was none
+    vacuum: VacuumFacts | None = None  # None: not computed
+    work: tuple[WorkFacts, ...] = ()  # long work in progress
+    tables: PublishedFacts | None = None  # None: the pipeline publishes no tables, or no epoch is published
+    copy: CopyFacts | None = None  # the store was moved or copied, and the user has not yet confirmed which
+    verified: VerifiedFacts | None = None  # the last comparison with Spark's results; None: no comparison yet
 
     @property
     def wrong(self) -> bool:
-        """Whether something is."""
+        """Whether any trouble is wrong."""
         return any(trouble.wrong for trouble in self.troubles)
 
 
@@ -89,19 +89,19 @@ def status(
     freshness: Mapping[str, int] | None = None,
     publish: PublishSettings | None = None,
 ) -> Status:
-    """A pipeline now.
+    """Return a pipeline's current status.
 
     Args:
-        now: what ages are counted to.
-        last: so many of the newest epochs; units and cost are about these.
-        freshness: how old the pipeline wants its views to be at most, ms by name.
-        publish: where the pipeline publishes tables, which are then compared with the store's history.
-        everything: also what is stored of each unit, and what vacuum would free.
+        now: the time to which ages are counted.
+        last: the number of newest epochs to include; units and cost cover these.
+        freshness: the pipeline's maximum age of views, ms by name.
+        publish: settings of published tables, to compare these with the store's history.
+        everything: also report the stored bytes per unit, and what vacuum would free.
 
-    Cost: the version once; a GET for the last verification, one for the open barrier, and what `barrier_facts` reads of one; a HEAD for
-    the log's end; a LIST of long work; the requests of `sources`, `views`, `epochs`, `copied` and `published`.
-    With `everything` a range read of each SST, and a listing of the store. Nothing
-    grows with the number of epochs.
+    Cost: the version once; one GET for the last verification, one for the open barrier, and the reads of
+    `barrier_facts`; one HEAD request for the log's end; one LIST of long work; the requests of `sources`, `views`,
+    `epochs`, `copied` and `published`. With `everything` also one range read per SST and a listing of the store. The
+    cost does not grow with the number of epochs.
     """
     version = meta.latest()
     found = meta.barrier_after(version.epoch)
@@ -159,19 +159,19 @@ def _moment(epoch: int) -> datetime | None:
 
 
 def now_of(unix_ms: int) -> datetime:
-    """A clock's milliseconds as a time."""
+    """Convert a clock's milliseconds to a time."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC)
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------------------
+# --- troubles -----------------------------------------------------------------------------------------------------
 
 
 def _of_copy(copy: CopyFacts | None, publish: PublishSettings | None) -> Iterator[Trouble]:
     if copy is not None:
-        what = f"was copied or moved: it records that it belongs at {copy.recorded}, and stands at {copy.found}"
+        what = f"was copied or moved: its recorded place is {copy.recorded}, but it is at {copy.found}"
         do = (
-            f"Its tables are not published until you say which: `tussock store moved --store {copy.store}` if it takes the place of the "
-            f"one there, `tussock store clone --store {copy.store}` if both are to be used."
+            f"Its tables are not published until you confirm which: `tussock store moved --store {copy.store}` if it "
+            f"replaces the recorded store, `tussock store clone --store {copy.store}` if both stay in use."
         )
         yield Trouble("store", what, do, wrong=publish is not None)
 
@@ -181,19 +181,25 @@ def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: s
         return
     about, publish = f"tables in {found.to}", f"`tussock publish {pipeline or 'PIPELINE'}`"
     if found.trouble:
-        do = "Whether they follow the store's history is not known; see to the folder, or to this process's access to it."
-        yield Trouble(about, f"cannot be looked at: {found.trouble}", do, wrong=False)
+        do = "It is unknown whether they follow the store's history. Check the folder, and this process's access to it."
+        yield Trouble(about, f"cannot be read: {found.trouble}", do, wrong=False)
     elif found.owner and copy is None:
-        do = "Give `[publish] to` in pipeline.toml a folder of its own; or, if this store takes the other one's place, remove the folder."
+        do = (
+            "Set `[publish] to` in pipeline.toml to another folder; or, if this store replaces the other, remove the "
+            "folder."
+        )
         yield Trouble(about, f"belong to another store (identity {found.owner})", do)
     elif found.strange:
-        what = f"may hold rows of epoch {max(found.strange)}, which this store does not have: it was restored from a copy or made anew"
-        yield Trouble(
-            about, what, f"{publish} replaces them; so does the next epoch that is published.", since=found.at
+        what = (
+            f"may contain rows of epoch {max(found.strange)}, which this store lacks: it was restored or created again"
         )
+        yield Trouble(about, what, f"{publish} replaces them, as does the next published epoch.", since=found.at)
     elif found.unknown:
-        what = "were written by an earlier release, which did not record the history that they follow"
-        do = f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once; so does the next epoch."
+        what = "were written by an earlier release, which did not record their history"
+        do = (
+            f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once, as does the "
+            "next epoch."
+        )
         yield Trouble(about, what, do, wrong=False)
 
 
@@ -201,31 +207,40 @@ def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
     for source in found:
         about = f"source {source.source}"
         for hold in source.held:
-            do = "Its new files wait, and everything else goes on; once the cause is gone, the next run takes them in."
+            do = "Its new files wait; all other work continues. Once the cause is removed, the next run reads them."
             yield Trouble(about, f"is held: {hold.reason}", do, since=hold.at)
         if source.trouble and not source.held:
-            do = "What waits is not known, and the next run would hold the source; see to its place, or to this process's access to it."
+            do = (
+                "Its waiting input is unknown, and the next run would hold the source. Check its location, and this "
+                "process's access to it."
+            )
             yield Trouble(about, f"cannot be listed: {source.trouble}", do)
         if source.rejects:
             table = rejects_name(source.source)
-            do = f"Look: SELECT * FROM {table}. Correct and restate the files, or TRUNCATE TABLE {table}."
-            yield Trouble(about, f"has {source.rejects:,} records that could not be read", do, wrong=False)
+            do = f"See them: SELECT * FROM {table}. Correct and restate the files, or TRUNCATE TABLE {table}."
+            yield Trouble(about, f"has {source.rejects:,} unreadable records", do, wrong=False)
 
 
 def _of_views(found: Sequence[ViewFacts], unpublished: int | None) -> Iterator[Trouble]:
-    """`unpublished`: the epoch of which other troubles say what holds it."""
+    """`unpublished`: an epoch whose failed suites another trouble reports."""
     for view in found:
         about = f"{view.kind} {view.view}"
         if view.state is ViewState.PAUSED:
-            why = f": {view.reason}" if view.reason else ", by a person or with a view that it reads"
-            do = f"It keeps the rows of then. Correct the row or the SELECT, then `tussock apply PIPELINE --resume {view.view}`."
+            why = f": {view.reason}" if view.reason else ", by a user or with a view that it reads"
+            do = (
+                "It keeps its current rows. Correct the row or the SELECT, then run `tussock apply PIPELINE --resume "
+                f"{view.view}`."
+            )
             yield Trouble(about, f"is paused{why}", do, since=view.since)
         elif view.state is ViewState.HELD_BACK:
-            do = "Readers go on seeing earlier rows. Correct the rows with another epoch, or the suite, and run again."
+            do = (
+                "Readers still see earlier rows. Correct the rows with another epoch, or correct the suite, and run "
+                "again."
+            )
             failures = "; ".join(view.quality.failures) or view.reason
             yield Trouble(about, f"is held back: {failures}", do, since=view.since)
         elif view.quality.verdict is Quality.FAILED and view.quality.epoch != unpublished:
-            do = "Correct the rows with another epoch, or the suite, and run again."
+            do = "Correct the rows with another epoch, or correct the suite, and run again."
             yield Trouble(
                 about, f"did not pass its suite: {'; '.join(view.quality.failures)}", do, since=view.quality.at
             )
@@ -238,14 +253,14 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None) -> Iterator[T
 def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iterator[Trouble]:
     for view in found:
         if view.stale:
-            do = "Look at the newest runs: one is late, or has failed, or none was made."
+            do = "Check the newest runs: one is late, has failed, or was not started."
             missed, most = age_text(view.freshness_s or 0), age_text(view.wanted_s or 0)
-            what = f"is older than it should be: readers miss a change of {missed} ago, and are to miss none of {most}"
+            what = f"is too old: readers miss a change of {missed} ago; at most {most} is allowed"
             yield Trouble(f"{view.kind} {view.view}", what, do)
     for name in sorted(wanted.keys() - {view.view for view in found}):
         yield Trouble(
             f"view {name}",
-            "has a freshness in pipeline.toml, and there is no such view",
+            "has a freshness in pipeline.toml, but no such view exists",
             "Correct the name under [freshness].",
         )
 
@@ -258,11 +273,14 @@ def _of_epochs(opened: BarrierFacts | None, done: Sequence[EpochFacts], now: dat
     )
     if now - opened.at > max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
         what = (
-            "is sealed and not committed"
+            "is sealed but not committed"
             if opened.sealed
-            else f"is open since {opened.at:%Y-%m-%d %H:%M:%S} and not sealed"
+            else f"has been open since {opened.at:%Y-%m-%d %H:%M:%S} and is not sealed"
         )
-        do = "Its run has died, or works for long: look at its log. Running again finishes it; `tussock barrier show` says what it takes."
+        do = (
+            "Its run has died or is slow: check its log. Another run finishes it; `tussock barrier show` lists its "
+            "input."
+        )
         yield Trouble(
             "epoch", f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer}, {what}", do, since=opened.at
         )
@@ -273,21 +291,24 @@ def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], no
         return
     refused = [view for view in seen if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed]
     if refused:
-        do = "Readers go on seeing the epoch before. Correct the rows with another epoch, or the suite, and run again."
+        do = (
+            "Readers still see the previous epoch. Correct the rows with another epoch, or correct the suite, and run "
+            "again."
+        )
         failed = "\n".join(f"{view.view}: {'; '.join(view.quality.failures)}" for view in refused)
         yield Trouble(
-            "epoch", f"{committed} is not published, for suites failed:\n{failed}", do, since=moment(committed)
+            "epoch", f"{committed} is not published, because suites failed:\n{failed}", do, since=moment(committed)
         )
         return
     late = now - moment(committed) > STUCK
-    do = "The run that made it publishes it; where none is at work, the next one does."
-    yield Trouble("epoch", f"{committed} is committed and not published", do, wrong=late, since=moment(committed))
+    do = "The run that created it publishes it; if that run is gone, the next run does."
+    yield Trouble("epoch", f"{committed} is committed but not published", do, wrong=late, since=moment(committed))
 
 
 def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:
     if shape.compaction_due and not shape.open_tasks:
-        do = "The upkeep DAG does it at its time; `tussock compact` does it now."
-        yield Trouble("store", f"is to be compacted: {shape.compaction_due[0]}", do, wrong=False)
+        do = "The upkeep DAG does this on its schedule; `tussock compact` does it now."
+        yield Trouble("store", f"should be compacted: {shape.compaction_due[0]}", do, wrong=False)
 
 
 def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
@@ -299,21 +320,22 @@ def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
         )
         restate = " and ".join(f"`tussock restate {name} --time-zone`" for name in found.read_in_utc)
         repair = (
-            "The next epoch builds them anew."
+            "The next epoch rebuilds them."
             if found.repair_waits
-            else "`tussock verify --repair` has the next epoch build them anew."
+            else "`tussock verify --repair` makes the next epoch rebuild them."
         )
         do = (
-            f"{restate} first, which reads files of an earlier release in the store's time zone; then `tussock verify`."
+            f"Run {restate} first, to read files of an earlier release in the store's time zone; then run `tussock "
+            "verify`."
             if restate
             else repair
         )
-        yield Trouble("verification", f"found views that differ from Spark's answer: {names}", do, since=found.since)
+        yield Trouble("verification", f"found views that differ from Spark's results: {names}", do, since=found.since)
         return
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.views.items())
     yield Trouble(
         "verification",
-        f"compared views with Spark's answers: {counts}",
+        f"compared views with Spark's results: {counts}",
         "`tussock verify` compares them again.",
         False,
         found.at,

@@ -1,4 +1,4 @@
-"""What a store's shape costs, what its requests cost, and what vacuum would free."""
+"""The shape of a store, the cost of its requests, and the space that vacuum would free."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.requests import Requests
 
-_PER = 1_000  # requests that a price is for
+_PER = 1_000  # requests per price unit
 _GB = 1_000_000_000
 
 
@@ -22,7 +22,7 @@ class LevelFacts(msgspec.Struct, frozen=True):
 
     level: int
     ssts: int
-    rows: int  # old versions and deletes count
+    rows: int  # includes old versions and deletes
     bytes: int
 
 
@@ -32,37 +32,39 @@ class StoreFacts(msgspec.Struct, frozen=True):
     version: int
     levels: tuple[LevelFacts, ...]
     bytes: int  # of all SSTs
-    rows: int  # likewise
-    read_amplification: int  # sorted runs that a read of one table looks at, at most
-    space_amplification: float | None  # bytes of all SSTs / those of the largest level below L0; None: all is on L0
-    compaction_due: tuple[str, ...]  # why, most urgent first; empty: nothing is due
+    rows: int  # of all SSTs
+    read_amplification: int  # sorted runs that a read of one table touches, at most
+    space_amplification: (
+        float | None
+    )  # bytes of all SSTs / bytes of the largest level below L0; None: all SSTs are on L0
+    compaction_due: tuple[str, ...]  # reasons, most urgent first; empty: nothing is due
     open_tasks: int  # of compaction
-    readable_epochs: int  # that a reader may name
+    readable_epochs: int  # number of epochs that readers may name
 
 
 class CostFacts(msgspec.Struct, frozen=True):
-    """What epochs cost by a price table. Requests of readers, compaction and vacuum are not in here, nor what a commit itself asks."""
+    """The cost of epochs by a price table. Excludes requests of readers, compaction, vacuum and the commit itself."""
 
-    epochs: int  # that were looked at and counted
-    rows_in: int  # changes of sources and tables in these
+    epochs: int  # number of epochs included
+    rows_in: int  # changes of sources and tables in these epochs
     requests: Requests
     busy_s: float  # of all units
     requests_dollars: float
-    units_dollars: float  # of the busy seconds, where the table has a price for them
-    dollars_per_million_rows: float | None  # both; None: no row came in
+    units_dollars: float  # of the busy seconds, if the table has a price for them
+    dollars_per_million_rows: float | None  # both; None: no rows
     storage_dollars_per_month: float  # of the SSTs of the newest version
 
 
 class VacuumFacts(msgspec.Struct, frozen=True):
-    """What vacuum would remove with the floor where it is."""
+    """The objects that vacuum would remove at the current floor."""
 
     objects: int
     bytes: int
-    kept_bytes: int  # below data/ that stay
+    kept_bytes: int  # in data/, not removed
 
 
 def store(version: HummockVersion) -> StoreFacts:
-    """The shape of a version. Cost: no request; O(tables x SSTs)."""
+    """Return the shape of a version. Cost: no request; O(tables x SSTs)."""
     used = [(level, ssts) for level, ssts in enumerate(version.levels) if ssts]
     levels = tuple(LevelFacts(n, len(ssts), sum(s.rows for s in ssts), sum(s.size for s in ssts)) for n, ssts in used)
     dropped = dropped_tables(version, version.epochs)
@@ -81,7 +83,10 @@ def store(version: HummockVersion) -> StoreFacts:
 
 
 def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) -> CostFacts:
-    """What epochs cost. Those that an earlier release sealed are left out: it counted no request. Cost: no request."""
+    """Return the cost of epochs.
+
+    Epochs of earlier releases, which counted no requests, are omitted. Cost: no request.
+    """
     counted = [epoch for epoch in done if epoch.requests is not None]
     requests = sum((epoch.requests for epoch in counted if epoch.requests is not None), Requests())
     rows_in, busy = (
@@ -101,7 +106,10 @@ def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) ->
 
 
 def vacuum(meta: MetaStore) -> VacuumFacts:
-    """What vacuum would free now. Cost: lists data/, manifests, snapshots, pins and the copies of sources' files: a request for 1,000."""
+    """Return what vacuum would free now.
+
+    Cost: one LIST request per 1,000 objects of data/, manifests, snapshots, pins and the copies of sources' files.
+    """
     found = sweep(meta, dry_run=True)
     sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(o.size for o in found.temporary)]
     return VacuumFacts(len(sizes), sum(sizes), found.vacuumed.kept_bytes)

@@ -11,14 +11,17 @@ from tussock.statestore.meta.version import HummockVersion, SstInfo
 
 
 class NoSuchTableError(InputError):
-    """No state table of this number or relation of this name."""
+    """No state table has this number, and no relation this name."""
 
     def __init__(self, found: str, known: tuple[str, ...]) -> None:
         super().__init__(found, known)
         self.found, self.known = found, known
 
     def __str__(self) -> str:
-        return f"no state table {self.found!r}; give a number or a relation's name: {', '.join(self.known) or 'the store has none yet'}"
+        return (
+            f"no state table {self.found!r}; use a number or a relation's name: "
+            f"{', '.join(self.known) or 'the store has none yet'}"
+        )
 
 
 class SstFacts(msgspec.Struct, frozen=True):
@@ -30,23 +33,23 @@ class SstFacts(msgspec.Struct, frozen=True):
     rows: int
     min_epoch: int
     max_epoch: int
-    tables: tuple[str, ...]  # `relation.role#number` of the state tables with rows in it
+    tables: tuple[str, ...]  # `relation.role#number` of the state tables with rows in the SST
 
 
 class TableFacts(msgspec.Struct, frozen=True):
-    """One state table of a relation that is in use."""
+    """One state table of a live relation."""
 
     table_id: int
     relation: str
     kind: str  # of the relation: source, table or view
-    role: str  # what the relation keeps in it
+    role: str  # its purpose in the relation
     columns: tuple[str, ...]  # `name type`
-    rows: int  # in all SSTs: old versions and deletes count until compaction drops them
-    bytes: int  # encoded, likewise
+    rows: int  # in all SSTs, including old versions and deletes until compaction drops them
+    bytes: int  # encoded; as for `rows`
 
 
 def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
-    """The SSTs of a version, level by level, newest first on level 0."""
+    """Return the SSTs of a version, level by level, newest first on level 0."""
     names = {
         t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}"
         for r in version.catalog.stored()
@@ -68,7 +71,7 @@ def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
 
 
 def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
-    """The state tables of live relations, by number."""
+    """Return the state tables of live relations, by number."""
     rows: dict[int, int] = {}
     size: dict[int, int] = {}
     for section in (x for s in all_ssts(version) for x in s.sections):
@@ -91,11 +94,12 @@ def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
 
 
 def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None) -> pa.Table:
-    """The first rows of a state table, in key order.
+    """Return the first rows of a state table, in key order.
 
     Args:
-        table: its number, or a relation's name, which stands for the table of the relation's own rows, with the relation's columns named.
-        epoch: the committed one when None.
+        table: its number, or a relation's name for the table of the relation's own rows, with the relation's column
+            names.
+        epoch: None: the committed one.
 
     Raises: NoSuchTableError; EpochNotCommittedError, EpochExpiredError.
     """
@@ -122,10 +126,10 @@ def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None
 
 
 def all_ssts(version: HummockVersion) -> list[SstInfo]:
-    """The SSTs of all levels."""
+    """Return the SSTs of all levels."""
     return [s for level in version.levels for s in level]
 
 
 def _role(relation: Relation, table: str) -> str:
-    """A state table's name without its relation's, which many begin with."""
+    """Return a state table's name without its relation's name as prefix."""
     return table.removeprefix(f"{relation.name}.")

@@ -1,4 +1,4 @@
-"""What each parallel unit holds and does, and its hottest key."""
+"""The parallel units: their stored rows, their work, and their hottest keys."""
 
 from collections.abc import Sequence
 
@@ -15,28 +15,28 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class UnitFacts(msgspec.Struct, frozen=True):
-    """One parallel unit under the version's mapping; what it did is summed over the epochs that were looked at."""
+    """One parallel unit under the version's mapping. Its work is summed over the given epochs."""
 
     unit: int
     vnodes: int
-    rows_in: int  # that came into its fragments
-    bytes_in: int  # of these, as Arrow arrays
-    busy_s: float  # wall seconds in which its fragments worked
+    rows_in: int  # into its fragments
+    bytes_in: int  # of these rows, as Arrow arrays
+    busy_s: float  # wall seconds in which its fragments ran
     busy_share: float  # of all units' busy seconds, 0 to 1; even: 1 / units
-    hot: HotKey | None  # of its fragments' hottest keys the one with most rows, of any of these epochs
-    rows_stored: int | None = None  # of its vnodes, in all SSTs; by block indexes, so about. None: nobody looked
-    bytes_stored: int | None = None  # likewise, encoded
+    hot: HotKey | None  # the hottest key of its fragments in these epochs, by rows
+    rows_stored: int | None = None  # of its vnodes, in all SSTs; estimated from block indexes. None: not computed
+    bytes_stored: int | None = None  # encoded; as for `rows_stored`
 
 
 def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore | None = None) -> tuple[UnitFacts, ...]:
-    """The units, in order.
+    """Return the units, in order.
 
     Args:
-        done: the epochs whose work is summed; those of another mapping count for the unit of that number then.
-        meta: of the store, to look what is stored; None: nobody looks.
+        done: the epochs whose work is summed. Work under another mapping counts for the unit of the same number.
+        meta: the store, to compute the stored rows; None: they are not computed.
 
-    Cost: none; with `meta` a range read of each SST that this process has not opened yet.
-    Raises: with `meta`, MissingSstError where compaction and vacuum went on meanwhile; look again.
+    Raises: with `meta`, MissingSstError if compaction and vacuum ran meanwhile; try again. Cost: none; with `meta` one
+    range read per SST that this process has not opened yet.
     """
     owners = np.asarray(version.mapping.units)
     stored = None if meta is None else _stored(meta, version, owners)

@@ -1,4 +1,4 @@
-"""What upkeep would do now: what retention lets go of, compaction would merge, vacuum would remove. A dry run: nothing changes."""
+"""A dry run of upkeep: the work that retention, compaction and vacuum would do."""
 
 import msgspec
 
@@ -12,23 +12,21 @@ from tussock.statestore.meta.store import MetaStore
 
 
 class UpkeepFacts(msgspec.Struct, frozen=True):
-    """What a run of upkeep has to do."""
+    """The work that is due for upkeep."""
 
-    floor: int  # the oldest epoch that a reader may name
-    floor_after: int  # once retention is applied
-    let_go: int  # epochs between the two
-    due: tuple[str, ...]  # why SSTs are to be merged, most urgent first; empty: nothing is due
+    floor: int  # the oldest readable epoch
+    floor_after: int  # after retention
+    let_go: int  # epochs between the two floors
+    due: tuple[str, ...]  # reasons to merge SSTs, most urgent first; empty: nothing is due
     levels: tuple[LevelShape, ...]
-    removable_objects: (
-        int  # that nobody can read or commit any more, with the floor where it is: more, once it has risen
-    )
+    removable_objects: int  # unreferenced at the current floor; a higher floor frees more
     removable_bytes: int
-    kept_objects: int  # of data/
+    kept_objects: int  # in data/
     kept_bytes: int
 
 
 def upkeep(meta: MetaStore, retention: Retention) -> UpkeepFacts:
-    """Look at all that a run of upkeep looks at. Cost: lists the store; one GET for each of the newest versions."""
+    """Return the work that is due. Cost: lists the store; one GET for each of the newest versions."""
     version = meta.latest()
     after = max(
         version.min_readable_epoch,

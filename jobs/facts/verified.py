@@ -1,4 +1,4 @@
-"""The result of the last comparison of the views with Spark's answers, `tussock verify`."""
+"""The result of the last `tussock verify`, which compares the views with Spark's results."""
 
 from datetime import UTC, datetime
 
@@ -15,15 +15,15 @@ class VerifiedFacts(msgspec.Struct, frozen=True):
     """The newest result of each view."""
 
     at: datetime  # of the newest
-    views: dict[str, int]  # how many have each verdict
-    different: tuple[str, ...] = ()  # views that differed and were not built anew since
-    since: datetime | None = None  # when the first of these was found; None: there is none
-    read_in_utc: tuple[str, ...] = ()  # sources that these read, to be restated first (ViewCheck.read_in_utc)
-    repair_waits: bool = False  # the next epochs build all of these anew
+    views: dict[str, int]  # number of views per verdict
+    different: tuple[str, ...] = ()  # views that differed and were not rebuilt since
+    since: datetime | None = None  # when the first of these was found; None if no view differs
+    read_in_utc: tuple[str, ...] = ()  # sources of these views to restate first (ViewCheck.read_in_utc)
+    repair_waits: bool = False  # the next epochs rebuild all of these
 
 
 def verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
-    """The newest results of the views that are there; None if none was compared. Cost: one GET."""
+    """Return the newest results of the existing views; None if no view was compared. Cost: one GET."""
     last = read_last(meta.objects)
     live = {r.name: r for r in version.catalog.live() if r.kind is RelationKind.VIEW}
     checks = [check for check in last.views if check.view in live] if last is not None else []

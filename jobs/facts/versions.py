@@ -15,16 +15,19 @@ class VersionFacts(msgspec.Struct, frozen=True):
 
     version: int
     epoch: int  # committed
-    at: datetime | None  # of that epoch; None before the first one
+    at: datetime | None  # of that epoch; None before the first epoch
     published: int
-    floor: int  # the oldest epoch that a reader may name
+    floor: int  # the oldest readable epoch
     ssts: int
     bytes: int
-    log_end: int  # statements taken so far
+    log_end: int  # number of statements taken so far
 
 
 def versions(meta: MetaStore, last: int) -> tuple[VersionFacts, ...]:
-    """The newest `last` versions, oldest first. Cost: the log's deltas from the snapshot before the oldest of them."""
+    """Return the newest `last` versions, oldest first.
+
+    Cost: the log's deltas since the snapshot before the oldest version.
+    """
     newest = meta.latest().id
     return tuple(_version(meta.version(number)) for number in range(max(0, newest - last + 1), newest + 1))
 

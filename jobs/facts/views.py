@@ -1,4 +1,4 @@
-"""What readers see of each view, how fresh it is, what it keeps, and what was found of its quality."""
+"""Views: their visible rows, freshness, state and quality."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,76 +20,73 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class ViewState(StrEnum):
-    """How a view stands."""
+    """The state of a view."""
 
-    READY = "ready"  # each epoch brings it up to date
-    PAUSED = "paused"  # it keeps its rows, until it is resumed
-    HELD_BACK = (
-        "held back"  # its rows, or those of one that it reads, failed their suite: readers go on seeing earlier ones
-    )
-    BUILDING = "being built"  # the open barrier creates it, or builds it anew, or several epochs do
-    NOT_PUBLISHED = "not published"  # it has rows, and readers see none yet
+    READY = "ready"  # each epoch updates it
+    PAUSED = "paused"  # it keeps its rows until it is resumed
+    HELD_BACK = "held back"  # its suite, or that of a view that it reads, failed: readers still see earlier rows
+    BUILDING = "being built"  # the open barrier, or a build over several epochs, creates or replaces it
+    NOT_PUBLISHED = "not published"  # it has rows, but readers see none yet
 
 
 class Quality(StrEnum):
-    """What the view's own suite found."""
+    """The result of a view's own suite."""
 
     PASSED = "passed"
-    WARNING = "warning"  # only expectations that report did not hold
+    WARNING = "warning"  # only expectations that just report have failed
     FAILED = "failed"
-    NOT_CHECKED = "not checked"  # it has no suite, or nobody has run it on the epoch
+    NOT_CHECKED = "not checked"  # it has no suite, or the suite did not run on the epoch
 
 
 class QualityFacts(msgspec.Struct, frozen=True):
-    """What the gate found of one view at the newest epoch that it looked at."""
+    """The gate's result for one view at the newest epoch that it checked."""
 
     verdict: Quality = Quality.NOT_CHECKED
-    epoch: int | None = None  # that was looked at
+    epoch: int | None = None  # the checked epoch
     at: datetime | None = None
     expectations: int = 0
-    failures: tuple[str, ...] = ()  # `expectation: found …` of those that keep the rows from readers
-    warnings: tuple[str, ...] = ()  # of those that only report
+    failures: tuple[str, ...] = ()  # `expectation: found …` for each that withholds the rows from readers
+    warnings: tuple[str, ...] = ()  # for each that only reports
 
 
 class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One view, or one table.
 
-    `freshness_s` is the age of the oldest change that readers do not see: a file that waits in a source which the view reads, directly or
-    not, since it was written; an epoch that is not published, or that the view was paused or held back in, since its barrier. 0 where
-    there is none. So it does not grow while nothing comes, and does while a run is late. None where it is not known: a source could not be
-    listed, what waits there has no time (Kafka, Delta), or nobody looked. Statements that wait in the log have no time, and do not count.
+    `freshness_s` is the age of the oldest change that readers do not see: a file that waits in a source which the view
+    reads directly or indirectly, since it was written; or an epoch that is not published, or during which the view was
+    paused or held back, since its barrier. It is 0 without such a change. So it does not grow while no input arrives,
+    but grows while a run is late. It is None if unknown: a source could not be listed, its waiting input has no time
+    (Kafka, Delta), or the sources were not checked. Waiting statements in the log have no time and do not count.
     """
 
     view: str
     kind: str  # view or table
     state: ViewState
-    reason: str  # why it is not ready; empty: a person paused it, or it is
-    since: datetime | None  # it is not ready; None: it is
-    published_epoch: int | None  # as of which readers see it; None: not at all
+    reason: str  # why it is not ready; empty if it is ready, or a user paused it
+    since: datetime | None  # since when it is not ready; None if it is ready
+    published_epoch: int | None  # as of which readers see it; None if they do not
     published_at: datetime | None
-    committed_epoch: (
-        int | None
-    )  # as of which it has rows; behind the store's where it is paused. None: it is being built
+    committed_epoch: int | None  # the epoch of its rows, before the store's if it is paused; None: it is being built
     committed_at: datetime | None
     freshness_s: float | None
     rows: (
         int | None
-    )  # at the committed epoch; None where an earlier release's epochs did not count: then at most `rows_stored`
-    rows_stored: int  # that SSTs hold of its own rows: old versions and deletes count until compaction drops them
-    changed_rows: int | None  # changes that it put out in the newest epoch; None: unknown
-    tables: tuple[TableFacts, ...]  # what its operators keep, its own rows included
+    )  # at the committed epoch; None if an earlier release did not count them: then at most `rows_stored`
+    rows_stored: int  # of its own rows in SSTs, including old versions and deletes until compaction drops them
+    changed_rows: int | None  # changes in its output in the newest epoch; None: unknown
+    tables: tuple[TableFacts, ...]  # the tables of its operators, including its own rows
     quality: QualityFacts
-    reads: tuple[str, ...]  # sources that its rows come from
-    wanted_s: float | None = None  # how old the pipeline wants it to be at most; None: it says nothing
+    reads: tuple[str, ...]  # sources of its rows
+    wanted_s: float | None = None  # the pipeline's maximum age of the view; None if unset
 
     @property
     def stale(self) -> bool:
-        """Whether it is known to be older than the pipeline wants it."""
+        """Whether it is known to be older than the pipeline allows."""
         return None not in (self.wanted_s, self.freshness_s) and (self.freshness_s or 0.0) > (self.wanted_s or 0.0)
 
     @property
     def state_bytes(self) -> int:
-        """Of all its tables, encoded; old versions included."""
+        """Encoded bytes of all its tables, including old versions."""
         return sum(table.bytes for table in self.tables)
 
 
@@ -103,18 +100,18 @@ def views(
     barrier: Barrier | None = None,
     wanted: Mapping[str, int] | None = None,
 ) -> tuple[ViewFacts, ...]:
-    """The views and tables, in order of creation; tables that sources feed are their sources'.
+    """Return the views and tables, in order of creation. Tables that sources feed are omitted.
 
     Args:
-        now: that freshness is counted to.
-        version: one that was looked up before; else the newest.
-        sources: of the same version; None: nobody has looked what waits, so of no view freshness is 0.
+        now: the time to which freshness is counted.
+        version: a version that was already read; None: the newest.
+        sources: of the same version; None: the sources were not checked, so no view has a freshness of 0.
         newest: the version's epoch, for the changed rows; None: unknown.
-        barrier: the open one, for views that are being built.
-        wanted: how old the pipeline wants views to be at most, ms by name.
+        barrier: the open barrier, for views that are being built.
+        wanted: the pipeline's maximum age of views, ms by name.
 
-    Cost: a GET for the quality of the newest epoch, one for that of the published one where nobody has judged the newest, and one for each
-    other epoch as of which a view is seen, 8 at most. Nothing of it grows with the number of views or epochs.
+    Cost: one GET for the quality of the newest epoch, one for the published epoch, and one for each other epoch as of
+    which a view is seen, 8 at most. The cost does not grow with the number of views or epochs.
     """
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
@@ -130,9 +127,9 @@ def views(
 
 
 def sources_by_relation(catalog: Catalog) -> dict[int, frozenset[str]]:
-    """By relation's id the names of the sources that its rows come from, directly or not."""
+    """Return, by relation id, the names of the sources that it reads directly or indirectly."""
     found: dict[int, frozenset[str]] = {}
-    for relation in catalog.relations:  # readers always come after what they read
+    for relation in catalog.relations:  # readers always come after their inputs
         above = [found.get(i, frozenset[str]()) for i in relation.depends_on]
         found[relation.id] = (
             frozenset((relation.name,)) if relation.kind is RelationKind.SOURCE else frozenset[str]().union(*above)
@@ -141,14 +138,14 @@ def sources_by_relation(catalog: Catalog) -> dict[int, frozenset[str]]:
 
 
 def _built_by(barrier: Barrier, before: Catalog) -> dict[str, Relation]:
-    """What a barrier builds, or builds anew, by name."""
+    """Return the views that a barrier creates or rebuilds, by name."""
     known = {r.id for r in before.relations}
     live = barrier.catalog.live() if barrier.catalog is not None else ()
     return {r.name: r for r in live if r.id not in known and r.kind is RelationKind.VIEW and not r.internal}
 
 
 class _Look:
-    """What is looked up once for all views."""
+    """State that is read once for all views."""
 
     def __init__(
         self,
@@ -173,7 +170,7 @@ class _Look:
         self.quality = dict(_judged(meta, version))
 
     def facts(self, relation: Relation, building: Relation | None) -> ViewFacts:
-        """Of one relation; `building`: the one that is built in its place."""
+        """Return the facts of one relation. `building`: the relation that is being built to replace it."""
         new = building is relation
         seen = 0 if new or not self._is_seen(relation) else self._seen_epoch(relation)
         committed = None if new else self._committed_epoch(relation)
@@ -204,7 +201,7 @@ class _Look:
         return bool(self.sight.epoch_of(relation.name)) and self.version.published >= relation.created
 
     def _seen_epoch(self, relation: Relation) -> int:
-        """The newest epoch whose changes of the view readers see."""
+        """Return the newest epoch whose changes of the view readers see."""
         seen = self.sight.epoch_of(relation.name)
         return min(seen, self._committed_epoch(relation)) if relation.paused_at(seen) else seen
 
@@ -212,7 +209,7 @@ class _Look:
         if relation.paused is None:
             return self.version.epoch
         before = [epoch for epoch in self.version.epochs if epoch < relation.paused]
-        return before[-1] if before else relation.paused  # the one before it is not on record any more
+        return before[-1] if before else relation.paused  # the epoch before it is no longer recorded
 
     def _state(
         self, relation: Relation, building: Relation | None, seen: int
@@ -225,7 +222,7 @@ class _Look:
             after = next(
                 (e for e in self.version.epochs if e > max(epoch, relation.created - 1)), self.version.published
             )
-            return ViewState.HELD_BACK, "its suite failed, or that of a view that it reads", moment(after)
+            return ViewState.HELD_BACK, "its suite, or that of a view that it reads, failed", moment(after)
         if not seen:
             return ViewState.NOT_PUBLISHED, "", moment(relation.created)
         return ViewState.READY, "", None
@@ -248,7 +245,7 @@ class _Look:
 
 
 def _judged(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, QualityFacts]]:
-    """The newest that the gate knows of each view, by name."""
+    """Yield the gate's newest result for each view, by name."""
     held = sorted({h.epoch for h in version.held if h.epoch}, reverse=True)
     found: dict[str, QualityFacts] = {}
     for epoch in dict.fromkeys((version.epoch, version.published, *held[:6])):

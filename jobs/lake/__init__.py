@@ -1,1 +1,1 @@
-"""Table formats, for sources and sinks: where a table is, its log, its columns, and the calls of its package."""
+"""Table formats for sources and sinks: a table's location, its log, its columns, and the calls of its package."""

@@ -1,4 +1,4 @@
-"""Calls of the deltalake package, for whoever reads or writes a table with it."""
+"""Calls of the deltalake package, for sources and sinks."""
 
 import threading
 from collections.abc import Iterator
@@ -9,15 +9,18 @@ from deltalake.exceptions import DeltaError
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
-# Some calls of the package wait for its own threads and keep Python's lock meanwhile (set_table_properties, history); a write has those
-# threads read batches from Python, for which they need that lock. Two threads of this process in such calls would wait for ever.
+# Some calls of the package wait for its own threads while they hold Python's lock (set_table_properties, history).
+# During a write, those threads read batches from Python and need that lock. Two threads of this process in such calls
+# would deadlock.
 _ONE_CALL_AT_A_TIME = threading.Lock()
 
 
 @contextmanager
 def one_call(place: str, what: str) -> Iterator[None]:
-    """Around every call of the package: one at a time in a process. Raises ObjectStoreUnavailableError, and errors of the package about the
-    table."""
+    """Run a call of the package; only one runs in a process at a time.
+
+    Raises ObjectStoreUnavailableError, and the package's errors about the table.
+    """
     try:
         with _ONE_CALL_AT_A_TIME:
             yield
@@ -30,5 +33,5 @@ def one_call(place: str, what: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Of an error's text."""
+    """Return the first line of an error's text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,8 +1,8 @@
-"""The columns of a Delta table: their types as the log has them, and the names that files have for them.
+"""The columns of a Delta table: their types in the log, and their names in files.
 
-The log has a schema in Spark's JSON. With column mapping every column and every field of a struct has a second name, by which files and
-partition values have it. A table may hold columns of the type void, which have no values; no file has them, and Spark's reader leaves them
-out, also within structs.
+The log contains a schema in Spark's JSON. With column mapping, every column and every struct field has a second name,
+which files and partition values use. A table may have columns of type void, which have no values. No file contains
+them, and Spark's reader omits them, also inside structs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,30 +22,33 @@ from tussock.statestore.types import (
 )
 
 VOID = "void"
-NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
+NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a schema's column: its declared type
 _NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,0)"}
 _STORED_NAME = "delta.columnMapping.physicalName"
 
 
 class Mapped(msgspec.Struct, frozen=True):
-    """A column of a version, and the name that files and partition values have for it."""
+    """A column of a version, and its name in files and partition values."""
 
     name: str
     stored: str
     is_partition: bool
-    type: str  # of a type that no table can hold: as the log has it
-    stored_type: str  # the type with the names that files have for the fields of structs
-    char_note: str = ""  # its declared type if that holds char(n) or varchar(n); jobs/sources/char_padding.py pads it
+    type: str  # the log's type name if the type is unsupported
+    stored_type: str  # the type with the names of struct fields in files
+    char_note: str = ""  # its declared type if that contains char(n) or varchar(n); see char_padding.py
 
     def stored_as(self, declared: str) -> str:
-        """A declared type, by name a part of the column's, with the names that files have. Raises UnsupportedTypeError."""
+        """Return a declared type, a part of the column's type by name, with the names in files.
+
+        Raises UnsupportedTypeError.
+        """
         if self.type == self.stored_type:
             return declared
         return type_name(_renamed(arrow_type(declared), arrow_type(self.type), arrow_type(self.stored_type)))
 
 
 def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> tuple[Mapped, ...]:
-    """The columns of a schema as the log has it."""
+    """Return the columns of a schema in the log."""
     return tuple(
         Mapped(
             field["name"],
@@ -60,7 +63,7 @@ def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> t
 
 
 def void_fields(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """The fields of the type void within the structs of a schema: `s.v`."""
+    """Yield the void fields inside the structs of a schema: `s.v`."""
     for field in schema["fields"]:
         if path and field["type"] == VOID:
             yield f"{path}{field['name']}"
@@ -69,7 +72,7 @@ def void_fields(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def is_kept(kind: str) -> bool:
-    """Whether state tables can hold columns of a type."""
+    """Return whether state tables support columns of a type."""
     try:
         arrow_type(kind)
     except UnsupportedTypeError:
@@ -95,7 +98,10 @@ def _type_of(kind: Any, *, stored: bool) -> str:
 
 
 def _renamed(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """A type with the names of `stored`, whose fields stand where those of `table` do. Fields go by their names without regard to case."""
+    """Rename the fields of a type.
+
+    `stored` has the new names, at the positions of `table`; fields match by name, ignoring case.
+    """
     kinds = pa.types
     if declared == VARIANT:
         return declared

@@ -1,17 +1,20 @@
-"""A Delta table's log: which files hold the rows of a version, and which files hold what has changed since another one.
+"""A Delta table's log: the files with the rows of a version, and the files with the changes between two versions.
 
-A version is a commit, `_delta_log/<20 digits>.json`, never changed once it is there. Its actions say what it changes:
+A version is a commit, `_delta_log/<20 digits>.json`, which never changes once it exists. Its actions define the
+changes:
 
-    cdc       rows with `_change_type`: where a commit has such files, they are all that it changes
-    add       a file's rows come      } else; one with dataChange false moves rows and changes none (OPTIMIZE)
-    remove    a file's rows go        }
+    cdc       rows with `_change_type`; if a commit has such files, they are its only changes
+    add       a file's rows are added    } otherwise; an action with dataChange false moves rows without changes
+    (OPTIMIZE)
+    remove    a file's rows are removed  }
 
-So the change feed is used where a commit has it, commit by commit, and elsewhere files are compared; the sum is the same. A file may have a
-deletion vector, which says which of its rows are gone: in which commit it got it is noted, and its reader asks for the mask there.
+The change feed is used for each commit that has one, and files are compared for the others; the sum is the same. A file
+may have a deletion vector, which marks deleted rows. A piece stores the version of its vector, and the reader loads the
+mask of that version.
 
-Read by the deltalake package without a JVM: its snapshots (checkpoints, protocol, masks), and commits as they are, which are JSON. The rows
-are Parquet and read as a Parquet source's, by actors. delta-spark would read more features, through Spark and Python at a tenth of the
-speed, and only in sessions that were started with its jars.
+The deltalake package reads the log without a JVM: its snapshots (checkpoints, protocol, masks), and the raw JSON of
+commits. Actors read the rows, which are Parquet, like those of a Parquet source. delta-spark would support more
+features, but only in sessions that were started with its jars, and at a tenth of the speed, through Spark and Python.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,13 +41,13 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_s3
 
-if TYPE_CHECKING:  # who has no Delta source does not wait for the package
+if TYPE_CHECKING:  # processes without Delta sources do not load the package
     from tempfile import TemporaryDirectory
 
     from deltalake import DeltaTable
 
 LOG = "_delta_log"
-#: Features of tables that this reader knows, or that concern writers alone.
+#: Features of tables that this reader supports, or that concern only writers.
 KNOWN_FEATURES = frozenset(
     {
         *(
@@ -64,20 +67,22 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Rows of one file that come or go. `weights`: (weight, version whose deletion vector of this file leaves rows out; None: it has none);
-    a row's weight is their sum. Empty: the file's own column `_change_type` says it."""
+    """Rows of one file that are added or removed.
 
-    path: str  # within the table, as a name; or absolute
+    Args:
+        weights: (weight, version whose deletion vector of this file excludes rows; None: it has none). A row's weight
+            is the sum. Empty: the file's own column `_change_type` contains the weights.
+    """
+
+    path: str  # relative to the table, unescaped; or absolute
     size: int  # bytes
-    partition: (
-        dict[str, str | None] | None
-    )  # as the log has it; None: the log of an old writer does not say it of a file that goes
+    partition: dict[str, str | None] | None  # as in the log; None: old writers do not record it for removed files
     weights: tuple[tuple[int, int | None], ...]
 
 
 @dataclass(frozen=True)
 class DeltaPlace:
-    """Where a table is. An empty `bucket` means this machine. `options`: of the bucket's server."""
+    """The location of a table. An empty `bucket` means this machine. `options`: the server options of the bucket."""
 
     bucket: str
     name: str
@@ -85,11 +90,11 @@ class DeltaPlace:
 
     @cached_property
     def root(self) -> str:
-        """The path that files of the table are below, as sources name files: no character of it stands for another."""
+        """The literal path of the table's folder, in the form of source files."""
         return f"s3://{self.bucket}/{self.name}" if self.bucket else f"/{self.name}"
 
     def file(self, path: str) -> str:
-        """A file of the table as a source names files. `path`: a name, as `Piece.path` is."""
+        """Return the path of a file of the table in the form of source files. `path`: a name, as in `Piece.path`."""
         if path.startswith("file:/"):
             return "/" + path.removeprefix("file:").lstrip("/")
         if path.startswith(("s3://", "s3a://")):
@@ -97,14 +102,15 @@ class DeltaPlace:
         return path if path.startswith("/") else f"{self.root}/{path}"
 
     def snapshot(self, version: int | None = None) -> "Snapshot | None":
-        """A version of the table, the newest by default; None where there is no table, or not this version.
+        """Return a version of the table, by default the newest; None if the table or the version does not exist.
 
-        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint; `mirrored`'s for a folder that the package
-        cannot open."""
+        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint; that of `mirrored` for a
+        folder that the package cannot open.
+        """
         return self.opened(version, rows=False)
 
     def opened(self, version: int | None, *, rows: bool) -> "Snapshot | None":
-        """As `snapshot`. `rows`: the package is to read rows, too."""
+        """See `snapshot`. `rows`: the package will also read rows."""
         with extras_named():
             from deltalake import DeltaTable
             from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -123,7 +129,7 @@ class DeltaPlace:
             except DeltaError as err:
                 if version is None or "Invalid table version" not in str(err):
                     raise
-                return None  # the package has no class of its own for a version that is not there
+                return None  # the package has no specific error for a missing version
 
     def _storage_options(self) -> dict[str, str] | None:
         if not self.bucket:
@@ -133,7 +139,7 @@ class DeltaPlace:
         return location_in(open_s3(self.bucket, self.name, self.options)).delta_options
 
     def commit(self, version: int) -> "Commit | None":
-        """What a version changes; None if its entry of the log is gone. Raises DeltaLogError."""
+        """Return the changes of a version; None if its log entry is gone. Raises DeltaLogError."""
         folder = f"{self.name}/{LOG}"
         log = open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
         try:
@@ -153,7 +159,7 @@ class Snapshot:
 
     place: DeltaPlace
     table: "DeltaTable"
-    mirror: "TemporaryDirectory[str] | None" = None  # the folder that the package reads instead of the table's own
+    mirror: "TemporaryDirectory[str] | None" = None  # the folder that the package reads instead of the table's
 
     @property
     def version(self) -> int:
@@ -161,27 +167,27 @@ class Snapshot:
 
     @cached_property
     def id(self) -> str:
-        """Of the table: another one where it was dropped and made anew."""
+        """The table's id, which changes if the table is dropped and created again."""
         return str(self.table.metadata().id)
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
-        """The columns as the log has them."""
+        """The columns in the log."""
         return dict(msgspec.json.decode(self.table.schema().to_json()))
 
     @cached_property
     def columns(self) -> tuple[Mapped, ...]:
-        """The columns, and how files name them."""
+        """The columns, and their names in files."""
         return columns_of(self.schema, self.table.metadata().partition_columns)
 
     def unknown_feature(self) -> str | None:
-        """A feature that its reader would have to know, and this one does not."""
+        """Return a feature that a reader of the table must support and this one does not."""
         protocol = self.table.protocol()
         unknown = sorted(set(protocol.reader_features or ()) - KNOWN_FEATURES)
         return unknown[0] if unknown else None
 
     def pieces(self) -> list[Piece]:
-        """The files that hold the rows."""
+        """Return the files with the rows."""
         with translated(self.place.root, "list the files of the table"):
             adds = pa.table(self.table.get_add_actions(flatten=False))
         masked = self._masks
@@ -199,12 +205,15 @@ class Snapshot:
         ]
 
     def mask(self, path: str) -> Mask | None:
-        """Which rows of a file are there, by its deletion vector; rows behind its end are. None: all."""
+        """Return the live rows of a file, by its deletion vector. Rows after the mask's end are live. None: all are."""
         return self._masks.get(self._key(path))
 
     def _key(self, path: str) -> str:
-        """A file's absolute path, however it is escaped. Files of a shallow clone lie in another table, and each writer has its own form of
-        their addresses (`file:/…`, `file:///…`, `s3a://…`)."""
+        """Return a file's absolute path, unescaped.
+
+        Files of a shallow clone are in another table, and writers differ in the form of addresses (`file:/…`,
+        `file:///…`, `s3a://…`).
+        """
         while (plain := unquote(path)) != path:
             path = plain
         found = self.place.file(path)
@@ -226,8 +235,7 @@ class Snapshot:
 
 @contextmanager
 def translated(place: str, what: str) -> Iterator[None]:
-    """Around every call of the package; see jobs/lake/delta_calls.py. An error about the table itself stays until somebody mends the table:
-    DeltaLogError."""
+    """Run a call of the package; see jobs/lake/delta_calls.py. An error about the table becomes a DeltaLogError."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     from tussock.jobs.lake.delta_calls import first_line, one_call
@@ -247,12 +255,13 @@ def _opened(bucket: str, name: str, options: tuple[tuple[str, str], ...], table:
 
 
 def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
-    """The mask of a file that has one at a version; a process reads each version once.
+    """Return the mask of a file that has one at a version. A process reads each version once.
 
     Args:
-        table: its id when the version was pinned, since another table may be in its place by now.
+        table: its id when the version was pinned; another table may have replaced it since.
 
-    Raises: LookupError where the version, or the mask in it, can't be read."""
+    Raises: LookupError if the version, or the mask in it, cannot be read.
+    """
     if (snapshot := _opened(place.bucket, place.name, tuple(sorted(place.options.items())), table, version)) is None:
         raise LookupError(f"version {version} of the table is gone")
     if (mask := snapshot.mask(path)) is None:
@@ -268,12 +277,12 @@ class Commit:
     actions: tuple[dict[str, Any], ...]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The actions of one kind."""
+        """Return the actions of one kind."""
         return [action[kind] for action in self.actions if action.get(kind) is not None]
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """What the commit changes."""
+        """The changes of the commit."""
         if feed := self.of("cdc"):
             return [Piece(unquote(a["path"]), a["size"], a.get("partitionValues") or {}, ()) for a in feed]
         moved = [*((a, 1) for a in self.of("add")), *((a, -1) for a in self.of("remove"))]
@@ -285,18 +294,24 @@ class Commit:
 
     @property
     def nbytes(self) -> int:
-        """Of the files to be read for it."""
+        """The bytes of the files to read for it."""
         return sum(piece.size for piece in self.pieces)
 
 
 def commits_after(place: DeltaPlace, after: int, last: int) -> list[Commit | None]:
-    """The entries of the log from `after` + 1 to `last`; None for one that is gone. Cost: a GET each, several at once."""
+    """Return the log entries from `after` + 1 to `last`; None for a missing one.
+
+    Cost: one GET each, several in parallel.
+    """
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(place.commit, range(after + 1, last + 1)))
 
 
 def summed(commits: Sequence[Commit]) -> list[Piece]:
-    """What several commits change together, in the order of the log. A file that comes and goes within them is not read at all."""
+    """Return the combined changes of several commits, in log order.
+
+    A file that is added and removed within them is not read.
+    """
     found: dict[str, Piece] = {}
     feed: list[Piece] = []
     for piece in (p for commit in commits for p in commit.pieces):
@@ -316,14 +331,17 @@ def summed(commits: Sequence[Commit]) -> list[Piece]:
 
 
 def _netted(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int | None], ...]:
-    """Without what cancels out: a file without a deletion vector that comes and goes. Masks of two versions are left to the reader."""
+    """Remove weights that cancel out: a file without a deletion vector that is added and removed.
+
+    The reader combines masks.
+    """
     plain = sum(weight for weight, version in weights if version is None)
     masked = tuple(w for w in weights if w[1] is not None)
     return (*masked, (plain, None)) if plain else masked
 
 
 def partition_column(text: str | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
-    """A partition's value as a column. Raises pa.ArrowInvalid for a text that is none of its type."""
+    """Return a partition's value as a column. Raises pa.ArrowInvalid for a text that does not fit the type."""
     if not text:
         value: pa.Scalar = pa.scalar(None, kind)
     elif pa.types.is_timestamp(kind):
@@ -334,13 +352,13 @@ def partition_column(text: str | None, kind: pa.DataType, rows: int) -> pa.Chunk
 
 
 def _moment(text: str, kind: pa.TimestampType) -> pa.Scalar:
-    """`2020-01-01 12:00:00[.123456]`, in UTC as Tussock's Spark sessions are, or `2020-01-01T12:00:00.123Z`."""
+    """Parse `2020-01-01 12:00:00[.123456]`, in UTC like Tussock's Spark sessions, or `2020-01-01T12:00:00.123Z`."""
     plain = text.replace("T", " ").removesuffix("Z")
     return pa.scalar(plain, pa.string()).cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
 
 
 def _as_logged(partition: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Typed values as the log would have them."""
+    """Return typed partition values in the log's form."""
     return {name: None if value is None else _text(value) for name, value in (partition or {}).items()}
 
 

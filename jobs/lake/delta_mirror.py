@@ -1,7 +1,7 @@
-"""Delta tables in folders that the deltalake package cannot open: it decodes a path twice, and would open `a b` instead of `a%20b`.
+"""Delta tables in folders that the deltalake package cannot open: it decodes a path twice, and reads `a b` for `a%20b`.
 
-The package reads such a table through a temporary folder that has the table's entries under their own names: links to the entries of a
-local table, or copies of the objects of a bucket.
+The package reads such a table through a temporary folder that contains the table's entries under their own names: links
+to the entries of a local table, or copies of the objects in a bucket.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ _PARALLEL = 16
 
 
 def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) -> "TemporaryDirectory[str]":
-    """A folder with a table's entries, which is removed with the object.
+    """Create a folder with a table's entries. It is deleted with the returned object.
 
     Args:
-        bucket, name: of the table's folder; a bucket that is empty means this machine.
-        options: of the bucket's server.
-        rows: include the files of rows, which a read of the log does not need.
+        bucket, name: of the table's folder; an empty bucket means this machine.
+        options: the server options of the bucket.
+        rows: include the files with rows, which a read of the log does not need.
 
-    Cost: of a local table a link for each entry of its folder; in a bucket a LIST, and a GET for each object.
+    Cost: for a local table, one link per entry of its folder; in a bucket, one LIST and one GET per object.
     """
     folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="tussock-delta-")
     if not bucket:
@@ -42,7 +42,7 @@ def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) 
 
 
 def _copy(store: ObjectStore, name: str, folder: Path) -> None:
-    """An object as a file. Names with `..` do not leave the folder."""
+    """Copy an object to a file. Names with `..` cannot leave the folder."""
     file = folder / name
     if not name.endswith("/") and file.resolve().is_relative_to(folder.resolve()):
         file.parent.mkdir(parents=True, exist_ok=True)

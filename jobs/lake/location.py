@@ -1,4 +1,4 @@
-"""Where sinks are: a folder, or a bucket's prefix, as the store's own addresses name them, and as Delta and Arrow want to hear it."""
+"""The location of sinks: a folder or a bucket's prefix, in the forms of the store, Delta and Arrow."""
 
 import re
 from collections.abc import Iterator
@@ -22,19 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Location:
-    """The root of a pipeline's sinks. `address`: of a bucket; None: it is a local folder. Credentials are those of its first use, so make
-    one for each publish."""
+    """The root of a pipeline's sinks. Its credentials are those of the first use, so create one for each publish.
+
+    Args:
+        address: of a bucket; None: a local folder.
+    """
 
     root: str  # /a/path, or bucket/prefix
     address: "S3Address | None"
     objects: ObjectStore
 
     def uri(self, table: str) -> str:
-        """The address of a table's folder, for people: names as they are, nothing quoted."""
+        """Return the address of a table's folder for display, unescaped."""
         return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
 
     def delta_url(self, table: str) -> str:
-        """The address of a table's folder for the deltalake package. Raises BadStoreError for a folder that the package cannot open."""
+        """Return the address of a table's folder for the deltalake package.
+
+        Raises BadStoreError if the package cannot open it.
+        """
         name = f"{self.root}/{table}"
         if (
             reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)
@@ -46,9 +52,10 @@ class Location:
 
     @contextmanager
     def arriving(self, name: str) -> Iterator[Path]:
-        """A file to write, which is there under this name when the block has run; when the block fails, nothing is.
+        """Yield a file to write. It has this name after the block; if the block fails, no file appears.
 
-        Requires: who writes it does so in one step, since a local one is written where it stays."""
+        Requires: the file is written in one step, because a local file is written in place.
+        """
         if self.address is None:
             file = Path(self.root) / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +69,7 @@ class Location:
 
     @cached_property
     def delta_options(self) -> dict[str, str]:
-        """How the deltalake package reaches it: endpoint and credentials of boto3's chain as they are now; commits by conditional PUT."""
+        """The package's options: endpoint, current credentials of boto3's chain, and commits by conditional PUT."""
         if self.address is None:
             return {}
         options = {
@@ -77,7 +84,7 @@ class Location:
 
     @cached_property
     def file_system(self) -> pafs.FileSystem:
-        """How Arrow reaches it."""
+        """Arrow's file system for the location."""
         if self.address is None:
             return pafs.LocalFileSystem()
         access, secret, token, region = _credentials(self.address)
@@ -94,12 +101,15 @@ class Location:
 
 
 def location_of(uri: str) -> Location:
-    """The location that an address names: `/a/path` or `s3://bucket/prefix?…`, as for stores. Raises BadStoreError."""
+    """Return the location of an address: `/a/path` or `s3://bucket/prefix?…`, as for stores. Raises BadStoreError."""
     return location_in(open_object_store(uri))
 
 
 def location_in(objects: ObjectStore) -> Location:
-    """The location of a store's objects. Raises BadStoreError for one that is neither a folder nor in a bucket."""
+    """Return the location of a store's objects.
+
+    Raises BadStoreError if they are neither in a folder nor in a bucket.
+    """
     if isinstance(objects, LocalObjectStore):
         return Location(str(objects.root), None, objects)
     if (bucket := as_s3(objects)) is not None:
@@ -113,25 +123,27 @@ _NO_HOST = re.compile(r"[\[\]^|]")
 
 
 def unfit_for_delta(path: str) -> str | None:
-    """Why the deltalake package cannot open a folder of this path; None if it can.
+    """Return why the deltalake package cannot open a folder of this path; None if it can.
 
-    The package decodes a path twice, and takes a backslash for a slash: instead of `a%20b` it would read the table in `a b`."""
+    The package decodes a path twice, and reads a backslash as a slash: for `a%20b` it would read the table in `a b`.
+    """
     if (found := _UNFIT.search(path)) is None:
         return None
-    return f"the deltalake package takes {found[0]!r} in the name of a folder for something else"
+    return f"the deltalake package misreads {found[0]!r} in a folder's name"
 
 
 def unfit_to_write_delta(path: str) -> str | None:
-    """Why the deltalake package cannot write to a local folder of this path; None if it can.
+    """Return why the deltalake package cannot write to a local folder of this path; None if it can.
 
-    It makes a host's name of the path when it writes, and a host's name has none of these characters."""
+    For a write, it parses the path as a host name, which cannot contain these characters.
+    """
     if (found := _NO_HOST.search(path)) is None:
         return None
     return f"the deltalake package cannot write to a folder with {found[0]!r} in its path"
 
 
 def delta_url(bucket: str, name: str) -> str:
-    """How the deltalake package wants a folder: a local one by its path, one in a bucket as a quoted URL.
+    """Return a folder's address for the deltalake package: a local path, or a quoted URL in a bucket.
 
     Args:
         bucket: empty for this machine.
@@ -141,12 +153,12 @@ def delta_url(bucket: str, name: str) -> str:
 
 
 def folder_name(relation: str) -> str:
-    """The folder of a relation's table: its name, with what paths take amiss as %XX. Raises BadObjectNameError."""
+    """Return the folder of a relation's table: its name, with special characters as %XX. Raises BadObjectNameError."""
     return checked_name(quote(relation, safe=" "))
 
 
 def _credentials(address: "S3Address") -> tuple[str, str, str, str]:
-    """Access key, secret, token (or nothing) and region."""
+    """Return access key, secret, token (or an empty string) and region."""
     import boto3
 
     from tussock.statestore.objectstore.base import AccessDeniedError

@@ -1,1 +1,1 @@
-"""Reads of what is stored: rows, changes and queries at an epoch."""
+"""Reading: rows, changes and queries at an epoch."""

@@ -1,4 +1,4 @@
-"""What a statement can name of other epochs than its own: `tussock.jobs.sql.time_travel.Epochs` over one version."""
+"""The other epochs that a statement can refer to: `tussock.jobs.sql.time_travel.Epochs` over one version."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,20 +12,21 @@ from tussock.statestore.meta.version import HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class EpochsOf:
-    """The epochs of one version, for a statement that reads what `sight` shows."""
+    """The epochs of one version, for a statement that reads the relations in `sight`."""
 
     stored: StoredRows
     version: HummockVersion
     sight: Sight
 
     def at(self, moment: datetime) -> Sight:
-        """What readers saw then. Raises BadMomentError."""
+        """Return the readers' sight at that moment. Raises BadMomentError."""
         return self.stored.seen_at(moment)
 
     def relation(self, name: str, seen: Sight) -> Relation:
-        """Warns PausedViewWarning, HeldViewWarning.
+        """Return the relation in a sight. Warns PausedViewWarning, HeldViewWarning.
 
-        Raises: EpochNotCommittedError, EpochExpiredError; UnknownRelationError, NotThereYetError; NoStoredRowsError for a source.
+        Raises: EpochNotCommittedError, EpochExpiredError; UnknownRelationError, NotThereYetError; NoStoredRowsError for
+        a source.
         """
         relation = self.stored.found(self.stored.version_of(self.version, seen.epoch), seen, name)
         if relation.kind is not RelationKind.PLAIN_VIEW:
@@ -33,5 +34,5 @@ class EpochsOf:
         return relation
 
     def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
-        """Raises as `StoredRows.changes`."""
+        """Return the relation and the last epoch of its changes. Raises as `StoredRows.changes`."""
         return self.stored.changed(self.version, name, since, self.sight if until is None else until)

@@ -1,7 +1,8 @@
-"""DataFrames over stored rows, and views kept from them.
+"""DataFrames over stored rows, and views created from them.
 
-Each frame is a LogicalRDD over the rows that workers read from the store, so it is one leaf of whatever is built on it, and Spark keeps the
-RDD's number through joins with itself, aliases and unions. By that number the binder knows which relation a leaf stands for.
+Each frame is a LogicalRDD over the rows that workers read from the store. It is one leaf of any plan that is built on
+it, and Spark keeps the RDD's number through self-joins, aliases and unions. The binder finds the relation of a leaf by
+that number.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class FrameOfAnEpochError(InputError):
-    """A view was to be kept from the rows of one epoch."""
+    """A view cannot be created from the rows of one epoch."""
 
     def __init__(self, name: str, epoch: int) -> None:
         super().__init__(name, epoch)
@@ -37,13 +38,13 @@ class FrameOfAnEpochError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the DataFrame reads table({self.name!r}, epoch={self.epoch}), and a view follows its relations from epoch to epoch. "
-            f"Nothing was created; build it on table({self.name!r}), without an epoch."
+            f"the DataFrame reads table({self.name!r}, epoch={self.epoch}), but a view follows its relations from "
+            f"epoch to epoch. Nothing was created. Build the DataFrame on table({self.name!r}), without an epoch."
         )
 
 
 class OutdatedFrameError(InputError):
-    """A view was to be kept from a DataFrame over a relation that is another by now."""
+    """A view cannot be created from a DataFrame over a relation that has changed since."""
 
     def __init__(self, name: str, epoch: int) -> None:
         super().__init__(name, epoch)
@@ -51,34 +52,38 @@ class OutdatedFrameError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the DataFrame reads {self.name!r} as it was at epoch {self.epoch}; it was dropped, made anew or altered since. Nothing was "
-            f"created; run an epoch (Session.flush) where that waits in the log, and build the DataFrame on table({self.name!r}) again."
+            f"the DataFrame reads {self.name!r} as of epoch {self.epoch}, but it was dropped, replaced or altered "
+            "since. Nothing was created. If that change waits in the log, run an epoch (Session.flush); then build "
+            f"the DataFrame on table({self.name!r}) again."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """What a LogicalRDD stands for."""
+    """The relation that a LogicalRDD represents."""
 
     relation: Relation
     epoch: int
-    fixed: bool  # the epoch was asked for
+    fixed: bool  # the user chose the epoch
 
 
 class Frames:
-    """The DataFrames of one session over one store. They stay readable until `close`: each epoch that one was asked for is pinned, so
-    compaction keeps its rows and vacuum its objects meanwhile."""
+    """The DataFrames of one session over one store.
+
+    They stay readable until `close`: each requested epoch is pinned, so compaction keeps its rows and vacuum its
+    objects.
+    """
 
     def __init__(self, meta: MetaStore, stored: StoredRows, spark: SparkSession, time_zone: str) -> None:
         self._meta, self._stored = meta, stored
         self.session = sql_session(spark, time_zone)
         self._pins = ExitStack()
-        self._versions: dict[int, HummockVersion] = {}  # by the epoch that is pinned
-        self._made: dict[tuple[int, int, bool], DataFrame] = {}  # by relation, epoch and whether it was asked for
-        self._leaves: dict[int, _Leaf] = {}  # by the number of the RDD
+        self._versions: dict[int, HummockVersion] = {}  # by pinned epoch
+        self._made: dict[tuple[int, int, bool], DataFrame] = {}  # by relation, epoch and `fixed`
+        self._leaves: dict[int, _Leaf] = {}  # by the RDD's number
 
     def close(self) -> None:
-        """Let the epochs go."""
+        """Release the pins."""
         self._pins.close()
 
     def table(self, name: str, epoch: int | None) -> DataFrame:
@@ -90,7 +95,7 @@ class Frames:
         return self._frame(relation, sight, epoch is not None)
 
     def _published(self) -> Sight:
-        """What is published, on a version that is pinned."""
+        """Return the published sight, on a pinned version."""
         latest = self._meta.latest()
         if latest.published in self._versions and self._versions[latest.published].held == latest.held:
             return published_sight(latest)
@@ -107,7 +112,10 @@ class Frames:
         return self._made[relation.id, epoch, fixed]
 
     def _of_query(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
-        """A plain view's rows, over frames of what it uses: those keep their leaves, so that a view can be kept from it."""
+        """Return a plain view's rows, over frames of the relations that it reads.
+
+        Their leaves stay, so views can be created from it.
+        """
         view = plain_view_of(relation)
         there = sight.relations(self._versions[sight.epoch].catalog)
         used = [r for r in there if r.name in view.uses and r.kind is not RelationKind.FUNCTION]
@@ -115,7 +123,7 @@ class Frames:
             self._frame(other, sight, fixed).createOrReplaceTempView(quoted(other.name))
         register(self.session, view)
         frame = self.session.table(quoted(view.name))
-        for name in (view.name, *(r.name for r in used)):  # the frame keeps what it was made of
+        for name in (view.name, *(r.name for r in used)):  # the frame keeps the plans of these views
             self.session.catalog.dropTempView(quoted(name))
         return frame
 
@@ -139,7 +147,7 @@ class Frames:
     def view(
         self, binder: Binder, catalog: Catalog, name: str, dataframe: DataFrame, if_not_exists: bool
     ) -> CreateView:
-        """The view that keeps a DataFrame's query. Raises as Session.create_view."""
+        """Return the view of a DataFrame's query. Raises as Session.create_view."""
         analyzed = dataframe._jdf.queryExecution().analyzed()
         read = self._read_by(analyzed)
         live = {r.name: r for r in catalog.live()}
@@ -154,7 +162,7 @@ class Frames:
         )
 
     def _read_by(self, analyzed: JavaObject) -> dict[int, _Leaf]:
-        """The frames of this session that a plan reads, subqueries included."""
+        """Return the frames of this session that a plan reads, including its subqueries."""
         plans = [analyzed, *items(analyzed.subqueriesAll())]
         leaves = [
             leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"
@@ -164,7 +172,10 @@ class Frames:
 
 
 def _no_rows(spark: SparkSession, source: Relation) -> DataFrame:
-    """A source's columns, to build views on; to run it raises NoStoredRowsError, since no rows of it are stored."""
+    """Return a frame with a source's columns, to build views on.
+
+    Running it raises NoStoredRowsError: a source has no stored rows.
+    """
     name = source.name
 
     def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

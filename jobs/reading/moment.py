@@ -1,4 +1,4 @@
-"""Time travel: the epoch whose rows readers saw at a moment."""
+"""Time travel: the epoch that readers saw at a moment."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -11,7 +11,7 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class BadMomentError(InputError):
-    """A text that is no moment, or a moment at which nothing can be read."""
+    """A text is not a moment, or nothing can be read at the moment."""
 
     def __init__(self, moment: str, reason: str, expected: str) -> None:
         super().__init__(moment, reason, expected)
@@ -22,7 +22,7 @@ class BadMomentError(InputError):
 
 
 def moment_of(text: str) -> datetime:
-    """An ISO 8601 date, or date and time, with or without an offset. Raises BadMomentError."""
+    """Parse an ISO 8601 date, or date and time, with or without an offset. Raises BadMomentError."""
     try:
         return datetime.fromisoformat(text)
     except ValueError as err:
@@ -32,27 +32,28 @@ def moment_of(text: str) -> datetime:
 
 
 def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: int) -> int:
-    """The newest published epoch whose barrier was injected at `moment` or before.
+    """Return the newest published epoch whose barrier was injected at or before `moment`.
 
     Args:
-        moment: without an offset it is local time in `time_zone`, the pipeline's.
-        now_ms: Unix ms; a later moment is refused, because its answer could still change.
+        moment: without an offset, local time in `time_zone`, the pipeline's.
+        now_ms: Unix ms. A later moment is rejected, because its result could still change.
 
-    Raises: BadMomentError for a later moment; for one that retention no longer keeps, naming the oldest that can be read.
+    Raises: BadMomentError for a later moment, and for one that retention no longer keeps; the error names the oldest
+    readable moment.
     """
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(time_zone))
     at_ms = int(aware.timestamp() * 1000)
     if at_ms > now_ms:
-        raise BadMomentError(str(moment), f"is in the future, it is {utc(now_ms)} now", "a moment that has passed")
+        raise BadMomentError(str(moment), f"it is in the future; now is {utc(now_ms)}", "a moment in the past")
     try:
         return min(epoch_as_of(version, at_ms), version.published)
     except EpochExpiredError as err:
         oldest = utc(epoch_ms(version.epochs[0]))
         raise BadMomentError(
-            str(moment), "no epoch as old as that is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)"
+            str(moment), "no epoch that old is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)"
         ) from err
 
 
 def utc(unix_ms: int) -> str:
-    """A moment, Unix ms, as messages say it: in UTC, with its offset."""
+    """Format Unix ms for messages: in UTC, with the offset."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -1,7 +1,8 @@
-"""Which rows of an ordered view a query reads, and in which order, so that no others are read from the store.
+"""Restrict the scan of an ordered view to the rows that a query needs.
 
-Spark runs the query as it is, over fewer rows. Rows are left out only if the query reads the view once and drops them directly over the
-view: by conditions on the first columns of the view's key, or by a LIMIT of rows in the order of that key or in the reverse of it.
+Spark still runs the unchanged query, over fewer rows. Rows are omitted only if the query reads the view once and drops
+them directly above the view: by conditions on the first columns of the view's key, or by a LIMIT in the order of that
+key or its reverse.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ _TURNED |= {right: left for left, right in _TURNED.items()}
 
 
 def is_ordered(relation: Relation) -> bool:
-    """Whether a relation's rows are stored in the order of its ORDER BY."""
+    """Return whether a relation's rows are stored in the order of its ORDER BY."""
     output = output_of(relation)
     return output is not None and output.is_ordered
 
@@ -40,15 +41,15 @@ def is_ordered(relation: Relation) -> bool:
 def ordered_parts(
     sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int
 ) -> dict[str, ViewPart]:
-    """The rows to read of each ordered view that a query reads in part or in its order.
+    """Return the rows to read of each ordered view that a query reads in part or in order.
 
     Args:
         source: the query, which the sandbox has bound.
         relations: the relations that it may read, by their names in its text.
-        vnodes: of the store.
+        vnodes: the store's number of vnodes.
 
-    Returns: by name. Views that are not in it are read whole, by all units at once.
-    Cost: none if no relation is ordered; else an analysis and an optimization of the query.
+    Returns: by name. Views without an entry are read whole, by all units in parallel.
+    Cost: none if no relation is ordered; otherwise one analysis and one optimization of the query.
     """
     known = sandbox.relations
     names = {n: r for n, r in relations.items() if is_ordered(r) and n in known and known[n].columns == r.columns}
@@ -61,13 +62,13 @@ def ordered_parts(
             once = _read_once(sandbox, analyzed) & _read_once(sandbox, optimized)
             found = _Reading(sandbox, source, optimized, has_clock(sandbox, analyzed))
             parts = {name: found.part(name, names[name], vnodes) for name in names if name in once}
-    except SqlError:  # Spark raises the same error when it runs the query, with its place
+    except SqlError:  # Spark raises the same error, with its place, when it runs the query
         return {}
     return {name: part for name, part in parts.items() if part is not None}
 
 
 def _read_once(sandbox: Sandbox, plan: JavaObject) -> set[str]:
-    """Names of the relations that a plan reads in one place, subqueries included."""
+    """Return the names of the relations that a plan reads in exactly one place, including subqueries."""
     counts: dict[str, int] = {}
     for tree in (plan, *items(plan.subqueriesAll())):
         for leaf in items(tree.collectLeaves()):
@@ -78,15 +79,15 @@ def _read_once(sandbox: Sandbox, plan: JavaObject) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One query, optimized."""
+    """One optimized query."""
 
     sandbox: Sandbox
     source: SourceText
     optimized: JavaObject
-    clock: bool  # it reads the clock, which is another one when it runs
+    clock: bool  # it reads the clock, which moves on until it runs
 
     def part(self, name: str, relation: Relation, vnodes: int) -> ViewPart | None:
-        """The part of a view that it reads. None: all rows, in any order."""
+        """Return the part of a view that the query reads; None: all rows, in any order."""
         path = self._path(self.optimized, name)
         if path is None:
             return None
@@ -99,14 +100,14 @@ class _Reading:
             try:
                 walk = PlanWalk(ExpressionWalk(self.sandbox, self.source), order=order_of(node))
                 bound = walk.bind(node).plan
-            except SqlError:  # an expression that no view can keep, above what counts
+            except SqlError:  # an unsupported expression above the relevant nodes
                 continue
             if (rows := _Rows.of(bound, TableLayout(stored_table(relation), vnodes))) is not None:
                 return replace(rows, in_order=whole is not None or rows.limit is not None)
         return whole
 
     def _path(self, node: JavaObject, name: str) -> list[JavaObject] | None:
-        """The nodes from one down to the leaf that stands for a relation."""
+        """Return the nodes from one down to the leaf of a relation."""
         if node.productPrefix() == "LogicalRDD":
             relation = self.sandbox.relation_of(node)
             return [node] if relation is not None and relation.name == name else None
@@ -120,23 +121,23 @@ class _Reading:
 class _Range:
     """The values of one column that pass some conditions."""
 
-    equal: Literal | None = None  # a NULL literal: it is NULL
-    low: tuple[Literal, bool] | None = None  # and whether it belongs to the range
+    equal: Literal | None = None  # a NULL literal: the value is NULL
+    low: tuple[Literal, bool] | None = None  # (bound, inclusive)
     high: tuple[Literal, bool] | None = None
-    known: bool = False  # it is not NULL
+    known: bool = False  # not NULL
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of a view that pass conditions, as far as they are known."""
+    """The rows of a view that pass conditions, as far as the ranges can express them."""
 
     layout: TableLayout
-    ranges: dict[int, _Range] = field(default_factory=dict)  # by the view's column
-    exact: bool = True  # every row in the ranges passes the conditions
+    ranges: dict[int, _Range] = field(default_factory=dict)  # by the view's column index
+    exact: bool = True  # every row in the ranges passes all conditions
 
     @staticmethod
     def of(plan: Plan, layout: TableLayout) -> ViewPart | None:
-        """The part that a plan reads of its only relation. None: all rows."""
+        """Return the part that a plan reads of its only relation; None: all rows."""
         nodes = [plan]
         while len(nodes[-1].inputs) == 1:
             nodes.append(nodes[-1].inputs[0])
@@ -159,7 +160,7 @@ class _Rows:
         return rows._part(None, at, None)
 
     def _take(self, condition: Expr, at: Mapping[int, int]) -> bool:
-        """Apply a condition to the ranges. False if it requires more than they can express."""
+        """Apply a condition to the ranges. Returns False if the ranges cannot express all of it."""
         match condition:
             case Call(node="IsNotNull", args=(Column(index),)) if index in at:
                 self._range(at[index]).known = True
@@ -197,7 +198,7 @@ class _Rows:
         return new
 
     def _part(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> ViewPart | None:
-        """The part between the bounds; at most so many rows of it if these are the first ones in `order`. None: all rows."""
+        """Return the part inside the bounds, limited to `most` rows if `order` follows the key; None: all rows."""
         key = self.layout.schema.key
         fixed = [k.column for k in self._leading(key)]
         bounds, covered = self._bounds(fixed)
@@ -212,21 +213,21 @@ class _Rows:
         return ViewPart(KeyBounds() if bounds is None else bounds, most, reverse)
 
     def _leading(self, key: Sequence[KeyColumn]) -> Iterator[KeyColumn]:
-        """The first columns of the key that have one value."""
+        """Yield the first columns of the key that are fixed to one value."""
         for part in key:
             if (found := self.ranges.get(part.column)) is None or found.equal is None:
                 return
             yield part
 
     def _bounds(self, fixed: Sequence[int]) -> tuple[KeyBounds | None, bool]:
-        """Between which keys the rows lie (None: any), and whether all rows there pass the conditions."""
+        """Return the key bounds of the rows (None: unbounded), and whether all rows inside pass the conditions."""
         following = self.layout.schema.key[len(fixed) : len(fixed) + 1]
         ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
         covered = self.exact and set(self.ranges) <= {*fixed, *(k.column for k in following)}
         covered = covered and not any(self.ranges[c].low or self.ranges[c].high for c in fixed)
         if not fixed and (
             ranged is None or not (ranged.low or ranged.high or covered)
-        ):  # that alone one is not NULL confines little
+        ):  # "not NULL" alone excludes few rows
             return None, covered
         values = [_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
         low, high = (
@@ -239,14 +240,14 @@ class _Rows:
 def _reverse(
     wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequence[KeyColumn], fixed: Sequence[int]
 ) -> bool | None:
-    """Whether an order (column, descending, nulls last) goes along the key, False, or against it, True; None: neither."""
+    """Return True if an order (column, descending, nulls last) reverses the key, False if it follows it, else None."""
     if any(one is None or one[0] is None for one in wanted):
         return None
     left: dict[int | None, tuple[bool, bool]] = {}
     for column, descending, nulls_last in (one for one in wanted if one is not None):
         if column not in fixed:
             left.setdefault(column, (descending, nulls_last))
-    pairs = list(zip(left.items(), key, strict=False))  # behind a whole key no order means anything
+    pairs = list(zip(left.items(), key, strict=False))  # after a whole key, further order columns have no effect
     if any(column != part.column for (column, _), part in pairs):
         return None
     turns = {
@@ -256,7 +257,7 @@ def _reverse(
 
 
 def _array(value: Literal) -> pa.Array:
-    """A constant as an array of one. The kernel computes it, as it does in a view."""
+    """Return a constant as an array of one value, computed by the kernel as in a view."""
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
     found: pa.Array = thread_kernel().project(one_row, [value], [value.type]).column(0).combine_chunks()
     return found

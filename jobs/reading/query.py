@@ -1,4 +1,4 @@
-"""A SELECT over what a version stores: Spark's own query, in which every relation is a frame over the state store."""
+"""Run SELECT queries over a version: Spark's own query, in which every relation is a frame over the state store."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -22,7 +22,7 @@ from tussock.statestore.meta.readable import check_readable
 from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.version import HummockVersion
 
-#: From the version of a statement and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
+#: Maps a statement's version and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
 VersionOf = Callable[[HummockVersion, int], HummockVersion]
 
 _WHOLE: Mapping[str, ViewPart] = {}
@@ -34,7 +34,7 @@ def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
 
 
 class FunctionInQueryError(InputError):
-    """A query calls a Python function, which runs where views are kept alone."""
+    """A query calls a Python function, but these run only in materialized views."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -42,8 +42,8 @@ class FunctionInQueryError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"function {self.name!r} is the user's Python code, which runs in materialized views alone: reading never runs it. "
-            "Call it in a CREATE MATERIALIZED VIEW, and query that."
+            f"function {self.name!r} is the user's Python code, which runs only in materialized views, not in queries. "
+            "Call it in a CREATE MATERIALIZED VIEW, and query that view."
         )
 
 
@@ -59,20 +59,22 @@ def query_frame(
     version_of: VersionOf = _own_version,
     parts: Mapping[str, ViewPart] = _WHOLE,
 ) -> DataFrame:
-    """The query over the rows of `relations` that `sight` shows, in a Spark session of its own: its views clash with nobody's.
+    """Return the query over the rows of `relations` in `sight`, in its own Spark session without name clashes.
 
     Args:
-        version: any version that holds the epochs of `sight`.
-        relations: what the query reads; more may be named than it does.
+        version: any version that contains the epochs of `sight`.
+        relations: the relations that the query reads; may include others.
         time_zone: the store's.
-        at: what it reads at other epochs, by the names that its text has for them.
-        version_of: from `version` and one of those epochs to the version on which to read that epoch, `StoredRows.version_of`.
-        parts: of ordered views, by the names that the text has for them: the rows to read, in order. Others are read whole, in any order.
+        at: the relations that it reads at other epochs, by their names in its text.
+        version_of: maps `version` and one of those epochs to the version on which to read it; see
+            `StoredRows.version_of`.
+        parts: for ordered views, by their names in the text: the rows to read, in order. Others are read whole, in any
+            order.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
     Warns: PausedViewWarning, HeldViewWarning.
-    Raises: NoStoredRowsError where the query reads a source; EpochExpiredError where an epoch of `at` is not in the version any more;
-        Spark's own errors.
+    Raises: NoStoredRowsError if the query reads a source; EpochExpiredError if the version no longer contains an epoch
+    of `at`; Spark's own errors.
     """
     try:
         return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of, parts).sql(sql)
@@ -101,8 +103,10 @@ def query_session(
     version_of: VersionOf = _own_version,
     parts: Mapping[str, ViewPart] = _WHOLE,
 ) -> SparkSession:
-    """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
-    view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
+    """Return a new Spark session with a view for each stored relation in `sight`, and for each of `at` at its epoch.
+
+    Plain views become their queries, together with the relations that they read. Otherwise as `query_frame`.
+    """
     session = sql_session(spark, time_zone)
     for other in at:
         own = {other.relation.name: parts[other.name]} if other.name in parts else _WHOLE
@@ -124,7 +128,7 @@ def _frame_at(
         return changes.select("*", *(F.lit(epoch).cast(c.type).alias(c.name) for c, epoch in bounds))
     known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name], parts)
     frame = session.table(quoted(relation.name))
-    for name in known:  # the frame keeps what it was made of; its names are those of another epoch
+    for name in known:  # the frame keeps their plans; these names belong to another epoch
         session.catalog.dropTempView(quoted(name))
     return frame
 
@@ -137,7 +141,10 @@ def _make_known(
     relations: Collection[str],
     parts: Mapping[str, ViewPart],
 ) -> list[str]:
-    """Views of the relations that are seen, and of what plain views among them use. Returns their names."""
+    """Create Spark views of the visible relations, and of the relations that plain views among them read.
+
+    Returns their names.
+    """
     known = []
     for relation in relations_read(version, sight, relations):
         warn_of_age(relation, sight)
@@ -157,16 +164,16 @@ def _make_known(
 
 
 def relations_read(version: HummockVersion, sight: Sight, names: Collection[str]) -> list[Relation]:
-    """The relations of these names that are seen, and what plain views among them use; each behind what it reads."""
+    """Return the visible relations of these names, and those that plain views among them read, inputs first."""
     there, wanted = sight.relations(version.catalog), set(names)
-    for relation in reversed(there):  # readers always come after what they read
+    for relation in reversed(there):  # readers always come after their inputs
         if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
             wanted.update(plain_view_of(relation).uses)
     return [relation for relation in there if relation.name in wanted]
 
 
 def with_lengths(frame: DataFrame, relation: Relation) -> DataFrame:
-    """A relation's rows, char and varchar columns known to Spark as such: it pads what a char is compared with."""
+    """Mark a relation's char and varchar columns for Spark, which then pads the operands of char comparisons."""
     lengths = table_of(relation).lengths if relation.kind is RelationKind.TABLE else ()
     for column, declared in lengths:
         name = relation.columns[column].name

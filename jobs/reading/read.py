@@ -1,4 +1,4 @@
-"""A relation's rows as Arrow, read in this process: no SQL, no JVM."""
+"""Look up relations for reads in this process, and errors of reads: no SQL, no JVM."""
 
 import warnings
 
@@ -12,7 +12,11 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 class NotThereYetError(InputError):
-    """A relation was read at an epoch that does not hold it yet. `since` is the epoch that does, None while none is committed."""
+    """A relation does not exist yet at the epoch that is read.
+
+    Args:
+        since: the first epoch that contains it; None if no such epoch is committed.
+    """
 
     def __init__(self, name: str, epoch: int, since: int | None = None) -> None:
         super().__init__(name, epoch, since)
@@ -22,24 +26,30 @@ class NotThereYetError(InputError):
         if self.since is not None:
             where = f"epoch {self.epoch}" if self.epoch else "the store before its first epoch"
             at = utc(epoch_ms(self.since))
-            return f"{self.name!r} is not in {where} yet: it came with epoch {self.since} ({at}); read that one or a later one"
+            return (
+                f"{self.name!r} is not in {where}: it was created in epoch {self.since} ({at}); read that epoch or a "
+                "later one"
+            )
         where = f"epoch {self.epoch}" if self.epoch else "any epoch"
-        return f"{self.name!r} is in the log, not yet in {where}; run an epoch (`tussock epoch`, Session.flush) and ask again"
+        return (
+            f"{self.name!r} is in the log, but not yet in {where}; run an epoch (`tussock epoch`, Session.flush) and "
+            "read again"
+        )
 
 
 class BackwardsError(InputError):
-    """Changes were asked for from an epoch to an older one."""
+    """Changes were requested from an epoch to an older one."""
 
     def __init__(self, since: int, until: int) -> None:
         super().__init__(since, until)
         self.since, self.until = since, until
 
     def __str__(self) -> str:
-        return f"changes from epoch {self.since} until epoch {self.until}: the first is the later one; expected since <= until"
+        return f"changes from epoch {self.since} until epoch {self.until}: the first is later; expected since <= until"
 
 
 class PausedViewWarning(UserWarning):
-    """A view is read that is paused: its rows are older than the epoch that is read."""
+    """A paused view is read: its rows are older than the requested epoch."""
 
     def __init__(self, name: str, epoch: int, reason: str = "") -> None:
         super().__init__(name, epoch, reason)
@@ -47,14 +57,14 @@ class PausedViewWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"view {self.name!r} is paused since epoch {self.epoch}: its rows are those of the epoch before. "
+            f"view {self.name!r} has been paused since epoch {self.epoch}: its rows are those of the previous epoch. "
             f"{self.reason}{self.reason and '. '}"
-            f"`tussock apply PIPELINE --resume {self.name}` has it go on."
+            f"To resume it, run `tussock apply PIPELINE --resume {self.name}`."
         )
 
 
 class HeldViewWarning(UserWarning):
-    """A view is read that is held back: its rows are older than those of the published epoch."""
+    """A held-back view is read: its rows are older than the published epoch."""
 
     def __init__(self, name: str, epoch: int, published: int) -> None:
         super().__init__(name, epoch, published)
@@ -62,13 +72,14 @@ class HeldViewWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}. Since then its quality suite, or that of a view it "
-            f"reads, has not passed. Reading epoch {self.published} by its number gives the rows that wait."
+            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}. Since then its quality suite, or "
+            f"that of a view it reads, has failed. To read the withheld rows, read epoch {self.published} by its "
+            "number."
         )
 
 
 class NeverPassedError(InputError):
-    """A view that readers do not see yet: its quality suite has failed ever since there is one."""
+    """A view has no visible rows, because its quality suite has always failed."""
 
     def __init__(self, name: str, epoch: int) -> None:
         super().__init__(name, epoch)
@@ -76,13 +87,13 @@ class NeverPassedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} is held back: no rows of it have passed the quality gate yet, for its own suite or that of a view it reads "
-            f"fails. Reading epoch {self.epoch} by its number gives the rows that failed."
+            f"{self.name!r} is held back: none of its rows have passed the quality gate, because its own suite or that "
+            f"of a view it reads fails. To read the failed rows, read epoch {self.epoch} by its number."
         )
 
 
 class UnknownColumnError(InputError):
-    """A column that a relation does not have."""
+    """A relation does not have the requested column."""
 
     def __init__(self, relation: str, column: str, existing: tuple[str, ...]) -> None:
         super().__init__(relation, column, existing)
@@ -90,12 +101,17 @@ class UnknownColumnError(InputError):
 
     def __str__(self) -> str:
         near = did_you_mean(self.column, self.existing)
-        return f"{self.relation!r} has no column {self.column!r}; those that exist: {', '.join(self.existing)}{near and '.'}{near}"
+        return (
+            f"{self.relation!r} has no column {self.column!r}; its columns are "
+            f"{', '.join(self.existing)}{near and '.'}{near}"
+        )
 
 
 def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
-    """The table or view of this name that is seen, as Spark would find it: whatever its letters' case. Raises UnknownRelationError,
-    NeverPassedError."""
+    """Return the visible table or view of this name, ignoring case as Spark does.
+
+    Raises UnknownRelationError, NeverPassedError.
+    """
     there = sight.relations(version.catalog)
     for relation in there:
         if relation.name == name.lower():
@@ -105,13 +121,13 @@ def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
 
 
 def refuse_unseen(version: HummockVersion, sight: Sight, name: str) -> None:
-    """Raises NeverPassedError for a relation that is there and that nobody is to see yet."""
+    """Raise NeverPassedError if a relation exists, but is not yet visible to readers."""
     if name.lower() in sight.held and any(r.name == name.lower() for r in version.catalog.at(sight.epoch)):
         raise NeverPassedError(name.lower(), sight.epoch)
 
 
 def warn_of_age(relation: Relation, sight: Sight) -> None:
-    """Warns PausedViewWarning, HeldViewWarning where the rows that are seen are older than the epoch."""
+    """Warn PausedViewWarning or HeldViewWarning if the visible rows are older than the epoch."""
     epoch = sight.epoch_of(relation.name)
     if epoch < sight.epoch:
         warnings.warn(HeldViewWarning(relation.name, epoch, sight.epoch), stacklevel=3)
@@ -119,6 +135,6 @@ def warn_of_age(relation: Relation, sight: Sight) -> None:
 
 
 def warn_of_pause(relation: Relation, epoch: int) -> None:
-    """Warns PausedViewWarning where the rows of `epoch` are older than it."""
+    """Warn PausedViewWarning if the rows of `epoch` are older than it."""
     if relation.paused is not None and relation.paused_at(epoch):
         warnings.warn(PausedViewWarning(relation.name, relation.paused, relation.paused_for), stacklevel=3)

@@ -1,4 +1,4 @@
-"""Readers: a relation's rows at a committed epoch as a Spark DataFrame, partitioned by vnode, or as Arrow batches in this process."""
+"""Readers: a relation's rows at a committed epoch, as a Spark DataFrame partitioned by vnode, or as Arrow batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ from tussock.statestore.table.key_order import EVERY_KEY, KeyBounds
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
 
-if TYPE_CHECKING:  # who reads in this process needs no Spark
+if TYPE_CHECKING:  # reads in this process need no Spark
     from pyspark.sql import DataFrame, SparkSession
 
-CHANGE = "_change_type"  # the column of changes that says "insert" or "delete"; Delta's name for it
+CHANGE = "_change_type"  # the column of changes with "insert" or "delete"; Delta's name for it
 
 
 class NoStoredRowsError(InputError):
-    """A source, or a plain view, was read as if it were a table."""
+    """A source, plain view or function was read as if it were a table."""
 
     def __init__(self, name: str, kind: str = RelationKind.SOURCE) -> None:
         super().__init__(name, kind)
@@ -45,42 +45,46 @@ class NoStoredRowsError(InputError):
 
     def __str__(self) -> str:
         if self.kind == RelationKind.FUNCTION:
-            return f"{self.name!r} is a function: it has no rows. Call it in the SELECT of a materialized view."
+            return f"{self.name!r} is a function and has no rows. Call it in the SELECT of a materialized view."
         if self.kind != RelationKind.SOURCE:
-            return (
-                f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
-            )
-        return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
+            return f"{self.name!r} is a {self.kind}: it names a query and has no stored rows. Query it with SQL."
+        return (
+            f"{self.name!r} is a source: views read its files in each epoch, and none of its rows are stored. Query a "
+            "view over it."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ViewPart:
-    """Which rows of an ordered view to read, and in which order."""
+    """The rows of an ordered view to read, and their order."""
 
     bounds: KeyBounds = EVERY_KEY
-    limit: int | None = None  # rows at most
-    reverse: bool = False  # from the largest key down, the limit counted from there
-    in_order: bool = True  # as one; else each unit's rows, in parallel
+    limit: int | None = None  # maximum number of rows
+    reverse: bool = False  # from the largest key downwards; the limit counts from there
+    in_order: bool = True  # in one order; otherwise each unit's rows, in parallel
 
 
 ALL = ViewPart()
 
 
 def stored_output(relation: Relation) -> Output:
-    """How the relation's rows are stored. Raises NoStoredRowsError for a source."""
+    """Return how the relation's rows are stored. Raises NoStoredRowsError for a source."""
     if (output := output_of(relation)) is None:
         raise NoStoredRowsError(relation.name, relation.kind)
     return output
 
 
 def stored_table(relation: Relation) -> TableSchema:
-    """The state table that holds the relation's rows. Raises NoStoredRowsError for a source."""
+    """Return the state table of the relation's rows. Raises NoStoredRowsError for a source."""
     output = stored_output(relation)
     return next(t for t in relation.state_tables if t.table_id == output.table_id)
 
 
 def key_of(relation: Relation) -> tuple[int, ...]:
-    """The columns of the stored rows that tell them apart; the order of an ordered view is no part of them. Raises NoStoredRowsError."""
+    """Return the columns that identify a stored row, without the order columns of an ordered view.
+
+    Raises NoStoredRowsError.
+    """
     return stored_output(relation).key
 
 
@@ -91,7 +95,11 @@ def open_table(
     epoch: int | None = None,
     buffer: SharedBuffer | None = None,
 ) -> StorageTable:
-    """A state table at `epoch` (the version's own when None), for reading in this process. `buffer`: of epochs in flight that it counts."""
+    """Open a state table at `epoch` (None: the version's own), to read it in this process.
+
+    Args:
+        buffer: of the epochs in flight to include.
+    """
     store = HummockStore(objects, version, process_cache(), buffer=buffer)
     return StorageTable(schema, store, version.epoch if epoch is None else epoch, len(version.mapping.units))
 
@@ -99,13 +107,14 @@ def open_table(
 def scan_relation(
     objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """The relation's visible columns at `epoch`, batch by batch, of all vnodes or some.
+    """Read the relation's visible columns at `epoch`, batch by batch, of all or some vnodes.
 
     Args:
-        version: any version that holds `epoch` (committed at or after it, floor not above it).
+        version: any version that contains `epoch` (committed at or after it, floor not above it).
 
-    Requires: the version's SSTs stay while rows are taken: it came from `MetaStore.reading` or `pinned_version`, or it is the base of an
-    open barrier. Else compaction and vacuum may remove them under the scan: MissingSstError, never a wrong row.
+    Requires: the version's SSTs stay during the scan: the version came from `MetaStore.reading` or `pinned_version`, or
+    it is the base of an open barrier. Otherwise compaction and vacuum may remove them, which raises MissingSstError; a
+    wrong row is never returned.
     """
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
@@ -121,7 +130,7 @@ def scan_ordered(
     part: ViewPart = ALL,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """As `scan_relation`, the rows of all these vnodes in one order: that of the key by which they are stored."""
+    """See `scan_relation`; the rows of all these vnodes are in one order, that of the stored key."""
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
     for rows in table.scan_in_order(part.bounds, part.limit, part.reverse, tuple(range(len(names))), vnodes):
@@ -131,7 +140,7 @@ def scan_ordered(
 def scan_stored(
     objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """As `scan_relation`, with the hidden columns behind the visible ones."""
+    """See `scan_relation`; the hidden columns follow the visible ones."""
     yield from open_table(objects, version, stored_table(relation), epoch).scan(vnodes=vnodes)
 
 
@@ -143,7 +152,10 @@ def scan_changed(
     epoch: int,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """The relation's rows at `epoch` that were written after `since`: as `scan_relation`, at the cost of what changed."""
+    """Read the relation's rows at `epoch` that were written after `since`.
+
+    As `scan_relation`; the cost depends only on the amount of changes.
+    """
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
     for rows in table.written(since, columns=tuple(range(len(names))), vnodes=vnodes):
@@ -153,7 +165,7 @@ def scan_changed(
 def relation_rows(
     objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, most: int, since: int | None = None
 ) -> pa.Table | None:
-    """The rows of `relation_frame`, in its order, in this process; None where there are more than `most`, or `most` is 0."""
+    """Read the rows of `relation_frame` in this process, in its order; None if more than `most`, or `most` is 0."""
     if most == 0:
         return None
     columns = relation.columns
@@ -186,7 +198,7 @@ def scan_changes(
     columns: Sequence[int] | None = None,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """What changed in the relation between two epochs, net: its visible columns, or those at these places, and CHANGE behind them.
+    """Read the relation's net changes between two epochs: its visible columns, or `columns`, followed by CHANGE.
 
     Requires, cost: as `scan_changed`.
     """
@@ -207,12 +219,14 @@ def relation_frame(
     since: int | None = None,
     hidden: bool = False,
 ) -> "DataFrame":
-    """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
+    """Return the relation at `epoch` as a DataFrame with one partition per parallel unit. Workers read the state store.
 
-    `since`: only rows written after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others; all
-    are called c0, c1, …
+    Args:
+        since: a readable epoch; only rows written after it are returned, as they are at `epoch`.
+        hidden: also return the hidden columns, after the others; all are named c0, c1, …
 
-    Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
+    Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; keep
+    `MetaStore.reading` open.
     """
     columns = numbered_columns([c.type for c in stored_table(relation).columns]) if hidden else relation.columns
     if since is not None:
@@ -223,7 +237,10 @@ def relation_frame(
 def ordered_frame(
     spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: ViewPart = ALL
 ) -> "DataFrame":
-    """Rows of an ordered view, in the order of its key, in one partition or one per unit; else as `relation_frame`."""
+    """Return rows of an ordered view in the order of its key, in one partition or one per unit.
+
+    Otherwise as `relation_frame`.
+    """
     vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
     return _frame(
         spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), vnodes
@@ -233,12 +250,12 @@ def ordered_frame(
 def changes_frame(
     spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, since: int, until: int
 ) -> "DataFrame":
-    """What changed in the relation between two readable epochs, as `scan_changes`; else as `relation_frame`."""
+    """Return the relation's changes between two readable epochs, as `scan_changes`. Otherwise as `relation_frame`."""
     columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
     return _frame(spark, store_uri, version, relation.name, columns, partial(_changes, relation, since, until))
 
 
-#: The rows of some vnodes, on a worker.
+#: Scans some vnodes on a worker.
 _Scan = Callable[[ObjectStore, HummockVersion, Sequence[int]], Iterator[pa.Table]]
 
 
@@ -275,7 +292,7 @@ def _frame(
     scan: _Scan,
     vnodes: list[list[int]] | None = None,
 ) -> "DataFrame":
-    """`vnodes`: those that each partition scans; None: a partition per unit, with its vnodes."""
+    """`vnodes`: those of each partition; None: one partition per unit, with its vnodes."""
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
     groups = _vnodes_by_unit(version) if vnodes is None else vnodes
 
@@ -296,7 +313,10 @@ def typed_frame(
     rows_of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     columns: Sequence[ColumnSpec],
 ) -> "DataFrame":
-    """What workers make of a frame's batches, with these columns. `rows_of` gives intervals of months as they are carried."""
+    """Map a frame's batches on the workers, to these columns.
+
+    `rows_of` returns intervals of months in their carried form.
+    """
     made = frame.mapInArrow(rows_of, ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns))
     texts = columns_of_carried([(c.name, c.type) for c in columns])
     return made if texts is None else made.selectExpr(*texts)

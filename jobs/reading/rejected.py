@@ -1,4 +1,4 @@
-"""How many rejects the sources of a store have."""
+"""Count the rejects of a store's sources."""
 
 from tussock.jobs.plan.fed_tables import fed_by_source
 from tussock.jobs.reading.reader import open_table, stored_table
@@ -8,8 +8,10 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 
 def rejected(objects: ObjectStore, version: HummockVersion) -> dict[str, int]:
-    """By source the records that its table of rejects holds at the version's epoch; sources without such a table are not among them. Cost:
-    a scan of one narrow column of each."""
+    """Return the number of rejects at the version's epoch, by source. Sources without a table of rejects are omitted.
+
+    Cost: a scan of one narrow column of each table.
+    """
     known = {r.id for r in version.catalog.at(version.epoch)}
     found = {
         source: table for source, table in fed_by_source(version.catalog, Port.REJECTS).items() if table.id in known

@@ -1,4 +1,4 @@
-"""Rows of views and tables as Arrow, at an epoch or as what changed between two, read in this process: no SQL, no JVM."""
+"""Rows and changes of views and tables as Arrow, read in this process without SQL or JVM."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,43 +26,46 @@ from tussock.statestore.types import arrow_type
 
 
 class StoredRows:
-    """What can be read of one store. Rights to read its objects are enough."""
+    """The readable rows of one store. Needs only read permission on its objects."""
 
     def __init__(self, meta: MetaStore, pending: PendingCatalog | None = None) -> None:
         self._meta, self._pending = meta, pending or PendingCatalog(meta)
 
     def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | Sight | None = None) -> pa.Table:
-        """The rows of a view or table.
+        """Read the rows of a view or table.
 
         Args:
-            columns: names, in the order wanted; all when None.
-            epoch: what is published when None.
+            columns: names, in output order; None: all.
+            epoch: None: the published one.
 
-        Returns: (rows, columns), in the order of the view's ORDER BY, ties by its key; without one in no particular order of rows.
+        Returns: (rows, columns), in the order of the view's ORDER BY, ties by its key; otherwise unordered.
 
-        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused; HeldViewWarning for one that is held back.
-        Raises: UnknownRelationError, NotThereYetError, NeverPassedError, UnknownColumnError; NoStoredRowsError for a source;
-            EpochNotCommittedError, EpochExpiredError.
-        Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
+        Warns: PausedViewWarning for a paused view, whose rows are older; HeldViewWarning for a view that is held back.
+        Raises: UnknownRelationError, NotThereYetError, NeverPassedError, UnknownColumnError; NoStoredRowsError for a
+        source; EpochNotCommittedError, EpochExpiredError.
+        Cost: a scan of the whole relation. Blocks contain all columns, so fewer columns save memory, not requests.
         """
         with self.reader(relation, columns, epoch) as batches:
             rows = unsliced(batches.read_all())
         return (
             rows if rows.num_rows else rows.schema.empty_table()
-        )  # columns of one chunk: Spark's createDataFrame fails on none
+        )  # one chunk per column, because Spark's createDataFrame fails on none
 
     @contextmanager
     def reader(
         self, relation: str, columns: Sequence[str] | None = None, epoch: int | Sight | None = None
     ) -> Iterator[pa.RecordBatchReader]:
-        """As `read`, batch by batch, for what is larger than memory. Batches can be taken while the block runs."""
+        """Read as `read` does, batch by batch, for relations larger than memory.
+
+        Batches must be read inside the block.
+        """
         with self.seeing(epoch) as (version, sight):
             found = self.found(version, sight, relation)
             yield rows_at(self._meta.objects, version, found, sight.epoch_of(found.name), columns)
 
     @contextmanager
     def seeing(self, epoch: int | Sight | None = None) -> Iterator[tuple[HummockVersion, Sight]]:
-        """What a reader sees: at an epoch, as of a moment (`seen_at`), or what is published; with the version to read it on.
+        """Yield the sight at an epoch, at a moment (`seen_at`), or as published, and the version to read it on.
 
         Raises EpochNotCommittedError, EpochExpiredError.
         """
@@ -70,7 +73,7 @@ class StoredRows:
             at = self._meta.latest().published if epoch is None else epoch.epoch if isinstance(epoch, Sight) else epoch
             with self._meta.reading(at) as version:
                 if epoch is None and version.published != at:
-                    continue  # published since: what is held back is known of the newest alone
+                    continue  # another epoch was published meanwhile, and held-back views are known only for the newest
                 yield (
                     version,
                     published_sight(version) if epoch is None else epoch if isinstance(epoch, Sight) else Sight(epoch),
@@ -80,28 +83,29 @@ class StoredRows:
     def changes(
         self, relation: str, since: int, until: int | Sight | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """What changed in a view or table between two epochs, net: rows to delete and rows to insert.
+        """Return the net changes of a view or table between two epochs: rows to delete and rows to insert.
 
         Args:
-            since, until: epochs that can be read, since <= until; until None: the one as of which readers see the relation.
-            columns: names, in the order wanted, all when None; a change of others alone gives nothing.
+            since, until: readable epochs, since <= until. `until` None: the epoch as of which readers see the relation.
+            columns: names, in output order; None: all. Changes only in other columns are omitted.
 
-        Returns: (changes, columns and then CHANGE: "insert" or "delete"), in no particular order; an update is one of each.
+        Returns: (changes, columns and then CHANGE: "insert" or "delete"), unordered. An update is one of each.
 
-        Raises: as `read`; BackwardsError; NotThereYetError where the relation was made, or made anew, after `since`: read all of it then.
-        Cost: that of what was written in between, not of the relation.
+        Raises: as `read`; BackwardsError; NotThereYetError if the relation was created or replaced after `since`: read
+        all its rows instead.
+        Cost: that of the rows written in between, not of the relation.
         """
         with self._meta.reading(since) as version:
             if since < (
                 floor := self._meta.latest().min_readable_epoch
-            ):  # a pin keeps its rows, and not what changed since then
+            ):  # a pin keeps the rows of `since`, but not the changes after it
                 raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
             found, last = self.changed(version, relation, since, sight)
             return changes_between(self._meta.objects, version, found, since, last, columns)
 
     def changed(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
-        """The relation whose changes between two epochs of a version are asked for, and the last of them. Raises as `changes`."""
+        """Return the relation and the last epoch of its requested changes. Raises as `changes`."""
         last = until.epoch_of(relation.lower())
         check_readable(version, since)
         check_readable(version, last)
@@ -115,8 +119,12 @@ class StoredRows:
         return found, last
 
     def version_of(self, version: HummockVersion, epoch: int) -> HummockVersion:
-        """The version on which a statement reads another epoch: its own, or that of a pin on the epoch, once the floor has risen above it.
-        Raises EpochNotCommittedError, EpochExpiredError."""
+        """Return the version on which a statement reads another epoch.
+
+        It is the statement's own version, or that of a pin once the floor is above the epoch.
+
+        Raises EpochNotCommittedError, EpochExpiredError.
+        """
         try:
             check_readable(version, epoch)
         except EpochExpiredError:
@@ -124,13 +132,18 @@ class StoredRows:
         return version
 
     def seen_at(self, moment: datetime) -> Sight:
-        """What readers saw then, by the epoch that was the newest published one; without an offset, local time of the store. Raises
-        BadMomentError."""
+        """Return the readers' sight at a moment, from the newest epoch published then.
+
+        Args:
+            moment: without an offset, local time in the store's time zone.
+
+        Raises BadMomentError.
+        """
         version = self._meta.latest()
         return sight_until(version, epoch_at(version, moment, self._meta.settings.time_zone, clock_ms()))
 
     def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
-        """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
+        """Raise NotThereYetError for a relation that a later epoch contains or will contain."""
         known = {r.name: r for r in self._pending.at(version).live()}
         if (later := known.get(name.lower())) is not None:
             raise NotThereYetError(
@@ -138,8 +151,10 @@ class StoredRows:
             ) from unknown
 
     def found(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
-        """The relation of this name as it is seen. Warns PausedViewWarning, HeldViewWarning; raises UnknownRelationError, NotThereYetError,
-        NeverPassedError."""
+        """Return the visible relation of this name. Warns PausedViewWarning, HeldViewWarning.
+
+        Raises UnknownRelationError, NotThereYetError, NeverPassedError.
+        """
         try:
             found = relation_at(version, sight, name)
         except UnknownRelationError as err:
@@ -152,8 +167,10 @@ class StoredRows:
 def rows_at(
     objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """The relation's rows, batch by batch. Requires: the version's SSTs stay while batches are taken. Raises NoStoredRowsError,
-    UnknownColumnError."""
+    """Return the relation's rows, batch by batch. Requires: the version's SSTs stay while batches are read.
+
+    Raises NoStoredRowsError, UnknownColumnError.
+    """
     places, schema = _selected(relation, columns)
     table = open_table(objects, version, stored_table(relation), epoch)
     scan = table.scan_in_order if stored_output(relation).is_ordered else table.scan
@@ -173,8 +190,11 @@ def changes_between(
     until: int,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The relation's net changes, as `StoredRows.changes` gives them. Requires: it was there at `since`; the version's SSTs stay meanwhile.
-    Raises NoStoredRowsError, UnknownColumnError, EpochExpiredError."""
+    """Return the relation's net changes; see `StoredRows.changes`.
+
+    Requires: the relation exists at `since`; the version's SSTs stay meanwhile. Raises NoStoredRowsError,
+    UnknownColumnError, EpochExpiredError.
+    """
     places, schema = _selected(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
     return unsliced(
@@ -183,7 +203,7 @@ def changes_between(
 
 
 def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:
-    """The places of the named columns, and what they hold. Raises UnknownColumnError."""
+    """Return the indices and the schema of the named columns. Raises UnknownColumnError."""
     known = {c.name.lower(): i for i, c in enumerate(relation.columns)}
     wanted = [c.name for c in relation.columns] if columns is None else list(columns)
     if unknown := [name for name in wanted if name.lower() not in known]:

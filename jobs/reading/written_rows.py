@@ -1,4 +1,4 @@
-"""Rows as files and streams for other tools: CSV, JSON lines, Parquet. Batch by batch, so that a view may be larger than memory."""
+"""Write rows as CSV, JSON lines or Parquet, batch by batch, so that a view may be larger than memory."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from tussock.statestore.months import holds_months
 
 
 class NoFormError(InputError):
-    """A column's type has no form in the format that was asked for."""
+    """The requested format has no representation of a column's type."""
 
     def __init__(self, column: str, type_name: str, format: str) -> None:
         super().__init__(column, type_name, format)
@@ -22,14 +22,16 @@ class NoFormError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"column {self.column!r} is {self.type_name}, for which {self.format} has no form. Take {self.others}, or name the other "
-            "columns with --columns."
+            f"column {self.column!r} is {self.type_name}, which {self.format} cannot represent. Use {self.others}, or "
+            "select the other columns with --columns."
         )
 
 
 def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
-    """Rows as CSV with a header; NULL is an empty field, an empty text "". Raises NoFormError for arrays, maps, structs and
-    intervals of months."""
+    """Write rows as CSV with a header. NULL is an empty field, an empty string is "".
+
+    Raises NoFormError for arrays, maps, structs and intervals of months.
+    """
     from pyarrow import csv
 
     for field in rows.schema:
@@ -41,7 +43,10 @@ def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
 
 
 def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
-    """Rows as JSON, one object a line. Binary values are texts with \\xNN for what is not ASCII, times ISO 8601, decimals numbers."""
+    """Write rows as JSON, one object per line.
+
+    Binary values become strings with \\xNN for bytes that are not ASCII, times ISO 8601 strings, decimals numbers.
+    """
     from tussock.jobs.kernels.kernel import thread_kernel
 
     for batch in rows:
@@ -53,9 +58,9 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
 
 
 def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> int:
-    """Rows as one Parquet file, there whole or not at all, with `metadata` in its footer.
+    """Write rows as one Parquet file with `metadata` in its footer. The file appears completely or not at all.
 
-    Returns how many. Raises OSError; NoFormError for intervals of months.
+    Returns the number of rows. Raises OSError; NoFormError for intervals of months.
     """
     from pyarrow import parquet
 
@@ -73,7 +78,7 @@ def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[byte
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """A hidden file to write, this process's own, which becomes `path` when the block has run, and goes when it fails."""
+    """Yield a hidden file of this process, which becomes `path` after the block, and is deleted if the block fails."""
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield hidden

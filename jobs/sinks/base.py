@@ -104,8 +104,9 @@ class Sink(Protocol):
         ...
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
-        """Merge small files, and remove objects that no state of the last `keep_ms` needs. Returns a summary for
-        display.
+        """Merge small files, and remove objects that no state of the last `keep_ms` needs.
+
+        Returns a summary for display.
 
         Raises BeatenError if another writer is active; the next upkeep can retry.
         """

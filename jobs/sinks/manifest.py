@@ -62,8 +62,7 @@ def read_manifest(objects: ObjectStore, epoch: int) -> Manifest | None:
 
 
 def newest_manifest(objects: ObjectStore, since: int, until: int, digest_of: Callable[[int], str]) -> Manifest | None:
-    """Return the last manifest from `since` to `until` whose digest is the store's own, so that it is of the store's
-    history.
+    """Return the last manifest from `since` to `until` in the store's history: its digest is the store's own.
 
     Cost: one LIST of the epochs in the range, and one GET; more if the newest ones belong to other histories.
     """

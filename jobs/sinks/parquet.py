@@ -1,5 +1,4 @@
-"""Snapshots in Parquet: one complete file per epoch in which rows changed. For readers without support for table
-formats.
+"""Snapshots in Parquet, for readers without table formats: one complete file per epoch in which rows changed.
 
     <to>/<relation>/<epoch>.parquet
 

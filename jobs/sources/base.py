@@ -192,7 +192,8 @@ class InputReader(Protocol):
     lists_deletes: ClassVar[bool]  # its input lists deleted rows, so it may contradict the taken rows
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
-        """Return the document with the current locations of its items, which may differ from those that were pinned.
+        """Return the document with the current locations of its items, which may differ from the pinned ones.
+
         `parts`, `frame` and `translate` get the result.
         """
 

@@ -1,5 +1,4 @@
-"""Delta tables as sources: first the rows of one version, then the changes of later versions, updates and deletes
-included.
+"""Delta tables as sources: first the rows of one version, then all changes of later versions.
 
 A barrier pins a range of versions (PinnedVersions): the first range is a full snapshot, each later one the changes
 since the range before it. Versions never change, so their numbers and the table's id are all that a barrier stores.

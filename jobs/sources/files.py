@@ -238,8 +238,9 @@ class FileSource:
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
-        """See SourcePinner. Skipped files that earlier epochs took are pinned too, because a new view would read them
-        again.
+        """See SourcePinner.
+
+        Skipped files that earlier epochs took are pinned too, because a new view would read them again.
 
         A skipped file that was to be restated keeps its taken rows.
         """

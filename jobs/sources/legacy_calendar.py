@@ -90,10 +90,9 @@ def legacy_zones(footer: Mapping[bytes, bytes] | None, options: Mapping[str, str
 
 
 def rebased(column: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
-    """Convert a legacy column (date32, or timestamp in microseconds) to the modern calendar. Types, order and NULLs
-    stay.
+    """Convert a legacy column (date32, or timestamp in microseconds) to the modern calendar.
 
-    Cost: one minimum of the column; if old values exist, also one binary search per value in a short table.
+    Cost: one minimum of the column; for columns with old values, also one binary search per value in a short table.
     """
     if pa.types.is_date32(column.type):
         return _mapped(column, pa.int32(), _GREGORIAN_DAY, _gregorian_days)
@@ -121,8 +120,7 @@ def _mapped(
 
 
 def _gregorian_days(days: Longs) -> Longs:
-    """Convert days since 1970 in the Julian calendar to those of the same-named day in the proleptic Gregorian
-    calendar.
+    """Convert days since 1970 from the Julian to the proleptic Gregorian calendar, by the name of the day.
 
     Years are counted from March, so that a leap day ends one: `year` has `day` = 0 .. 365 in both calendars.
     """

@@ -152,8 +152,7 @@ def names_file(path: str, options: Mapping[str, str], file: str, interval: Inter
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
-    """Return a path that names its folders called `name=value`, if this path reaches such folders without naming them;
-    else None.
+    """Return a path that names the folders called `name=value`; None if this path reaches no unnamed ones.
 
     If Spark read the directory above such folders, it would turn their names into a column. Cost: as `list_files`.
     """

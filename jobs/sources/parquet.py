@@ -191,8 +191,7 @@ def _fitting_rows(
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
-    """Cut a file at row groups into parts of about `target_bytes` (compressed, all columns), at least one row group
-    each.
+    """Cut a file into parts of about `target_bytes` (compressed, all columns), at least one row group each.
 
     Raises: ChangedFileError, UnreadableFileError, SchemaMismatchError.
 

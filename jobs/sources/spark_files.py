@@ -127,8 +127,9 @@ class SparkFiles(FileSource):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SparkReader: pinned files as chunks, OUTPUT_DDL. One task reads one file or a few small ones; a file's
-        chunks are in order.
+        """See SparkReader: pinned files as chunks, OUTPUT_DDL.
+
+        One task reads one file or a few small ones. The chunks of a file are in order.
 
         Args:
             spark: a session in the store's time zone.
@@ -221,8 +222,10 @@ class SparkFiles(FileSource):
         return kept | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """Return a ChangedFileError or UnreadableFileError that names the file; None if the error names none of the
-        files."""
+        """Return an error of the pinned file that Spark's error names; None if it names none.
+
+        The result is a ChangedFileError or an UnreadableFileError.
+        """
         if not isinstance(error, spark_errors()):
             return None
         text = unquote(str(error))
@@ -606,8 +609,7 @@ class _FileChunks:
         return BadRowError(self.file.path, self._position + first + 1, shown, reason)
 
     def _bad_value(self, text: str, rows: pa.RecordBatch, row: int) -> tuple[Field, str] | None:
-        """Return the first column that Spark reads as NULL although the record has a text for it, and that text; None
-        if unknown."""
+        """Return the first NULL column for which the record has a text, and that text; None if unknown."""
         texts = raw_values(self._source, text, self._read)
         for c, field in enumerate(self._read):
             if (value := texts.get(c)) and not rows.column(c)[row].is_valid:

@@ -67,5 +67,5 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
         home.airflow("dags", "pause", DAG)
     said = (tmp_path / "said").read_text().splitlines()
     assert len(said) == 1
-    assert said[0].startswith("shop v view v is to be at most 1 s old: readers see it as of ")
+    assert said[0].startswith("shop v view v should be at most 1 s old: readers see it as of ")
     assert [file.name for file in tmp_path.glob("store/alerts/*")] == ["v.json"]

@@ -104,8 +104,8 @@ def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epo
     code, said, noted = tussock("query", "SELECT q FROM ratio ORDER BY q")
     assert (code, said.split()) == (0, ["q", "3", "5"])
     assert noted == (
-        f"note: view 'ratio' is paused since epoch {since}: its rows are those of the epoch before. "
-        "`tussock apply PIPELINE --resume ratio` has it go on.\n"
+        f"note: view 'ratio' has been paused since epoch {since}: its rows are those of the previous epoch. "
+        "To resume it, run `tussock apply PIPELINE --resume ratio`.\n"
     )
     with pytest.warns(PausedViewWarning, match="'ratios' is paused"):
         session.query("SELECT * FROM ratios")

@@ -282,11 +282,11 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(session: Session, spark:
         session.table("files")
     session.execute("CREATE TABLE brief (a int, PRIMARY KEY (a))")
     session.flush()
-    with pytest.raises(PySparkException, match="'files' is a source: its files are read by views"):
+    with pytest.raises(PySparkException, match="'files' is a source: views read its files"):
         session.table("files").collect()
     brief = session.table("brief")
     session.execute("DROP TABLE brief; CREATE TABLE brief (b int, PRIMARY KEY (b))")
     with pytest.raises(
-        OutdatedFrameError, match=r"'brief' as it was at epoch .*; it was dropped, made anew or altered since"
+        OutdatedFrameError, match=r"'brief' as of epoch .*, but it was dropped, replaced or altered since"
     ):
         session.create_view("v", brief)

@@ -52,7 +52,7 @@ def test_a_plain_view_is_expanded_in_queries_views_and_statements(session: Sessi
 
 
 def test_a_plain_view_stores_no_rows_and_is_shown(session: Session) -> None:
-    with pytest.raises(NoStoredRowsError, match="a plain view: a name for a query"):
+    with pytest.raises(NoStoredRowsError, match="a plain view: it names a query"):
         session.read("dear")
     (shown,) = session.execute("SHOW VIEWS")
     assert shown.table is not None

@@ -275,7 +275,7 @@ def test_statements_that_cannot_be_kept_are_refused_with_the_place(session: Sess
 
 def test_a_query_never_runs_a_function(session: Session) -> None:
     for sql in ("SELECT taxed(price, country) FROM orders", "SELECT id FROM orders WHERE doubled(id) > 1"):
-        with pytest.raises(FunctionInQueryError, match="reading never runs it"):
+        with pytest.raises(FunctionInQueryError, match="not in queries"):
             session.query(sql)
     with pytest.raises(FunctionInQueryError):
         session.execute("INSERT INTO orders SELECT doubled(id), 1, 'x' FROM orders")

@@ -172,7 +172,7 @@ def test_a_moment_that_nothing_can_be_read_at_is_refused(story: Story, session: 
         session.query("SELECT 1", at=datetime(2999, 1, 1, tzinfo=UTC))
     with pytest.raises(BadMomentError, match="an epoch or a moment, not both"):
         session.query("SELECT 1", story.epochs[0].epoch, at=datetime(2026, 1, 1, tzinfo=UTC))
-    with pytest.raises(NotThereYetError, match="it came with epoch"):
+    with pytest.raises(NotThereYetError, match="it was created in epoch"):
         session.query("SELECT * FROM by_shop", at=datetime(2000, 1, 1, tzinfo=UTC))
 
 
@@ -281,7 +281,7 @@ def test_a_source_has_no_stored_rows_to_query(session: Session) -> None:
 
 
 def test_a_relation_that_came_later_is_not_in_an_earlier_epoch(story: Story, session: Session) -> None:
-    with pytest.raises(NotThereYetError, match=f"came with epoch {story.epochs[3].epoch}"):
+    with pytest.raises(NotThereYetError, match=f"created in epoch {story.epochs[3].epoch}"):
         session.query("SELECT * FROM late_of_table", epoch=story.epochs[0].epoch)
 
 
@@ -289,7 +289,7 @@ def test_a_view_that_waits_for_its_first_epoch_says_so(spark: SparkSession, tmp_
     with Session(str(tmp_path / "store"), spark) as session:
         session.execute("CREATE TABLE t (k int, PRIMARY KEY (k))")
         for ask in (session.query, session.execute):
-            with pytest.raises(NotThereYetError, match="'t' is in the log, not yet in any epoch; run an epoch"):
+            with pytest.raises(NotThereYetError, match="'t' is in the log, but not yet in any epoch; run an epoch"):
                 ask("SELECT * FROM t")
 
 

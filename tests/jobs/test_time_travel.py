@@ -250,10 +250,10 @@ def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: S
 REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM by_shop VERSION AS OF 12", EpochNotCommittedError, "there is no epoch 12; the last committed one is"),
     ("SELECT * FROM by_shop VERSION AS OF 99999999999999999999", EpochNotCommittedError, "is not committed; the last committed one is"),
-    ("SELECT * FROM late VERSION AS OF @2", NotThereYetError, "'late' is not in epoch @2 yet: it came with epoch @3 .*; read that one"),
-    ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError, "not in the store before its first epoch yet: it came with epoch @1"),
-    ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError, r"before its first epoch yet: it came with epoch @1 \(2"),
-    ("SELECT * FROM by_shop TIMESTAMP AS OF now() + INTERVAL 1 DAY", BadMomentError, "in the future, it is .* now"),
+    ("SELECT * FROM late VERSION AS OF @2", NotThereYetError, "'late' is not in epoch @2: it was created in epoch @3 .*; read that epoch"),
+    ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError, "not in the store before its first epoch: it was created in epoch @1"),
+    ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError, r"before its first epoch: it was created in epoch @1 \(2"),
+    ("SELECT * FROM by_shop TIMESTAMP AS OF now() + INTERVAL 1 DAY", BadMomentError, "in the future; now is .*"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF 'soon'", SqlError, "'soon' cannot be read .*CAST_INVALID_INPUT.*; expected a constant"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF n", SqlError, "timestamp expression cannot refer to any columns"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF NULL", SqlError, "NULL"),
@@ -265,8 +265,8 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("WITH w AS (SELECT 1) SELECT * FROM w VERSION AS OF @1", SqlError, "w is a name of WITH"),
     ("SELECT a.nn\nFROM by_shop VERSION AS OF @1 a JOIN by_shop b ON a.nn = b.n", SqlError, r"a`?.`?nn.*(line 1|line 2)"),
     ("SELECT 1 FROM by_shop VERSION AS OF @1 a\nWHERE n / (n - n) = 1", SqlError, "DIVIDE_BY_ZERO.*line 2, column 7"),
-    ("SELECT * FROM table_changes('late', @2)", NotThereYetError, "it came with epoch @3"),
-    ("SELECT * FROM table_changes('by_shop', @2, @1)", BackwardsError, "the first is the later one"),
+    ("SELECT * FROM table_changes('late', @2)", NotThereYetError, "it was created in epoch @3"),
+    ("SELECT * FROM table_changes('by_shop', @2, @1)", BackwardsError, "the first is later"),
     ("SELECT * FROM table_changes('by_shop', 5, @1)", EpochNotCommittedError, "there is no epoch 5"),
     ("SELECT * FROM table_changes('small', @1)", NoStoredRowsError, "'small' is a .*Query it with SQL"),
     ("SELECT * FROM table_changes(by_shop, @1)", SqlError, "expected table_changes\\('view', from\\)"),
@@ -302,7 +302,7 @@ def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(
             ):
                 session.query(sql)
         moment = datetime.fromtimestamp(epoch_ms(first) / 1000, UTC)
-        with pytest.raises(BadMomentError, match=r"no epoch as old as that is kept; expected .* or later"):
+        with pytest.raises(BadMomentError, match=r"no epoch that old is kept; expected .* or later"):
             session.query(f"SELECT * FROM t TIMESTAMP AS OF '{moment}'")
 
 

@@ -226,7 +226,7 @@ def test_a_new_view_whose_suite_fails_is_not_seen_before_it_passes_and_one_in_an
     first = shop.change((1, 1, 1), (2, 1, 1))
     shop.publish(first, "keys")
     with Session(str(shop.folder / "store"), create=False) as session:
-        with pytest.raises(NeverPassedError, match="no rows of it have passed"):
+        with pytest.raises(NeverPassedError, match="none of its rows have passed"):
             session.read("keys")
         assert session.read("keys", epoch=first).num_rows == 2
         other = msgspec.structs.replace(view("per_g", counted(scan("t"), 2)), sql="another", or_replace=True)

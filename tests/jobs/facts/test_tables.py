@@ -32,5 +32,5 @@ def test_rows_of_a_table_are_those_of_the_epoch_that_is_named(meta: MetaStore) -
     assert table_rows(meta, "per_g", 10).column_names == [c.name for c in meta.latest().catalog.live()[1].columns]
     assert table_rows(meta, "t", 10, first.epoch).num_rows == 3
     assert table_rows(meta, "t", 2).num_rows == 2
-    with pytest.raises(NoSuchTableError, match=r"'nope'; give a number or a relation's name: .*t, per_g"):
+    with pytest.raises(NoSuchTableError, match=r"'nope'; use a number or a relation's name: .*t, per_g"):
         table_rows(meta, "nope", 10)

@@ -321,7 +321,7 @@ def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_
     epoch = shop.commit()
     with pytest.raises(TablesNotPublishedError, match=r"1 of 5|5 of 5") as caught:
         shop.publish()
-    assert "Give `[publish] to` in pipeline.toml a folder of its own" in str(caught.value)
+    assert "Set `[publish] to` in pipeline.toml to a folder that only this pipeline writes" in str(caught.value)
     assert DeltaTable(place).version() == before
     assert read_manifest(open_object_store(shop.settings.to), epoch) is None
 
