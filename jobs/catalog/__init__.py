@@ -1,1 +1,1 @@
-"""What the relations of a store are, now and once the log is taken, and how their rows are read."""
+"""The relations of a store, now and after the log is applied, and changes to their rows."""

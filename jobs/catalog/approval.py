@@ -1,14 +1,14 @@
 """The plan of a deployment that a person approves: an ordered list of items, and its digest.
 
-    setting    a key of pipeline.toml, or an option of the command, that changes an apply
-    statement  each statement of the files, in order; blanks and comments do not count, as in `tussock.jobs.catalog.unchanged`
-    function   each file of Python code that a CREATE FUNCTION takes in
-    suite      each quality suite: measures follow from it
+    setting    a key of pipeline.toml, or an option of the command, that affects `tussock apply`
+    statement  a statement of the files, in order; blanks and comments are ignored, as in
+    `tussock.jobs.catalog.unchanged` function   a Python file that a CREATE FUNCTION uses
+    suite      a quality suite, which determines the measures
     action     a relation that is created, changed or dropped, with a fingerprint of its bound statement
-    variable   a value of the environment that the texts use; it names an edit, and is not part of the digest
+    variable   a value of the environment that the texts use; it explains a difference and is not part of the digest
 
-Estimates (rows, bytes, how far a build is) and the epoch are no items: an epoch in between does not outdate an approval. Neither are the
-measures themselves, which are made or not by the size of a view.
+Estimates (rows, bytes, progress of a build) and the epoch are not items, so that an epoch in between does not
+invalidate an approval. Measures are not items either, because the size of a view decides whether they are created.
 """
 
 import difflib
@@ -32,8 +32,8 @@ from tussock.statestore.meta.catalog import Relation
 
 _DIGEST = re.compile(
     r"^(?:digest )?([0-9a-f]{64})$", re.MULTILINE
-)  # a line of its own: statements, which are indented, may have others
-_MOST_LINES = 40  # of one edit that are shown
+)  # at the start of a line; statements are indented, so digests in their text do not match
+_MOST_LINES = 40  # shown per difference
 _KINDS = frozenset({"MATERIALIZED", "VIEW", "TABLE", "SOURCE", "FUNCTION", "INTO", "FROM", "ON", "COLUMN"})
 _VERBS = frozenset({"CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "DROP", "COMMENT"})
 _UNNAMED = frozenset({"OR", "REPLACE", "IF", "NOT", "EXISTS"})
@@ -51,7 +51,7 @@ class ItemKind(StrEnum):
 
 
 class PlanItem(msgspec.Struct, frozen=True):
-    """One part of a plan. `text`: the whole statement, code or value; for an action, a few words."""
+    """One part of a plan. `text` is the whole statement, code or value; for an action, a few words."""
 
     kind: ItemKind
     name: str
@@ -59,12 +59,12 @@ class PlanItem(msgspec.Struct, frozen=True):
 
     @property
     def meaning(self) -> str:
-        """The text as it is compared: a statement's words alone."""
+        """The text for comparison: for a statement, only its tokens."""
         return "\0".join(words_of(self.text)) if self.kind is ItemKind.STATEMENT else self.text
 
 
 class NoApprovalError(InputError):
-    """The text that was given as an approved plan is not a plan."""
+    """The given text is not an approved plan."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -72,34 +72,35 @@ class NoApprovalError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.found[:80]!r} is neither the digest of a plan nor a saved plan. `tussock plan PIPELINE` prints the digest, "
-            "64 characters of 0-9 and a-f; `tussock plan PIPELINE --save FILE` writes the whole plan. Nothing was changed."
+            f"{self.found[:80]!r} is neither the digest of a plan nor a saved plan. `tussock plan PIPELINE` prints "
+            "the digest, 64 characters of 0-9 and a-f; `tussock plan PIPELINE --save FILE` writes the whole plan. "
+            "Nothing was changed."
         )
 
 
 class Approval(msgspec.Struct, frozen=True, dict=True):
-    """All items, in order: plain data, JSON goes through."""
+    """All items of a plan in order, as plain data that survives JSON."""
 
     items: tuple[PlanItem, ...] = ()
 
     @cached_property
     def digest(self) -> str:
-        """64 hexadecimal digits: equal digests do equal things."""
+        """64 hexadecimal digits. Plans with equal digests have the same effect."""
         counted = [(x.kind, x.name, x.meaning) for x in self.items if x.kind is not ItemKind.VARIABLE]
         return hashlib.sha256(msgspec.json.encode(counted)).hexdigest()
 
     def json(self) -> str:
-        """All items as a text, which `approval_of` reads."""
+        """All items as a text for `approval_of`."""
         return msgspec.json.encode(self).decode()
 
     def inputs(self) -> "Approval":
-        """The items that are known before anything is bound."""
+        """The items that are known before any statement is bound."""
         bound = (ItemKind.ACTION, ItemKind.FUNCTION)
         return Approval(tuple(item for item in self.items if item.kind not in bound))
 
 
 def approval_of(text: str) -> Approval | str:
-    """An approved plan from its JSON form, or the digest in a line of a text.
+    """Read an approved plan from its JSON form, or find the digest in a text.
 
     Raises: NoApprovalError.
     """
@@ -114,14 +115,17 @@ def approval_of(text: str) -> Approval | str:
 
 
 def statement_items(scripts: Iterable[tuple[object, str]]) -> Iterator[PlanItem]:
-    """The statements of a pipeline's files, in order. Raises SqlError for a text that is no script."""
+    """The statements of a pipeline's files, in order. Raises SqlError if a script cannot be split."""
     for _, script in scripts:
         for statement in split_script(script):
             yield PlanItem(ItemKind.STATEMENT, _title(statement.text), statement.text)
 
 
 def fingerprint(relation: Relation) -> str:
-    """A digest of the statement that would create the relation as it is, its plan included; blanks and comments do not count."""
+    """A digest of the statement that would create the relation in its current form, including its plan.
+
+    Blanks and comments are ignored.
+    """
     document = without_places(msgspec.to_builtins(created_by(relation)))
     assert isinstance(document, dict)
     if "sql" in document:
@@ -131,7 +135,7 @@ def fingerprint(relation: Relation) -> str:
 
 
 def edits(approved: Approval, now: Approval) -> tuple[str, ...]:
-    """The differences of two plans, as lines for a person: edited texts and settings, or else changed actions."""
+    """The differences between two plans as lines of text: changed texts and settings, otherwise changed actions."""
     found = [
         line
         for kind in ItemKind
@@ -166,7 +170,7 @@ def _edits_of(kind: ItemKind, approved: Approval, now: Approval) -> Iterator[str
 
 
 def _by_name(kind: ItemKind, items: Sequence[PlanItem]) -> Mapping[str, PlanItem]:
-    """By name; equal names are numbered."""
+    """The items of one kind by name. Repeated names are numbered."""
     found: dict[str, PlanItem] = {}
     seen: Counter[str] = Counter()
     for item in items:

@@ -1,4 +1,4 @@
-"""What a statement changes in stored rows, computed by Spark over a committed epoch."""
+"""Compute the changes of a statement in stored rows, with Spark over a committed epoch."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +28,9 @@ def computed_change(
 ) -> pa.Table:
     """The rows of a `statements.Change`: `op`, then the table's stored columns.
 
-    Requires: the version's SSTs stay meanwhile.
+    Requires: the version's SSTs stay available during the call.
     Raises: NotThereYetError, TwoSourceRowsError, TwoRowsOfOneKeyError, NullKeyError; Spark's own errors.
-    Cost: up to three Spark queries over the table, and a read of the keys of rows that are put.
+    Cost: up to three Spark queries over the table, and a read of the keys of the new rows.
     """
     relation = next(
         (r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None
@@ -40,7 +40,7 @@ def computed_change(
     session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at, version_of)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
     names = [c.name for c in relation.columns]
-    names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # c6 may be a column's own name
+    names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # a user's column may be named c6
     rows = changed_rows(sandbox, session, with_lengths(target.toDF(*names), relation), bound)
     if bound.table.key:
         puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])

@@ -1,10 +1,13 @@
-"""A pipeline's SQL files compared with the catalog, and brought into it as one entry of the log: `tussock plan`, `tussock apply`.
+"""Compare a pipeline's SQL files with the catalog, and apply them as one entry of the log: `tussock plan`, `tussock
+apply`.
 
-The files say what is to be there. So a CREATE whose text has changed replaces the view of its name, whether or not it says OR REPLACE;
-tables and sources hold what can't be computed again, and a changed one is an error that shows the difference. Statements on rows run once.
+The files describe the wanted state. So a CREATE with a changed text replaces the view of the same name, with or
+without OR REPLACE. Tables and sources contain data that cannot be computed again; a changed one is an error that
+shows the difference. Statements on rows run once.
 
-A statement that computes rows of what is stored (INSERT … SELECT, MERGE, …) can't run while what it reads waits in the log, or in this very
-deployment. It and all that follows it are left for the next apply, which the deployment says.
+A statement that computes rows from stored rows (INSERT … SELECT, MERGE, …) cannot run while its input waits in the
+log or in the same deployment. The deployment then leaves it and all later statements for the next apply, and reports
+this.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,20 +61,23 @@ Script = tuple[Path, str]
 
 
 Derived = Callable[[Catalog, Callable[[Relation], int]], Iterable[Script]]
-"""Statements that follow from the views of a catalog, each with the file that asks for it; the second argument counts stored rows."""
+"""Derives statements from a catalog's views, each with the file that requires it.
+
+The second argument counts stored rows.
+"""
 
 
 class StepAction(StrEnum):
-    """What a deployment does about one statement, or one relation that no statement names."""
+    """The action of a deployment for one statement, or for one relation that no statement names."""
 
     CREATE = "create"
-    CHANGE = "change"  # the files say something else than the catalog
-    FOLLOW = "follow"  # it reads what changes
-    RESUME = "resume"  # it is paused, and is to go on
+    CHANGE = "change"  # files and catalog differ
+    FOLLOW = "follow"  # it reads a changed relation
+    RESUME = "resume"  # it is paused, and the command resumes it
     RUN = "run"  # a statement on a table's rows or names
     DROP = "drop"
-    GONE = "gone"  # it is in the catalog, and not in the files
-    WAIT = "wait"  # it reads what is still to come
+    GONE = "gone"  # it is in the catalog but not in the files
+    WAIT = "wait"  # its input is not committed yet
     NONE = "none"
 
 
@@ -80,14 +86,14 @@ class Step:
     """One step of a deployment.
 
     Args:
-        what: the kind and name of the relation, or the statement in few words.
-        place: `file:line`; empty where no file says so.
-        differences: lines that say what has changed.
-        rebuilt: of a view: it is computed anew, of all that it reads; else it keeps its state.
-        rows, bytes: of what it is computed of, as far as it is stored already; bytes of sources are those of their files.
-        note: what its user should know.
-        text: all of the statement; empty where no file says so.
-        bound: a digest of what the relation was, and of what it becomes; of a statement that runs once, its name in the store.
+        what: the kind and name of the relation, or the beginning of the statement.
+        place: `file:line`; empty if no file contains it.
+        differences: lines that describe the change.
+        rebuilt: a view is computed again from all its input. Otherwise it keeps its state.
+        rows, bytes: the stored size of its input; for sources, the bytes of their files.
+        note: a note for the user.
+        text: the whole statement; empty if no file contains it.
+        bound: digests of the old and the new relation; for a statement that runs once, its name in the store.
     """
 
     action: StepAction
@@ -104,15 +110,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a pipeline's files come to.
+    """The changes that a pipeline's files require.
 
     Args:
-        steps: in the order of the files; then what no file names.
+        steps: in the order of the files, then the relations that no file names.
         pending: an apply has something to do, now or after the next epoch.
-        statement: what is to be logged; None: nothing, or its rows are not stored.
-        log_end: where it belongs in the log: up to there its statements were bound.
-        position: where it is in the log, once it is.
-        approval: what decides about it, all of which a person approves.
+        statement: the statement to log. None: there is none, or its rows are not stored.
+        log_end: the end of the log over which the statements were bound; the statement belongs at this position.
+        position: the position in the log, once it is logged.
+        approval: everything that a person approves.
     """
 
     steps: tuple[Step, ...]
@@ -124,17 +130,17 @@ class Deployment:
 
     @property
     def digest(self) -> str:
-        """Equal digests do equal things: see Approval."""
+        """Plans with equal digests have the same effect, see Approval."""
         return self.approval.digest
 
 
 @dataclass(slots=True)
 class Deploying:
-    """A deployment in the making.
+    """Builds a deployment.
 
     Args:
-        catalog, log_end: the pending catalog, and how much of the log it holds.
-        stores_rows: rows of INSERTs are stored, to be logged; else nothing is written anywhere.
+        catalog, log_end: the pending catalog, and the end of the log that it includes.
+        stores_rows: store rows of INSERTs, so that they can be logged. Otherwise nothing is written.
     """
 
     meta: MetaStore
@@ -148,7 +154,7 @@ class Deploying:
     _once: Once = field(default_factory=Once)
     _named: set[str] = field(default_factory=set)  # relations that the files create
     _code: dict[str, str] = field(default_factory=dict)  # of functions, by file
-    _stored_sizes: dict[int, tuple[int, int]] | None = None  # by state table, once they were asked for
+    _stored_sizes: dict[int, tuple[int, int]] | None = None  # by state table; None until needed
 
     def __post_init__(self) -> None:
         self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
@@ -159,11 +165,11 @@ class Deploying:
         """The deployment of these files.
 
         Args:
-            derived: what follows from the views that they make, for the project's own use; None: that is left as it is.
-            prune: views that they do not name are dropped.
-            resume: paused views that are to go on: they are built anew, and those that were paused with them.
+            derived: derives the project's own statements from the views. None: leave the existing ones unchanged.
+            prune: drop views that the files do not name.
+            resume: paused views to resume. They are rebuilt, together with the views that were paused with them.
 
-        Raises: InputError branches that name the place, and the file in a note; nothing is logged then.
+        Raises: subclasses of InputError that name the place, with the file in a note. Nothing is logged then.
         """
         whole = True
         for path, script in scripts:
@@ -188,7 +194,7 @@ class Deploying:
         return (PlanItem(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
 
     def _actions(self) -> Iterator[PlanItem]:
-        """What is done, without estimates; measures follow from suites, which are approved themselves."""
+        """The actions without estimates. Measures are omitted, because suites, which determine them, are items."""
         for step in self._steps:
             if step.action is not StepAction.NONE and not step.what.split()[-1].startswith(INTERNAL):
                 done = (
@@ -196,10 +202,10 @@ class Deploying:
                 )
                 yield PlanItem(ItemKind.ACTION, step.what, done)
 
-    # --- statements --------------------------------------------------------------------------------------------------------------
+    # --- statements ---------------------------------------------------------------------------------------------------
 
     def _take(self, path: Path, statement: ScriptStatement, *, own: bool = False) -> bool:
-        """One statement of a file; False if it has to wait, and with it all that follows. `own`: the project derived it."""
+        """Process one statement of a file. False if it and all later ones must wait. `own`: the project derived it."""
         text, base, draft = statement.text, path.parent, self._draft
         place = f"{path.name}:{statement.place.line}"
         there = unchanged_relation(draft.catalog, text, base)
@@ -223,7 +229,7 @@ class Deploying:
                     StepAction.WAIT,
                     _in_few_words(text),
                     place,
-                    note="it reads rows that are still to come; apply again after an epoch",
+                    note="it reads rows that are not committed yet; apply again after an epoch",
                 )
             )
             return False
@@ -231,31 +237,31 @@ class Deploying:
         return True
 
     def _name(self, statement: ScriptStatement) -> None:
-        """A relation that a statement creates which has to wait: it is not gone."""
+        """Remember the relation that a waiting statement creates, so that it does not count as missing in the files."""
         words = [w.upper() for w in statement.text.split()]
         if words[:1] == ["CREATE"]:
             self._named |= {r.name for r in self.catalog.live() if r.name.upper() in words}
 
     def _require_taken(self, bound: Bound) -> None:
-        """Raises WaitingStatementsError where a statement reads rows that wait in the log, or in what is drafted so far."""
+        """Raises WaitingStatementsError if a statement reads rows that wait in the log or in this draft."""
         if isinstance(bound, BoundCreateTableAs) and self._is_there(bound.table.name):
-            return  # its query need not run
+            return  # the table exists, so the query does not run
         rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
         if isinstance(rows, BoundInsertSelect | BoundChange):
             if found := derived_from(self._draft.catalog, rows.reads) & {*self._draft.changed_tables}:
                 raise WaitingStatementsError(
                     rows.reads, self.version.epoch, [(self.log_end, f"change {name}") for name in sorted(found)]
                 )
-            if not self.stores_rows:  # else who computes them asks
+            if not self.stores_rows:  # otherwise the computation of the rows checks this
                 require_taken(self.meta, self.version, self._draft.catalog, rows.reads)
 
     def _to_log(self, bound: Bound, base: Path) -> Single:
-        """What the statement comes to, said as files say it: what is there already is left as it is, or replaced."""
+        """The statement to log. An existing relation is kept or replaced, as the files require."""
         if isinstance(bound, BoundCreateTableAs) and (not self.stores_rows or self._is_there(bound.table.name)):
             return msgspec.structs.replace(bound.table, if_not_exists=True)
         if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
             name = bound.table if isinstance(bound.table, str) else bound.table.name
-            return Delete(name, None)  # stands for it in a draft that is never logged: its table is what counts
+            return Delete(name, None)  # a placeholder in a draft that is never logged: only its table matters
         made, _ = self.maker.to_log(self._draft.catalog, self.version, bound, base)
         match made:
             case CreateView() | CreatePlainView() | CreateFunction():
@@ -268,7 +274,7 @@ class Deploying:
                 return made
 
     def _note(self, relation: Relation) -> str:
-        """What a user should know of a relation of which nothing is to be done."""
+        """A note for the user about an unchanged relation."""
         building = next(
             (b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), ""
         )
@@ -311,10 +317,13 @@ class Deploying:
         bound = f"{fingerprint(before)} to {fingerprint(after)}"
         return Step(action, _what(after), place, found, rebuilt, rows, size, note, bound=bound)
 
-    # --- what no file names ------------------------------------------------------------------------------------------------------
+    # --- relations that no file names ---------------------------------------------------------------------------------
 
     def _without_files(self, prune: bool, own: bool) -> None:
-        """Views of the catalog that the files do not name. `own`: what is for the project's own use, and no longer used, goes by itself."""
+        """Views of the catalog that the files do not name.
+
+        `own`: drop the project's own views that are no longer used.
+        """
         views = [r for r in self._draft.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
         for view in reversed([r for r in views if r.name not in self._named and (own or not r.internal)]):
             if goes := prune or view.internal:
@@ -329,7 +338,7 @@ class Deploying:
                 continue
             after = self._bound_again(view)
             rows, size = self._read_by(after)
-            said = [step for step in self._steps if step.what == _what(view)]  # that it is paused
+            said = [step for step in self._steps if step.what == _what(view)]  # the step that reports the pause
             self._steps = [step for step in self._steps if step not in said]
             bound = fingerprint(after)
             self._add(
@@ -337,22 +346,23 @@ class Deploying:
             )
 
     def _bound_again(self, view: Relation) -> Relation:
-        """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""
+        """The view after binding its own SELECT over the current draft. Raises CannotFollowError."""
         self.maker.bind_again(self._draft, view)
         return find(self._draft.catalog, view.name)
 
     def _settle(self) -> None:
-        """Views that the files do not name and that read what changes. Raises CannotFollowError."""
+        """Bind the views again that read changed relations and that the files do not name. Raises CannotFollowError."""
         while (view := self._draft.next_unsettled()) is not None:
             self._add(self._created(view, self._bound_again(view), True, True, "", ""))
 
     def _add(self, step: Step) -> None:
         self._steps.append(step)
 
-    # --- estimates ---------------------------------------------------------------------------------------------------------------
+    # --- estimates ----------------------------------------------------------------------------------------------------
 
     def _read_by(self, view: Relation) -> tuple[int, int]:
-        """Rows and bytes that building a view reads, as far as they are stored: of tables and views below it; bytes of sources' files."""
+        """Stored rows and bytes that building a view reads: rows and bytes of tables and views, bytes of source
+        files."""
         below = [r for r in self.version.catalog.live() if r.id in view.depends_on]
         found = [self._taken(r) if source_of(r) is not None else self._stored(r) for r in below]
         return sum(rows for rows, _ in found), sum(size for _, size in found)
@@ -362,7 +372,7 @@ class Deploying:
         return (0, 0) if output is None else self._sizes().get(output.table_id, (0, 0))
 
     def _sizes(self) -> Mapping[int, tuple[int, int]]:
-        """Rows and bytes of each state table. All SSTs are looked at once, however many relations are asked for."""
+        """Rows and bytes of each state table. Computed for all tables at once, at the first call."""
         if self._stored_sizes is None:
             self._stored_sizes = {}
             for section in (x for level in self.version.levels for s in level for x in s.sections):
@@ -379,7 +389,7 @@ class Deploying:
 
 @contextmanager
 def _noted(path: Path) -> Iterator[None]:
-    """What goes wrong inside names the file."""
+    """Add the file to errors raised inside the block."""
     try:
         yield
     except InputError as err:
@@ -404,7 +414,7 @@ def _what(relation: Relation) -> str:
 def _pause_note(relation: Relation) -> str:
     if relation.paused is None:
         return ""
-    return f"paused since epoch {relation.paused}; `tussock apply … --resume {relation.name}` has it go on"
+    return f"paused since epoch {relation.paused}; `tussock apply … --resume {relation.name}` resumes it"
 
 
 def _in_few_words(text: str) -> str:

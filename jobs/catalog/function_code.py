@@ -10,16 +10,17 @@ from tussock.jobs.kernels.python_function import FOLDER, FunctionCodeError, load
 from tussock.jobs.logical.statements import CreateFunction, FunctionModule
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
-_MOST_BYTES = 1_000_000  # the catalog carries it, and every epoch's tasks
+_MOST_BYTES = 1_000_000  # the catalog and the tasks of every epoch contain the code
 
 
 def with_code(function: CreateFunction, base: Path) -> CreateFunction:
-    """The function with its module and what that imports of the folder, directly or not; loaded once, to see that it can be.
+    """The function with its module and that module's imports from the folder, direct or not. Loads the code once as a
+    check.
 
     Args:
-        base: the folder in which `functions/` is.
+        base: the folder that contains `functions/`.
 
-    Raises: FunctionCodeError naming the file and what is wrong with it.
+    Raises: FunctionCodeError with the file and the reason.
     """
     folder = base / FOLDER
     sources: dict[str, str] = {}
@@ -30,10 +31,10 @@ def with_code(function: CreateFunction, base: Path) -> CreateFunction:
             sources[name] = _read(function, folder, name)
             pending += sorted(n for n in _imported(function, name, sources[name]) if (folder / f"{n}.py").exists())
     if (size := sum(len(s.encode()) for s in sources.values())) > _MOST_BYTES:
-        reason = f"it and what it imports are {size:,} bytes; at most {_MOST_BYTES:,} are kept in the catalog"
+        reason = f"it and its imports are {size:,} bytes; the catalog accepts at most {_MOST_BYTES:,}"
         raise FunctionCodeError(function.name, f"{FOLDER}/{function.module}.py", reason)
     whole = msgspec.structs.replace(function, code=tuple(FunctionModule(n, sources[n]) for n in sorted(sources)))
-    for field in (*((f.name, f.type) for f in function.fields), ("what it returns", function.returns)):
+    for field in (*((f.name, f.type) for f in function.fields), ("its return type", function.returns)):
         try:
             arrow_type(field[1])
         except UnsupportedTypeError as err:
@@ -49,23 +50,23 @@ def _read(function: CreateFunction, folder: Path, name: str) -> str:
     except FileNotFoundError as err:
         there = ", ".join(sorted(p.name for p in folder.glob("*.py"))) or "none"
         raise FunctionCodeError(
-            function.name, str(path), f"there is no such file; Python files there: {there}"
+            function.name, str(path), f"there is no such file; Python files in the folder: {there}"
         ) from err
     except (OSError, UnicodeDecodeError) as err:
-        raise FunctionCodeError(function.name, str(path), f"it can't be read as UTF-8 text ({err})") from err
+        raise FunctionCodeError(function.name, str(path), f"it cannot be read as UTF-8 text ({err})") from err
 
 
 def _imported(function: CreateFunction, name: str, source: str) -> Iterator[str]:
-    """The first names of all modules that a module imports anywhere."""
+    """The first part of every module name that a module imports."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as err:
-        raise FunctionCodeError(function.name, f"{FOLDER}/{name}.py", f"it can't be read as Python: {err}") from err
+        raise FunctionCodeError(function.name, f"{FOLDER}/{name}.py", f"it cannot be read as Python: {err}") from err
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                reason = f"line {node.lineno}: a relative import; modules of the folder import each other by their plain names"
+                reason = f"line {node.lineno}: a relative import; modules of this folder must import each other by name"
                 raise FunctionCodeError(function.name, f"{FOLDER}/{name}.py", reason)
             yield (node.module or "").split(".")[0]

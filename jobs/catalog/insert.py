@@ -1,4 +1,4 @@
-"""Rows for a table, checked and cast without SQL: what INSERT stores of them, or an error that names the column."""
+"""Check and cast rows for a table without SQL, as INSERT stores them."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,35 +19,41 @@ from tussock.statestore.vnode import one_array
 
 
 class UnfitRowsError(InputError):
-    """Rows that a table can't take as they are."""
+    """Rows that a table cannot store in their current form."""
 
     def __init__(self, table: str, column: str, found: str, expected: str) -> None:
         super().__init__(table, column, found, expected)
         self.table, self.column, self.found, self.expected = table, column, found, expected
 
     def __str__(self) -> str:
-        return f"rows for table {self.table!r}, column {self.column!r}: found {self.found}, expected {self.expected}. Nothing was inserted."
+        return (
+            f"rows for table {self.table!r}, column {self.column!r}: found {self.found}, expected {self.expected}. "
+            "Nothing was inserted."
+        )
 
 
 def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
-    """Rows as a table stores them.
+    """Rows in the form in which a table stores them.
 
-    Names are matched whatever their letters' case; a column that `rows` lacks is at its default. Values are cast where every one of them
-    keeps its value: numbers to numbers, text to text, moments of a zone to TIMESTAMP; nothing to or from text.
+    Names match without regard to case. A column that `rows` lacks gets its default. Values are cast if every value
+    stays the same: numbers to numbers, text to text, timestamps with a zone to TIMESTAMP. Nothing is cast to or from
+    text.
 
     Returns: (rows, the table's columns in order) of exactly their types.
 
     Raises: UnfitRowsError, NullKeyError.
-    Cost: a pass over each column that is not of the table's type already, and over text, whose bytes are checked.
+    Cost: a pass over each column of another type than the table's, and over text, to check its encoding.
     """
     definition = definition_of(table)
-    assert isinstance(definition, TableDefinition), f"{table.name} is no table"
+    assert isinstance(definition, TableDefinition), f"{table.name} is not a table"
     found = {name.lower(): i for i, name in enumerate(rows.column_names)}
     names = tuple(c.name for c in table.columns)
     known = {name.lower() for name in names}
     for name in rows.column_names:
         if name.lower() not in known:
-            raise UnfitRowsError(table.name, name, "no such column", f"some of {', '.join(names)}")
+            raise UnfitRowsError(
+                table.name, name, "a column that the table does not have", f"one of {', '.join(names)}"
+            )
     if len(found) < rows.num_columns:
         twice = next(name for i, name in enumerate(rows.column_names) if found[name.lower()] != i)
         raise UnfitRowsError(table.name, twice, "the column twice", "each column once")
@@ -64,7 +70,7 @@ def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
 
 
 def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.ChunkedArray:
-    """A column of which no values are given. Raises UnfitRowsError where the default has to be computed by Spark."""
+    """The default values of a column. Raises UnfitRowsError if Spark would have to compute the default."""
     default = next((d for d in table.defaults if d.column == column), None)
     if default is None:
         return pa.chunked_array([pa.nulls(rows, field.type)])
@@ -78,8 +84,10 @@ def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.
 
 
 def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in the type that the table stores; of arrays, maps and structs every part. Raises UnfitRowsError where a value would
-    change."""
+    """The column in the table's type. Arrays, maps and structs are converted part by part.
+
+    Raises: UnfitRowsError if a value would change.
+    """
     if is_nested(field.type) and _alike(column.type, field.type):
 
         def part(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -94,13 +102,13 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
         return _months(table, field, column)
     if column.type != field.type and not _assignable(column.type, field.type):
         raise UnfitRowsError(
-            table, field.name, str(column.type), f"{field.type}, or a type that is cast to it without loss"
+            table, field.name, str(column.type), f"{field.type}, or a type that converts to it without loss"
         )
     try:
         cast = column.cast(field.type)
         if column.type != field.type and _kind(field.type) == "number":
             _require_same(column, cast)
-        cast.validate(full=True)  # text that is not UTF-8 would not be found before a kernel fails on it
+        cast.validate(full=True)  # otherwise text that is not UTF-8 is found only when a kernel fails on it
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise UnfitRowsError(
             table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)
@@ -109,7 +117,7 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
 
 
 def _months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Intervals of months as the table stores them. Raises UnfitRowsError."""
+    """Intervals of months in the table's form. Raises UnfitRowsError."""
     if column.type != GIVEN_MONTHS:
         raise UnfitRowsError(table, field.name, str(column.type), str(GIVEN_MONTHS))
     try:
@@ -119,7 +127,10 @@ def _months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether two types are made of arrays, maps and structs alike, whatever is in them; fields of a struct go by name, in order."""
+    """Whether two types have the same structure of arrays, maps and structs.
+
+    Struct fields must match by name and order.
+    """
     if pt.is_list(wanted):
         lists = pt.is_list(found) or pt.is_large_list(found) or pt.is_fixed_size_list(found)
         return lists and _alike(found.value_type, wanted.value_type)
@@ -142,12 +153,12 @@ def _types(of: pa.DataType) -> list[pa.DataType]:
 
 
 def _require_same(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> None:
-    """Raises pa.ArrowInvalid where a value is not what it was: Arrow's safe casts round doubles to floats."""
+    """Raises pa.ArrowInvalid if the cast changes a value. Arrow's safe casts round doubles to floats."""
     if pt.is_floating(cast.type):
         back = cast.cast(column.type)
         same = pc.or_kleene(pc.equal(back, column), pc.is_nan(cast))
         if pc.all(same, min_count=0).as_py() is False:
-            raise pa.ArrowInvalid("it has more digits than the type holds")
+            raise pa.ArrowInvalid("it has more digits than the type can store")
 
 
 def _assignable(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -158,7 +169,7 @@ def _assignable(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _kind(of: pa.DataType) -> str | None:
-    """What types are cast among themselves."""
+    """The group of types that are cast among each other. None: no casts."""
     if pt.is_integer(of) or pt.is_floating(of) or pt.is_decimal(of):
         return "number"
     if pt.is_string(of) or pt.is_large_string(of) or pt.is_string_view(of):

@@ -1,9 +1,9 @@
-"""Statements that run once in a store's life, though their script runs again and again: `tussock apply`'s INSERTs, UPDATEs, ALTERs
-and what else changes a table.
+"""Statements that run once in a store's life although their script runs repeatedly: the INSERTs, UPDATEs, ALTERs and
+other statements of `tussock apply` that change a table.
 
-Such a statement is known by its text (blanks and comments do not count), by the table it changes (one that was dropped and created
-again is another table), and by how many equal statements stand before it in the same run. Its table keeps the names of those that ran,
-as part of its definition: the log takes a statement with its name, or not at all.
+Such a statement is identified by its text (without blanks and comments), by its table (a table that was dropped and
+created again is another one), and by the number of equal statements before it in the same run. The table's definition
+contains the names of the statements that ran, so the log takes a statement and its name together or not at all.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ class OnceStatement:
     """A statement that runs once.
 
     Args:
-        name: by which its table knows it.
-        ran: it does already.
-        client_id: by which the log knows it where an earlier release ran it.
+        name: the name under which its table records it.
+        ran: whether it has already run.
+        client_id: its client id in the log, if an earlier release ran it.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Once:
     _seen: Counter[str] = field(default_factory=Counter)
     _ran: dict[int, tuple[Relation, frozenset[str]]] = field(
         default_factory=dict
-    )  # by id, of a relation as it was when it was asked for
+    )  # by relation id: the relation that was last examined, and its statements
 
     def of(self, catalog: Catalog, text: str) -> OnceStatement | None:
-        """The next statement of the run; None for one that changes no table, or one that is not there."""
+        """The next statement of the run. None if it changes no table, or if its table does not exist."""
         source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None

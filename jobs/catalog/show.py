@@ -1,4 +1,4 @@
-"""Answers to SHOW and EXPLAIN: what a catalog holds, as columns of texts, and text."""
+"""Answers to SHOW and EXPLAIN, as columns of text and as text."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +25,20 @@ _KINDS = {
     Shown.TABLES: {RelationKind.TABLE},
     Shown.VIEWS: {RelationKind.VIEW, RelationKind.PLAIN_VIEW},
 }
-_QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
+_QUERY = "the query"  # the name of a bare SELECT in EXPLAIN; no relation can have it
 
 
 def show(
     catalog: Catalog, statement: Show, rejected: Mapping[str, int] | None = None, held: Mapping[str, int] | None = None
 ) -> Mapping[str, Sequence[str]]:
-    """The answer to SHOW, column by column: relations with their kind, columns and, where one is paused or held, since when; or one
-    relation's columns, or the statement that made it.
+    """The answer to SHOW, by column.
+
+    Lists relations with their kind, columns and state (paused, held, built, rejects); or the columns of one relation;
+    or the statement that created it.
 
     Args:
-        rejected: by source the records in its table of rejects.
-        held: views that are held back, with the epoch as of which they are seen (tussock.statestore.meta.sight).
+        rejected: by source, the number of records in its table of rejects.
+        held: views that are held back, with the epoch that readers see (tussock.statestore.meta.sight).
     """
     if statement.name is not None:
         relation = find(catalog, statement.name)
@@ -49,7 +51,9 @@ def show(
     live, built = catalog.live(), [(build, r) for build in catalog.builds for r in build.relations]
     names = {r.name for r in live}
     found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.internal]
-    building = {r.name: f"{'built anew' if r.name in names else 'being built'} {build.progress}" for build, r in built}
+    building = {
+        r.name: f"{'being rebuilt' if r.name in names else 'being built'} {build.progress}" for build, r in built
+    }
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
     states = [
         "; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)])
@@ -66,7 +70,7 @@ def _state(relation: Relation) -> Iterator[str]:
 
 def _seen(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
     if (epoch := held.get(relation.name)) is not None:
-        yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not seen yet"
+        yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not visible yet"
 
 
 def _built(relation: Relation, building: Mapping[str, str]) -> Iterator[str]:
@@ -80,8 +84,8 @@ def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
-    """The answer to EXPLAIN: how the view would be maintained if it were created now. What CREATE would refuse, it refuses too."""
-    from tussock.jobs.plan.checks import admitted  # and with it all kernels: SHOW needs none
+    """The answer to EXPLAIN: the plan of the view if it were created now. Raises the errors that CREATE would raise."""
+    from tussock.jobs.plan.checks import admitted  # imports all kernels, which SHOW does not need
 
     name = statement.name or _QUERY
     view = CreateView(name, statement.sql, statement.plan)
@@ -102,7 +106,7 @@ def _functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
 
 
 def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
-    """A relation's columns; of a table also what they refuse, default to and are for."""
+    """A relation's columns; for a table also their constraints, defaults and comments."""
     shown = {"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]}
     definition = definition_of(relation)
     if isinstance(definition, TableDefinition):
@@ -122,7 +126,10 @@ def _created_by(relation: Relation) -> str:
     match definition_of(relation):
         case SourceDefinition(statement):
             options = ", ".join(f"{_option(k)} {_text(v)}" for k, v in statement.options.items())
-            return f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS ({options})"
+            return (
+                f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS "
+                f"({options})"
+            )
         case TableDefinition(statement):
             return f"CREATE TABLE {statement.name} {_table(statement)}"
         case FunctionDefinition(function):
@@ -137,7 +144,7 @@ def _created_by(relation: Relation) -> str:
 
 
 def declared_text(of: CreateTable | Sequence[Field]) -> str:
-    """What a CREATE TABLE says behind its name; of columns alone, what stands between its brackets."""
+    """The part of a CREATE TABLE after the table's name. For columns alone, the part between the parentheses."""
     return _table(of) if isinstance(of, CreateTable) else _declared(of)
 
 
@@ -145,7 +152,8 @@ def _table(table: CreateTable) -> str:
     defaults = {d.column: f" DEFAULT {d.sql}" for d in table.defaults}
     comments = {column: f" COMMENT {_text(text)}" for column, text in table.comments}
     columns = [
-        f"{_name(f.name)} {table.declared(i)}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
+        f"{_name(f.name)} "
+        f"{table.declared(i)}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
         for i, f in enumerate(table.fields)
     ]
     if table.key:
@@ -159,7 +167,7 @@ def _declared(fields: Sequence[Field]) -> str:
 
 
 def _name(name: str) -> str:
-    """A column's name as a statement may write it: in backquotes where it is not all small letters, digits and _."""
+    """A column's name as SQL, in backquotes unless it consists of lower-case letters, digits and _."""
     return name if _PLAIN.fullmatch(name) else quoted(name)
 
 

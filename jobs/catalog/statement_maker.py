@@ -1,4 +1,5 @@
-"""Statements in text become statements of the log: bound over a catalog, with the rows that they compute over what is committed."""
+"""Turn SQL texts into statements of the log: bind them over a catalog, and compute their rows over the
+committed epoch."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
-if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
+if TYPE_CHECKING:  # imported on use, because only SQL needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
     from tussock.jobs.catalog.transaction import DraftTransaction
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
 
 
 class ReservedNameError(InputError):
-    """A name of the user's begins like those of the views that the project creates for itself."""
+    """A user's name starts with the prefix of the views that the project creates for itself."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -56,28 +57,28 @@ class ReservedNameError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the name {self.name!r} begins with {INTERNAL!r}. Names that begin so belong to the measures of quality suites, which no list "
-            "shows. Nothing was changed; choose another name."
+            f"the name {self.name!r} starts with {INTERNAL!r}. This prefix is reserved for the measures of quality "
+            "suites, which lists do not show. Nothing was changed. Choose another name."
         )
 
 
 def require_free_name(view: str) -> None:
-    """Raises ReservedNameError for a materialized view that would be hidden from its own user."""
+    """Raises ReservedNameError for a materialized view that lists would hide from its user."""
     if view.startswith(INTERNAL):
         raise ReservedNameError(view)
 
 
-#: What a statement is to log, and the relations whose committed rows it was computed of.
+#: A statement to log, and the relations whose committed rows it was computed from.
 ToLog = tuple[Single, Sequence[str]]
 
 
 class StatementMaker:
-    """One session's way from text to statements of the log. Not for several threads at once."""
+    """Turns texts into statements of the log, for one session. Not thread-safe."""
 
     def __init__(
         self, meta: MetaStore, stored: StoredRows, writer: StatementWriter, spark: "Callable[[], SparkSession]"
     ) -> None:
-        """`spark`: the session, started where it is first asked for."""
+        """`spark` starts the Spark session when it is first needed."""
         self._meta, self._stored, self._writer, self._spark = meta, stored, writer, spark
         self._time_zone = meta.settings.time_zone
         self._binder: Binder | None = None
@@ -95,10 +96,10 @@ class StatementMaker:
     def bound(
         self, catalog: Catalog, version: HummockVersion, text: str, place: Place, *, own: bool = False
     ) -> tuple[Bound, tuple[str, ...]]:
-        """The statement bound over a catalog, and what its user should know of it.
+        """The statement bound over a catalog, and notes for the user.
 
         Args:
-            own: the project writes this statement for itself, and may use its own names.
+            own: the project derived this statement, which may use reserved names.
 
         Raises: as Binder.bind; ReservedNameError.
         """
@@ -109,13 +110,13 @@ class StatementMaker:
         return bound, tuple(binder.notes)
 
     def to_log(self, catalog: Catalog, version: HummockVersion, bound: Bound, base: Path) -> ToLog:
-        """What a bound statement is to log. Its rows are computed and stored by then.
+        """The statement to log for a bound statement. Computes and stores its rows.
 
         Args:
-            catalog: over which it was bound.
-            base: what relative paths of sources, and the folder of functions, start from.
+            catalog: the catalog over which it was bound.
+            base: the folder that relative paths of sources, and the folder of functions, start from.
 
-        Raises: WaitingStatementsError; errors of what it reads and computes.
+        Raises: WaitingStatementsError; errors of its input and of its computation.
         """
         match bound:
             case BoundInsert() | BoundInsertSelect():
@@ -131,7 +132,7 @@ class StatementMaker:
             case CreateSource():
                 source = placed(
                     bound, base
-                )  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files
+                )  # an existing source keeps its columns: IF NOT EXISTS must not need the files
                 return source if any(r.name == source.name for r in catalog.live()) else described(
                     source, self._spark
                 ), ()
@@ -140,18 +141,21 @@ class StatementMaker:
 
                 return with_code(bound, base), ()
             case Query() | Show() | Explain():
-                raise AssertionError(f"{type(bound).__name__} asks, and changes nothing")
+                raise AssertionError(f"{type(bound).__name__} only reads")
             case _:
                 return bound, ()
 
     def settle(self, draft: "DraftTransaction") -> None:
-        """Bind the views anew that read what the draft replaces, until each stands on what is there. Raises CannotFollowError."""
+        """Bind the views again that read replaced relations, until all are settled. Raises CannotFollowError."""
         while (view := draft.next_unsettled()) is not None:
             self.bind_again(draft, view)
 
     def bind_again(self, draft: "DraftTransaction", view: Relation, *, rebuilt: bool = False) -> None:
-        """Add a view that is there to the draft, bound by its own SELECT over what the draft makes of the catalog. `rebuilt`: it keeps no
-        state. Raises CannotFollowError."""
+        """Bind an existing view's SELECT over the draft's catalog, and add it to the draft. `rebuilt`: without its
+        state.
+
+        Raises: CannotFollowError.
+        """
         from tussock.jobs.catalog.transaction import CannotFollowError, query_of
 
         sql, columns = query_of(view)
@@ -165,7 +169,7 @@ class StatementMaker:
             raise CannotFollowError(view.name, str(err)) from err
 
     def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, sight: Sight) -> "DataFrame":
-        """The rows that a SELECT reads and computes over what is seen."""
+        """The rows of a SELECT over a sight."""
         from tussock.jobs.reading.ordered_query import ordered_parts
         from tussock.jobs.reading.query import query_frame, relations_read
 
@@ -181,7 +185,7 @@ class StatementMaker:
     def _rows(
         self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect
     ) -> tuple[Insert, Sequence[str]]:
-        """The INSERT of constants, or of a SELECT over what is committed."""
+        """The INSERT of constants, or of a SELECT over the committed epoch."""
         if isinstance(bound, BoundInsert):
             return self._writer.insert(bound.table, bound.rows), ()
         from tussock.jobs.sql.dml import rows_to_insert
@@ -193,7 +197,7 @@ class StatementMaker:
             return self._writer.insert(bound.table.name, rows_to_insert(selected, bound)), bound.reads
 
     def _change(self, catalog: Catalog, version: HummockVersion, bound: BoundChange) -> Change:
-        """What a statement changes in rows that are committed, as rows."""
+        """The rows that a statement changes in the committed epoch."""
         from tussock.jobs.catalog.change import computed_change
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 

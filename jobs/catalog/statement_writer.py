@@ -1,4 +1,4 @@
-"""Appends bound statements to the log, their rows before them, and says what was taken."""
+"""Append bound statements to the log, after their rows are stored."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ from tussock.statestore.meta.version import HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one statement answered: a table for SELECT, SHOW and EXPLAIN; else one line that says what was taken."""
+    """The answer to one statement: a table for SELECT, SHOW and EXPLAIN, otherwise one line that confirms it."""
 
     statement: str
     message: str
@@ -26,28 +26,29 @@ class Answer:
 
 
 class StatementWriter:
-    """One process's way of writing to a store's log. What `append` returned for is durable."""
+    """Writes to a store's log for one process. A statement is durable when `append` returns."""
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
         self._written = 0
 
     def insert(self, table: str, rows: pa.Table) -> Insert:
-        """The statement that inserts rows, which are stored by then. Raises where a text is not UTF-8."""
+        """Store rows and return the INSERT of them. Raises if a text is not UTF-8."""
         require_insert_text(table, rows)
         return Insert(table, rows.num_rows, self._stored(rows))
 
     def change(self, table: str, rows: pa.Table) -> Change:
-        """The statement that changes rows, those of a `statements.Change`; else as `insert`."""
+        """Store the rows of a `statements.Change` and return it. Raises as `insert`."""
         require_insert_text(table, rows)
         return Change(table, rows.num_rows, self._stored(rows))
 
     def append_next(
         self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, reads: Sequence[str]
     ) -> Answer:
-        """Append what was made of committed rows. Others may have logged statements meanwhile: they count as well.
+        """Append a statement that was computed from committed rows. Takes statements into account that others logged
+        meanwhile.
 
-        Raises WaitingStatementsError; as `append`.
+        Raises: WaitingStatementsError; as `append`.
         """
         while True:
             end = require_taken(self._meta, version, catalog, reads)
@@ -55,11 +56,11 @@ class StatementWriter:
                 return self.append(catalog, text, statement, end)
 
     def append(self, catalog: Catalog, text: str, statement: Statement, expected: int | None = None) -> Answer:
-        """Append a statement that can be maintained and applied; others raise InputError and never enter the log.
+        """Append a statement that can be maintained and applied. For others, raise InputError and log nothing.
 
         Args:
-            catalog: the pending one.
-            expected: the position that it must get, if any. Raises LogMovedError.
+            catalog: the pending catalog.
+            expected: the position that it must get, if any. Raises LogMovedError if it is taken.
         """
         from tussock.jobs.plan.checks import admitted
 
@@ -69,12 +70,12 @@ class StatementWriter:
         return self.log(text, statement, expected)
 
     def log(self, text: str, statement: Statement, expected: int | None = None) -> Answer:
-        """As `append`, of a statement that is known to be applicable."""
+        """As `append`, for a statement that is already known to be valid."""
         position = self.logged(statement, expected)
         return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
 
     def logged(self, statement: Statement, expected: int | None = None) -> int:
-        """The position in the log of a statement that is known to be applicable, once it is durable there. Raises LogMovedError."""
+        """Log a valid statement durably and return its position. Raises LogMovedError."""
         self._written += 1
         return self._meta.append_log(f"{self._meta.writer}/{self._written}", msgspec.json.encode(statement), expected)
 

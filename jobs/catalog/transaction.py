@@ -1,4 +1,6 @@
-"""Transactions in the making: statements that enter the log together, each bound over what the ones before it make of the catalog."""
+"""Transactions under construction: statements that enter the log together, each bound over the result of the previous
+ones.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ from tussock.statestore.meta.catalog import Catalog, Relation
 
 
 class CannotFollowError(InputError):
-    """A view reads what is replaced, and has no meaning over what takes its place."""
+    """A view reads a replaced relation, and its SELECT is not valid over the new one."""
 
     def __init__(self, view: str, reason: str) -> None:
         super().__init__(view, reason)
@@ -20,18 +22,19 @@ class CannotFollowError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"view {self.view!r} reads what is replaced here, and can't follow: {self.reason}\n"
-            f"Nothing was changed. Change {self.view!r} in the same `tussock apply`, or drop it first (DROP MATERIALIZED VIEW {self.view})."
+            f"view {self.view!r} reads a relation that is replaced here, and its SELECT is not valid over the new one: "
+            f"{self.reason}\nNothing was changed. Change {self.view!r} in the same `tussock apply`, or drop it first "
+            f"(DROP MATERIALIZED VIEW {self.view})."
         )
 
 
 @dataclass(slots=True)
 class DraftTransaction:
-    """A transaction in the making.
+    """A transaction under construction.
 
     Args:
         before: the pending catalog.
-        epoch: the first one that it can take effect with.
+        epoch: the first epoch in which it can take effect.
     """
 
     before: Catalog
@@ -45,7 +48,7 @@ class DraftTransaction:
 
     @property
     def catalog(self) -> Catalog:
-        """What the statements so far make of the catalog."""
+        """The catalog after the statements so far."""
         return self._applying.catalog
 
     @property
@@ -54,7 +57,10 @@ class DraftTransaction:
         return {name for s in self.statements if (name := changed_table(s)) is not None}
 
     def add(self, statement: Single, once: str | None = None) -> bool:
-        """One more statement; whether it changes anything. One that does not is left out. Raises as `checks.admitted` does."""
+        """Add a statement and return whether it changes anything. A statement without effect is not added.
+
+        Raises: as `checks.admitted`.
+        """
         check_statement(statement)
         before, unsettled = self.catalog, self._applying.unsettled
         if not self._applying.take(statement, once):
@@ -74,25 +80,25 @@ class DraftTransaction:
         return True
 
     def is_unsettled(self, relation: Relation) -> bool:
-        """Whether a relation still has to be bound anew, since what it reads is replaced."""
+        """Whether a relation must still be bound again, because it reads a replaced relation."""
         return any(r.id == relation.id for r in self._applying.unsettled)
 
     def next_unsettled(self) -> Relation | None:
-        """A view that still has to be bound anew, since what it reads is replaced; what it reads is not among them."""
+        """A view that must still be bound again, and whose inputs are all settled. None if there is none."""
         return next(iter(self._applying.unsettled), None)
 
     def statement(self) -> Statement:
-        """What is to be logged. Requires: at least one statement, nothing unsettled."""
+        """The statement to log. Requires: at least one statement, and nothing unsettled."""
         if len(self.statements) == 1 and not self._once:
             return self.statements[0]
         return Transaction(tuple(self.statements), tuple(self._once))
 
 
 def query_of(view: Relation) -> tuple[str, tuple[str, ...]]:
-    """A view's SELECT, and the names that its statement gave its columns (empty: the SELECT names them)."""
+    """A view's SELECT and the column names of its statement. Empty: the SELECT names the columns."""
     definition = definition_of(view)
     if isinstance(definition, PlainViewDefinition):
         names = tuple(f.name for f in definition.statement.fields)
         return definition.statement.sql, () if names == definition.statement.columns else names
-    assert isinstance(definition, ViewDefinition), "only views are bound"
+    assert isinstance(definition, ViewDefinition), "only views can be bound again"
     return definition.sql, definition.columns

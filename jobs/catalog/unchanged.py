@@ -1,4 +1,7 @@
-"""Whether a CREATE statement says what is there, by its text alone: no Spark. Where that can't be told, Spark's binder tells."""
+"""Compare a CREATE statement with the catalog by its text, without Spark.
+
+If the text cannot decide, Spark's binder does.
+"""
 
 from pathlib import Path
 
@@ -18,12 +21,13 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | None:
-    """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines as it is; None: another one, or it can't be told from here.
+    """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines, if it is unchanged. None: changed or
+    undecided.
 
     Args:
-        base: what relative paths of sources start from.
+        base: the folder that relative paths of sources start from.
 
-    Raises: SqlError where the statement's beginning is none.
+    Raises: SqlError if the head of the statement is invalid.
     """
     cursor = Cursor(SourceText(text))
     if not cursor.accept("CREATE"):
@@ -79,5 +83,5 @@ def _table(catalog: Catalog, cursor: Cursor) -> Relation | None:
 
 
 def _folded(text: str) -> list[str]:
-    """The words of a text, those outside of strings in lower case: `DEFAULT 'a'` and `DEFAULT 'A'` differ."""
+    """The tokens of a text, in lower case outside of strings: `DEFAULT 'a'` and `DEFAULT 'A'` differ."""
     return [t.text if t.kind == "string" else t.text.lower() for t in tokens_of(SourceText(text))]

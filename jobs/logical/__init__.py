@@ -1,1 +1,1 @@
-"""What SQL means, without a JVM: plans, statements, expressions, and the texts they come from."""
+"""SQL without a JVM: logical plans, statements, expressions, and their source texts."""

@@ -6,7 +6,10 @@ from tussock.statestore.errors import InputError, did_you_mean
 
 
 class SqlError(InputError):
-    """A statement that cannot be read or bound: what is wrong, where (None: nowhere in particular), and the line with a caret."""
+    """A statement cannot be read or bound.
+
+    The message has the reason, the place (None if unknown), and the line with a caret.
+    """
 
     def __init__(self, reason: str, place: Place | None = None, excerpt: str | None = None) -> None:
         super().__init__(reason, place, excerpt)
@@ -17,7 +20,7 @@ class SqlError(InputError):
 
 
 class NoRelationError(SqlError):
-    """A name that means no relation here."""
+    """A statement names a relation that does not exist."""
 
     def __init__(
         self, name: str, existing: tuple[str, ...], place: Place | None = None, excerpt: str | None = None
@@ -31,7 +34,10 @@ class NoRelationError(SqlError):
 
 
 class UnsupportedQueryError(SqlError):
-    """SQL that Spark understands but that cannot be kept incrementally (yet): the construct, where it stood, and why not."""
+    """Spark understands the SQL, but Tussock cannot keep its result up to date.
+
+    The message has construct, place and reason.
+    """
 
     def __init__(
         self,
@@ -49,14 +55,14 @@ class UnsupportedQueryError(SqlError):
 
 
 class SparkFailedError(SqlError):
-    """Spark itself failed at a statement, with an exception of Java's that is no message for whoever wrote the statement."""
+    """Spark failed on a statement with an internal Java exception."""
 
     def __init__(self, kind: str, message: str, place: Place | None = None, excerpt: str | None = None) -> None:
         InputError.__init__(self, kind, message, place, excerpt)
         self.kind, self.message, self.place, self.excerpt = kind, message, place, excerpt
         self.reason = (
-            f"Spark failed here with {kind}: {message.rstrip('.')}. Nothing was changed. This is an error within Spark: write the "
-            "statement another way; TUSSOCK_DEBUG=1 shows Spark's own trace"
+            f"Spark failed here with {kind}: {message.rstrip('.')}. Nothing was changed. The error is inside Spark: "
+            "rewrite the statement. TUSSOCK_DEBUG=1 shows Spark's stack trace"
         )
 
 
@@ -66,5 +72,5 @@ def _where(place: Place | None, excerpt: str | None) -> str:
 
 
 def sql_error(source: SourceText, offset: int, reason: str) -> SqlError:
-    """A SqlError that points at the character at `offset`."""
+    """A SqlError that points to the character at `offset`."""
     return SqlError(reason, source.place(offset), source.caret(offset))

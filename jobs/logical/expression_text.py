@@ -1,6 +1,8 @@
-"""Expressions as SQL-like text for EXPLAIN: `c3 + 1`, `CASE WHEN c7 < 1.0 THEN 'fog' … END`; column i of the operator's input is `c{i}`.
+"""Expressions as SQL-like text for EXPLAIN: `c3 + 1`, `CASE WHEN c7 < 1.0 THEN 'fog' … END`. `c{i}` is column i of
+the operator's input.
 
-For reading alone: it leaves out what a reader takes for granted (ANSI mode, literal types). `tussock.jobs.sql.show` prints every detail.
+The text is for people and omits details that they take for granted, such as ANSI mode and literal types. The text of
+`tussock.jobs.sql.show` has every detail.
 """
 
 import datetime
@@ -25,20 +27,20 @@ _INFIX = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
 }
-_COLUMN = re.compile(r"`a(\d+)`")  # of a text that Spark computes
+_COLUMN = re.compile(r"`a(\d+)`")  # an argument in a text that Spark computes
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def expression_text(expr: Expr) -> str:
-    """One expression; equal expressions print equally."""
+    """One expression as text. Equal expressions have equal texts."""
     text = _text(expr)
     return (
         text[1:-1] if isinstance(expr, Call) and text.startswith("(") else text
-    )  # only the outermost pair can come first
+    )  # a text that starts with a parenthesis is enclosed by one pair
 
 
 def _text(expr: Expr) -> str:
-    """The expression, in parentheses where it could be torn apart by what stands next to it."""
+    """The expression, in parentheses if a neighbour could change its meaning."""
     match expr:
         case Column(index=index):
             return f"c{index}"

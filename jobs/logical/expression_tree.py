@@ -1,4 +1,4 @@
-"""Bound expressions as trees: what they read, the same over other columns, and their conjuncts."""
+"""Bound expressions as trees: their columns, substitution, and conjunctions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -9,7 +9,7 @@ from tussock.jobs.logical.nodes import BY_SPARK, PYTHON, Call, Column, Expr
 
 
 def reads_of(expr: Expr) -> Iterator[int]:
-    """The input column of every reference in an expression, repeats included."""
+    """The input column of every reference in an expression, including repeats."""
     if isinstance(expr, Column):
         yield expr.index
     elif isinstance(expr, Call):
@@ -18,12 +18,12 @@ def reads_of(expr: Expr) -> Iterator[int]:
 
 
 def columns_of(expr: Expr) -> frozenset[int]:
-    """Indices of the input columns an expression reads."""
+    """The indices of the input columns that an expression reads."""
     return frozenset(reads_of(expr))
 
 
 def calls_of_spark(expr: Expr) -> Iterator[Call]:
-    """The parts of an expression that Spark computes between two levels, outermost ones only."""
+    """The outermost parts of an expression that Spark computes between two levels."""
     if isinstance(expr, Call):
         if expr.node == BY_SPARK:
             yield expr
@@ -42,7 +42,7 @@ def python_calls(expr: Expr) -> Iterator[Call]:
 
 
 def with_spark_calls(expr: Expr, to: Callable[[Call], Expr]) -> Expr:
-    """The expression with `to(call)` in the place of each call that Spark computes, outermost ones only."""
+    """The expression with each outermost call that Spark computes replaced by `to(call)`."""
     if not isinstance(expr, Call):
         return expr
     if expr.node == BY_SPARK:
@@ -56,7 +56,7 @@ def needs_spark(expr: Expr) -> bool:
 
 
 def substituted(expr: Expr, columns: Mapping[int, Expr] | Sequence[Expr]) -> Expr:
-    """The expression with `columns[i]` in the place of column i."""
+    """The expression with column i replaced by `columns[i]`."""
     if isinstance(expr, Column):
         return columns[expr.index]
     if isinstance(expr, Call):
@@ -65,7 +65,7 @@ def substituted(expr: Expr, columns: Mapping[int, Expr] | Sequence[Expr]) -> Exp
 
 
 def renumbered(expr: Expr, to: Mapping[int, int] | Sequence[int]) -> Expr:
-    """The expression with column i read from `to[i]`."""
+    """The expression with column i renumbered to `to[i]`."""
     if isinstance(expr, Column):
         return Column(to[expr.index], expr.type)
     if isinstance(expr, Call):
@@ -74,24 +74,24 @@ def renumbered(expr: Expr, to: Mapping[int, int] | Sequence[int]) -> Expr:
 
 
 def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """All conditions in one. Requires: at least one."""
+    """The conditions joined by AND. Requires: at least one."""
     return reduce(lambda left, right: Call("And", "boolean", (left, right)), conditions)
 
 
 def disjunction(conditions: Sequence[Expr]) -> Expr:
-    """Any of the conditions. Requires: at least one."""
+    """The conditions joined by OR. Requires: at least one."""
     return reduce(lambda left, right: Call("Or", "boolean", (left, right)), conditions)
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
-    """The conditions that a condition joins by AND."""
+    """The operands of a condition's top-level ANDs."""
     if isinstance(condition, Call) and condition.node == "And":
         return [c for arg in condition.args for c in conjuncts(arg)]
     return [condition]
 
 
 def without_places(expr: Expr) -> Expr:
-    """The expression as it is compared: two texts of the same meaning differ only in their places."""
+    """The expression without source places, for comparison. Texts with equal meaning differ only in places."""
     if not isinstance(expr, Call):
         return expr
     return msgspec.structs.replace(expr, args=tuple(without_places(a) for a in expr.args), place=None)

@@ -1,4 +1,4 @@
-"""Columns of a table in which NULL is refused: those of its key, and those declared NOT NULL."""
+"""The columns of a table that reject NULL: its key columns and its NOT NULL columns."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,7 +8,7 @@ from tussock.statestore.errors import InputError
 
 
 class NullKeyError(InputError):
-    """A row on its way into a table has NULL in a column that takes none; `in_key`: a column of its primary key."""
+    """A row for a table has NULL in a key column (`in_key`) or in a NOT NULL column."""
 
     def __init__(self, table: str, column: str, row: int, rows: int, in_key: bool = True) -> None:
         super().__init__(table, column, row, rows, in_key)
@@ -18,12 +18,15 @@ class NullKeyError(InputError):
         what = "is part of the primary key" if self.in_key else "is a NOT NULL column"
         return (
             f"row {self.row} of {self.rows} has NULL in column {self.column!r}, which {what} of table {self.table!r}. "
-            "Nothing was changed; give it a value or leave the row out."
+            "Nothing was changed. Give the column a value or omit the row."
         )
 
 
 def require_values(table: CreateTable, rows: pa.Table) -> None:
-    """Raises NullKeyError for the first row that has NULL where the table takes none. `rows`: the table's columns, in order."""
+    """Check the required columns of a table. `rows` has the table's columns, in order.
+
+    Raises: NullKeyError for the first row with NULL in a required column.
+    """
     for column in table.required:
         if rows.column(column).null_count:
             row = pc.index(pc.is_null(rows.column(column)), True).as_py()

@@ -1,6 +1,7 @@
-"""Intervals of years and months on their way between Spark and Python, which hand them to each other as int (statestore/months.py).
+"""Intervals of years and months between Spark and Python, which exchange them as int (statestore/months.py).
 
-Spark casts an int to `interval month` and back, also within arrays, maps and structs; and that to the units that a type names.
+Spark casts an int to `interval month` and back, also within arrays, maps and structs. It also casts `interval month` to
+the units of the declared type.
 """
 
 import re
@@ -18,7 +19,7 @@ def carried_name(kind: str) -> str:
 
 
 def as_carried(text: str, kind: str) -> str:
-    """The SQL text of a value of the type as it is handed to Python; `text` itself where it holds no such interval."""
+    """The SQL text that converts a value of this type for Python. `text` unchanged if the type has no such interval."""
     return (
         text
         if carried_name(kind) == kind
@@ -27,15 +28,23 @@ def as_carried(text: str, kind: str) -> str:
 
 
 def of_carried(text: str, kind: str) -> str:
-    """The SQL text of a value of the type, from what Python hands over; `text` itself where it holds no such interval."""
+    """The SQL text that converts a value from Python to this type.
+
+    `text` unchanged if the type has no such interval.
+    """
     return text if carried_name(kind) == kind else f"CAST(CAST({text} AS {_with(kind, 'interval month')}) AS {kind})"
 
 
 def columns_of_carried(columns: Sequence[tuple[str, str]]) -> list[str] | None:
-    """What to select of a frame that Python hands over, for these names and types; None: what it holds is of these types."""
+    """The SELECT list that converts a frame from Python to these names and types.
+
+    None if no column needs a conversion.
+    """
     texts = [(of_carried(quoted(name), kind), quoted(name)) for name, kind in columns]
     return [f"{text} AS {name}" for text, name in texts] if any(text != name for text, name in texts) else None
 
 
 def _with(kind: str, by: str) -> str:
-    return _NAMES.sub(lambda found: found[1] or by, kind)  # the name of a field may read like one
+    return _NAMES.sub(
+        lambda found: found[1] or by, kind
+    )  # quoted field names are skipped, since one may look like a type

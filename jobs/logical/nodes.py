@@ -1,11 +1,11 @@
-"""The logical plan: what a query means, bound and typed, columns numbered by us.
+"""The logical plan: a bound and typed query whose columns Tussock numbers.
 
-A node says what it reads (`inputs`), which expressions it computes (`expressions`) and what comes out (`fields`), so that a pass that needs
-no more knows no node by name.
+Each node defines its inputs (`inputs`), its expressions (`expressions`) and its output columns (`fields`). A pass that
+needs only these handles all node classes alike.
 
-Produced by walking Catalyst's optimized plan, stored in the catalog as JSON, so that a running view never depends on how
-another Spark version would bind it. Types are Spark's catalog strings (tussock.statestore.types). A column reference is an index into the
-output of the node's input (for a join condition: left columns, then right columns).
+Plans are built from Catalyst's optimized plan and stored in the catalog as JSON, so that a running view does not
+depend on how another Spark version binds it. Types are Spark's catalog strings (tussock.statestore.types). A column
+reference is an index into the output of the node's input. In a join condition, left columns come before right columns.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import msgspec
 
 
 class AggFunction(StrEnum):
-    """The aggregates that are kept, by Catalyst's class names, which are stored."""
+    """The supported aggregates. The values are Catalyst's class names and are stored."""
 
     COUNT = "Count"
     SUM = "Sum"
@@ -34,12 +34,12 @@ class AggFunction(StrEnum):
     COVAR_POP = "CovPopulation"
     COVAR_SAMP = "CovSample"
     CORR = "Corr"
-    REGR_SXX = "RegrReplacement"  # regr_sxx and regr_syy: of one of the two, where both are there
+    REGR_SXX = "RegrReplacement"  # regr_sxx and regr_syy: over one of two columns, in rows that have both
     REGR_SXY = "RegrSXY"
     REGR_R2 = "RegrR2"
     REGR_SLOPE = "RegrSlope"
     REGR_INTERCEPT = "RegrIntercept"
-    ONLY = "Only"  # the one value there is: what Spark's rewrite of several DISTINCT writes as first(x, true) FILTER (WHERE gid = 0)
+    ONLY = "Only"  # the only value: Spark rewrites several DISTINCT to first(x, true) FILTER (WHERE gid = 0)
     FIRST = "First"
     LAST = "Last"
     MIN_BY = "MinBy"
@@ -73,50 +73,54 @@ _SQL_NAMES = {
 
 
 class JoinKind(StrEnum):
-    """Which pairs and which rows a join puts out."""
+    """The pairs and rows that a join returns."""
 
-    INNER = "inner"  # every pair that matches
-    LEFT = "left"  # and every left row without partner, padded with NULL
-    RIGHT = "right"  # and every right row without partner, padded
-    FULL = "full"  # and both
-    SEMI = "semi"  # the left rows that have a partner
-    ANTI = "anti"  # the left rows that have none
-    NULL_AWARE_ANTI = "null_aware_anti"  # NOT IN: the left rows whose key is known to equal none of the right ones
-    EXISTENCE = "existence"  # every left row, and whether it has a partner
-    SINGLE = "single"  # as left; a second partner is an error: a correlated scalar subquery
+    INNER = "inner"  # every matching pair
+    LEFT = "left"  # also every left row without a match, padded with NULL
+    RIGHT = "right"  # also every right row without a match, padded with NULL
+    FULL = "full"  # both of these
+    SEMI = "semi"  # the left rows with a match
+    ANTI = "anti"  # the left rows without a match
+    NULL_AWARE_ANTI = "null_aware_anti"  # NOT IN: the left rows whose key certainly differs from every right key
+    EXISTENCE = "existence"  # every left row, and whether it has a match
+    SINGLE = "single"  # like LEFT, but a second match is an error: a correlated scalar subquery
 
     @property
     def emits_pairs(self) -> bool:
-        """Whether columns of both sides come out; else the left ones alone, and of existence whether there is a partner."""
+        """Whether the output has the columns of both sides.
+
+        Otherwise it has the left columns, plus a flag for EXISTENCE.
+        """
         return self in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SINGLE)
 
     @property
     def judges_left(self) -> bool:
-        """Whether left rows come out, or not, by whether they have a partner."""
+        """Whether the output of a left row depends on whether it has a match."""
         return self not in (JoinKind.INNER, JoinKind.RIGHT)
 
     @property
     def judges_right(self) -> bool:
-        """Whether right rows come out by whether they have a partner."""
+        """Whether the output of a right row depends on whether it has a match."""
         return self in (JoinKind.RIGHT, JoinKind.FULL)
 
     @property
     def keeps_matched(self) -> bool:
-        """Whether the left rows that come out are those with a partner."""
+        """Whether the returned left rows are those with a match."""
         return self is JoinKind.SEMI
 
 
 class Generator(StrEnum):
-    """What several rows are made of."""
+    """The kinds of functions that turn one row into several."""
 
     EXPLODE = "explode"  # the elements of an array, or the keys and values of a map
-    POSEXPLODE = "posexplode"  # with their places, from 0
-    INLINE = "inline"  # the structs of an array, each field a column
-    REPLICATE = "replicate"  # a number: as many copies of the row
+    POSEXPLODE = "posexplode"  # the same with their positions, from 0
+    INLINE = "inline"  # the structs of an array, one column per field
+    REPLICATE = "replicate"  # n copies of the row, for a number n
 
 
 class WindowFunction(StrEnum):
-    """What is kept OVER a window, by Catalyst's class names: functions of a row's place, values of other rows, and aggregates."""
+    """The supported window functions, by Catalyst's class names: rank functions, values of other rows, and
+    aggregates."""
 
     ROW_NUMBER = "RowNumber"
     RANK = "Rank"
@@ -165,28 +169,28 @@ class WindowFunction(StrEnum):
     BITMAP_AND = AggFunction.BITMAP_AND
     VECTOR_SUM = AggFunction.VECTOR_SUM
     VECTOR_AVG = AggFunction.VECTOR_AVG
-    SESSION = "SessionStart"  # of a row's own start and end, in the order of starts: the start of the session that it belongs to
+    SESSION = "SessionStart"  # over each row's own start and end, ordered by start: the start of the row's session
 
     @property
     def sql(self) -> str:
-        """Its name in SQL."""
+        """The name that a user writes."""
         return _OVER_NAMES.get(self) or (
             AggFunction(self.value).sql if self.value in _AGGREGATES else self.value.lower()
         )
 
     @property
     def numbers(self) -> bool:
-        """Whether it is the number of a row in its partition, which a top-n of each group needs."""
+        """Whether it numbers the rows of a partition, as a top-n per group requires."""
         return self in (WindowFunction.ROW_NUMBER, WindowFunction.RANK, WindowFunction.DENSE_RANK)
 
     @property
     def shifts(self) -> bool:
-        """Whether it is the value of a row some places before or after."""
+        """Whether its value comes from a row at a fixed distance before or after."""
         return self in (WindowFunction.LAG, WindowFunction.LEAD)
 
     @property
     def reads_frames(self) -> bool:
-        """Whether nothing short of its rows says what it is of a frame, so that nothing can be carried from row to row."""
+        """Whether it must read all rows of a frame, because no state can be carried from one row to the next."""
         return self in _READ_FRAMES
 
 
@@ -225,11 +229,11 @@ _READ_FRAMES = frozenset(
 
 
 class FrameEdge(StrEnum):
-    """Where a frame begins or ends."""
+    """The kinds of frame ends."""
 
-    UNBOUNDED = "unbounded"  # with the partition
-    CURRENT = "current"  # at the row (ROWS), with its peers (RANGE)
-    OFFSET = "offset"  # so many rows from it (ROWS), at a value (RANGE)
+    UNBOUNDED = "unbounded"  # at the edge of the partition
+    CURRENT = "current"  # at the row (ROWS), at its peers (RANGE)
+    OFFSET = "offset"  # at a number of rows from it (ROWS), at a value (RANGE)
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -240,7 +244,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where in the user's SQL text; both count from 1."""
+    """A place in the user's SQL text. Both numbers count from 1."""
 
     line: int
     column: int
@@ -257,18 +261,25 @@ Physical = bool | int | str | None
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
-    """A constant in physical form: NULL is None; booleans and integers as they are; dates as days and timestamps as microseconds
-    since 1970 (int); float and double as repr text (`nan`, `inf`, `0.1`); decimals as plain text; strings as they are; binary as base64;
-    arrays, structs and maps as the JSON text of a list: of their elements, of their fields' values, of pairs of key and value, each in
-    this form."""
+    """A constant in physical form.
+
+    NULL is None. Booleans, integers and strings are stored as they are. Dates are days and timestamps are
+    microseconds since 1970 (int). Float and double are repr texts (`nan`, `inf`, `0.1`), decimals plain texts, binary
+    base64. Arrays, structs and maps are the JSON text of a list: the elements, the field values, or [key, value]
+    pairs, each in this form.
+    """
 
     value: Physical
     type: str
 
 
 class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
-    """An expression node: `node` is Catalyst's class name (`Add`, `Cast`, `CaseWhen`, …), `mode` its eval mode (ANSI, TRY, LEGACY) where it
-    has one, `params` what else the class carries that changes its result (e.g. a Cast's time zone), as text."""
+    """An expression node.
+
+    `node` is Catalyst's class name (`Add`, `Cast`, `CaseWhen`, …). `mode` is the eval mode (ANSI, TRY, LEGACY) of
+    classes that have one. `params` are the other attributes that affect the result, as text, such as a Cast's time
+    zone.
+    """
 
     node: str
     type: str
@@ -280,12 +291,13 @@ class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
 
 Expr = Column | Literal | Call
 
-#: The `node` of a Call whose text no other row of the projection's input has, the same while the row exists; its arguments are the
-#: stream's key.
+#: The `node` of a Call with a text that is unique among the rows of the projection's input and stays the same while the
+#: row exists. Its arguments are the stream's key.
 ROW_KEY = "RowKey"
-#: The `node` of a Call that Spark computes between two levels: its one param is the SQL text, in which `a0`, `a1`, … are the arguments.
+#: The `node` of a Call that Spark computes between two levels. Its only param is the SQL text with arguments `a0`,
+#: `a1`, ….
 BY_SPARK = "Spark"
-#: The `node` of a Call of a user's Python function; its params: the function's name, and the digest of its code.
+#: The `node` of a Call of a user's Python function. Its params are the function's name and the digest of its code.
 PYTHON = "PythonFunction"
 
 
@@ -298,8 +310,11 @@ class SortKey(msgspec.Struct, frozen=True):
 
 
 class AggCall(msgspec.Struct, frozen=True):
-    """An aggregate. Count without args counts rows. `params` are constants that change its result (ignoreNulls, percentage, …), as text;
-    `order` is its WITHIN GROUP."""
+    """An aggregate call. Count without arguments counts rows.
+
+    `params` are the constants that affect the result (ignoreNulls, percentage, …), as text. `order` is the WITHIN
+    GROUP order.
+    """
 
     function: AggFunction
     type: str
@@ -313,11 +328,11 @@ class AggCall(msgspec.Struct, frozen=True):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """Its arguments, its order, its FILTER."""
+        """Its arguments, its order and its FILTER."""
         return (*self.args, *(k.expr for k in self.order), *(() if self.filter is None else (self.filter,)))
 
     def over(self, move: Callable[[Expr], Expr], place: Place | None) -> "AggCall":
-        """The same call with `move` of each of its expressions."""
+        """The same call with `move` applied to each expression."""
         return msgspec.structs.replace(
             self,
             args=tuple(move(a) for a in self.args),
@@ -328,7 +343,11 @@ class AggCall(msgspec.Struct, frozen=True):
 
 
 class FrameBound(msgspec.Struct, frozen=True):
-    """One end of a frame. At an OFFSET: `rows` after the row (negative: before it); or, of RANGE, the order's `value` there."""
+    """One end of a frame.
+
+    At an OFFSET: `rows` after the current row, negative for before; or, for RANGE, the `value` of the ORDER BY
+    expression.
+    """
 
     edge: FrameEdge
     rows: int = 0
@@ -336,7 +355,7 @@ class FrameBound(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The rows of its partition that a row's call reads: counted (ROWS), or by the value they are ordered by (RANGE)."""
+    """The rows of a partition that a call reads for one row: by count (ROWS), or by ORDER BY value (RANGE)."""
 
     by_rows: bool
     lower: FrameBound
@@ -344,9 +363,13 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class WindowCall(msgspec.Struct, frozen=True):
-    """A function OVER a window. Lag and lead: the value, and what stands in where there is no such row. `number`: rows before (lag) or
-    after (lead), NTILE's buckets, NTH_VALUE's n. `params` and `order` of an aggregate: as AggCall has them. `filter`: of one in which NULLs
-    count; what the FILTER of any other leaves out is NULL in an argument."""
+    """A function OVER a window.
+
+    `args` of lag and lead are the value and its default for a missing row. `number` is the distance of lag and lead,
+    the bucket count of NTILE, or the n of NTH_VALUE. `params` and `order` are those of an aggregate, as in AggCall.
+    `filter` is set only for aggregates that count NULLs; in all others, FILTER is rewritten so that an argument is
+    NULL in excluded rows.
+    """
 
     function: WindowFunction
     type: str
@@ -362,13 +385,13 @@ class WindowCall(msgspec.Struct, frozen=True):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """All that it computes of a row."""
+        """All expressions that it computes per row."""
         bounds = (b.value for b in (self.frame.lower, self.frame.upper) if b.value is not None)
         return (*self.args, *(k.expr for k in self.order), *(() if self.filter is None else (self.filter,)), *bounds)
 
 
 class _Leaf(msgspec.Struct, frozen=True, tag=True):
-    """A node that reads no other and computes nothing."""
+    """A node without input and expressions."""
 
     @property
     def inputs(self) -> tuple["Plan", ...]:
@@ -380,7 +403,7 @@ class _Leaf(msgspec.Struct, frozen=True, tag=True):
 
 
 class _OverOne(msgspec.Struct, frozen=True, tag=True):
-    """A node over one other. Unless it says otherwise it computes nothing and puts out its input's columns."""
+    """A node with one input. By default it computes nothing and returns the input's columns."""
 
     input: "Plan"
 
@@ -398,7 +421,7 @@ class _OverOne(msgspec.Struct, frozen=True, tag=True):
 
 
 class Scan(_Leaf, frozen=True):
-    """All rows of a relation, `columns` of them, in that order."""
+    """All rows of a relation, with `columns` in this order."""
 
     relation: str  # name in the catalog
     columns: tuple[int, ...]  # indices into the relation's columns
@@ -406,7 +429,7 @@ class Scan(_Leaf, frozen=True):
 
 
 class Values(_Leaf, frozen=True):
-    """Constant rows, column by column, each value as a Literal of its type holds it. SELECT without FROM is one row without columns."""
+    """Constant rows, stored by column in the form of Literal. SELECT without FROM is one row without columns."""
 
     rows: int
     columns: tuple[tuple[Physical, ...], ...]
@@ -414,7 +437,7 @@ class Values(_Leaf, frozen=True):
 
 
 class Range(_Leaf, frozen=True):
-    """The numbers start, start + step, … before `end`, as one bigint column."""
+    """The numbers start, start + step, … before `end`, in one bigint column."""
 
     start: int
     end: int
@@ -434,7 +457,7 @@ class Project(_OverOne, frozen=True):
 
 
 class Expand(_OverOne, frozen=True):
-    """Every row once per projection, in which literals stand for what a projection leaves out."""
+    """Every row once per projection, with literals in place of the columns that a projection omits."""
 
     projections: tuple[tuple[Expr, ...], ...]
     fields: tuple[Field, ...]
@@ -445,8 +468,11 @@ class Expand(_OverOne, frozen=True):
 
 
 class Generate(_OverOne, frozen=True):
-    """Every row once per row that `generator` makes of `argument`; output: the input's columns `kept` (None: all), then those made.
-    `outer`: a row of which none is made comes out once, with NULLs."""
+    """Every row once per row that `generator` makes from `argument`.
+
+    Output: the input's columns `kept` (None: all), then the generated columns. With `outer`, a row that generates
+    nothing is returned once, with NULLs.
+    """
 
     generator: Generator
     argument: Expr
@@ -460,7 +486,7 @@ class Generate(_OverOne, frozen=True):
 
     @property
     def passed(self) -> tuple[int, ...]:
-        """The columns of the input that come out."""
+        """The columns of the input that the output contains."""
         return tuple(range(len(self.input.fields))) if self.kept is None else self.kept
 
     @property
@@ -469,7 +495,7 @@ class Generate(_OverOne, frozen=True):
 
 
 class Filter(_OverOne, frozen=True):
-    """Keeps rows whose condition is true."""
+    """Keeps the rows whose condition is true."""
 
     condition: Expr
 
@@ -479,7 +505,7 @@ class Filter(_OverOne, frozen=True):
 
 
 class Comparison(StrEnum):
-    """How a row's value compares with a bound, by Catalyst's class names, which are stored."""
+    """The comparisons of a row's value with a bound. The values are Catalyst's class names and are stored."""
 
     LESS = "LessThan"
     LESS_OR_EQUAL = "LessThanOrEqual"
@@ -488,22 +514,22 @@ class Comparison(StrEnum):
 
     @property
     def sql(self) -> str:
-        """As SQL writes it."""
+        """The SQL operator."""
         return ("<" if self.lets_in else ">") + ("=" if self.takes_equal else "")
 
     @property
     def lets_in(self) -> bool:
-        """Whether rows come as the bound rises; else they go."""
+        """Whether rows appear as the bound rises. Otherwise they disappear."""
         return self in (Comparison.LESS, Comparison.LESS_OR_EQUAL)
 
     @property
     def takes_equal(self) -> bool:
-        """Whether a row whose value is the bound is there."""
+        """Whether a row whose value equals the bound is kept."""
         return self in (Comparison.LESS_OR_EQUAL, Comparison.GREATER_OR_EQUAL)
 
     @property
     def turned(self) -> "Comparison":
-        """The same with its sides changed."""
+        """The comparison with its sides exchanged."""
         match self:
             case Comparison.LESS:
                 return Comparison.GREATER
@@ -516,9 +542,10 @@ class Comparison(StrEnum):
 
 
 class TemporalFilter(_OverOne, frozen=True):
-    """Keeps rows whose value compares so with a bound that moves with the epoch's moment.
+    """Keeps the rows whose value compares as required with a bound that moves with the epoch's moment.
 
-    `bound` is over one column, the moment (a timestamp), and never NULL; it has the value's type. `forgets`: it never goes back.
+    `bound` is an expression over one column, the moment (a timestamp). It is never NULL and has the value's type.
+    `forgets`: the bound never goes back, so rows that it has excluded are never needed again.
     """
 
     value: Expr
@@ -532,9 +559,12 @@ class TemporalFilter(_OverOne, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """Join: left_keys[i] = right_keys[i] (`<=>` where null_safe[i]), both already of one type; `condition` over left columns
-    then right columns holds too. Output: left columns, then right columns; the left ones alone where the kind puts out no pairs, of
-    existence followed by whether there is a partner. Without keys every row meets every row."""
+    """Join on left_keys[i] = right_keys[i] (`<=>` if null_safe[i]), of equal types, and on `condition` over left then
+    right columns.
+
+    Output: left columns, then right columns. Kinds that return no pairs have only the left columns; EXISTENCE adds a
+    flag. Without keys, every left row meets every right row.
+    """
 
     left: "Plan"
     right: "Plan"
@@ -561,11 +591,11 @@ class Join(msgspec.Struct, frozen=True, tag=True):
 
 
 class SingleRow(_OverOne, frozen=True):
-    """A scalar subquery's row: the input's only one, NULLs where it has none; two are an error. One row, always."""
+    """The single row of a scalar subquery: NULLs if the input is empty, an error if it has two rows."""
 
 
 class Union(msgspec.Struct, frozen=True, tag=True):
-    """UNION ALL: the rows of all inputs, whose columns have equal types."""
+    """UNION ALL: the rows of all inputs. Their columns have equal types."""
 
     inputs: tuple["Plan", ...]
     fields: tuple[Field, ...]
@@ -576,7 +606,10 @@ class Union(msgspec.Struct, frozen=True, tag=True):
 
 
 class Aggregate(_OverOne, frozen=True):
-    """Groups by `keys`; output: one column per key, then one per call. Without keys: one row, always. Without calls: DISTINCT."""
+    """Groups by `keys`.
+
+    Output: one column per key, then one per call. Without keys: always one row. Without calls: DISTINCT.
+    """
 
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
@@ -588,8 +621,10 @@ class Aggregate(_OverOne, frozen=True):
 
 
 class Window(_OverOne, frozen=True):
-    """The input's columns, then one per call: each computed over a frame of the rows with equal `partition`, in `order`. Calls that say
-    otherwise nothing of ties are computed in the order of the stream key there."""
+    """The input's columns, then one per call, computed over a frame of the rows with equal `partition`, in `order`.
+
+    Ties are ordered by the stream key for calls that do not define their own order of ties.
+    """
 
     partition: tuple[Expr, ...]
     order: tuple[SortKey, ...]
@@ -606,7 +641,7 @@ class Window(_OverOne, frozen=True):
 
 
 class TopN(_OverOne, frozen=True):
-    """The first `limit` rows after `offset` in the given order; without a limit all rows after `offset`. Ties go by the stream key."""
+    """The first `limit` rows (None: all) after `offset` in the given order. Ties are ordered by the stream key."""
 
     order: tuple[SortKey, ...]
     limit: int | None
@@ -618,8 +653,11 @@ class TopN(_OverOne, frozen=True):
 
 
 class Sort(_OverOne, frozen=True):
-    """All rows, in an order. It stands only where the order reaches the view: at the top of a plan, or below nothing but Project, Filter
-    and TemporalFilter."""
+    """All rows in an order.
+
+    Occurs only if the order reaches the view: at the top of a plan, or below Project, Filter and TemporalFilter nodes
+    only.
+    """
 
     order: tuple[SortKey, ...]
 
@@ -648,7 +686,7 @@ Plan = (
 
 
 def is_one_row(plan: Plan) -> bool:
-    """Whether a plan has one row whatever its relations hold."""
+    """Whether a plan always has one row, whatever its relations contain."""
     match plan:
         case SingleRow() | Aggregate(keys=()) | Values(rows=1):
             return True

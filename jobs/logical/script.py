@@ -9,16 +9,20 @@ from tussock.jobs.logical.tokens import Token, tokens_of
 
 @dataclass(frozen=True, slots=True)
 class ScriptStatement:
-    """One statement of a script, without its semicolon and the comments around it; `place` is that of its first character."""
+    """One statement of a script, without its semicolon and surrounding comments.
+
+    `place` is that of its first character.
+    """
 
     text: str
     place: Place
 
 
 def split_script(script: str) -> list[ScriptStatement]:
-    """The statements of a script in order. Semicolons in strings, quoted names and comments do not count; empty statements are left out.
+    """The statements of a script in order, without empty ones. Semicolons in strings, quoted names and comments do
+    not separate.
 
-    Raises SqlError for a string, a quoted name or a comment that does not end.
+    Raises: SqlError if a string, a quoted name or a comment is not closed.
     """
     source = SourceText(script)
     statements: list[ScriptStatement] = []

@@ -1,7 +1,7 @@
-"""Bound statements: what a user's SQL asks for. Every name is resolved, every expression typed.
+"""Bound statements: a user's SQL with every name resolved and every expression typed.
 
-`Statement` is what the log holds. `Bound` is what the binder gives: the same, but for INSERTs, whose rows have to be stored before they are
-logged, and for statements that only ask. Names of relations are in lower case.
+The log stores `Statement`. The binder returns `Bound`, which differs in INSERTs, whose rows are stored before they are
+logged, and in statements that only read. Names of relations are in lower case.
 """
 
 import hashlib
@@ -16,21 +16,24 @@ from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.meta.sight import Sight
 
 OP = "op"  # the first column of a Change's rows
-ROW_ID_TYPE = "bigint"  # of the hidden last column of a table without a primary key
+ROW_ID_TYPE = "bigint"  # the hidden last column of a table without a primary key
 
 
 class Narrower(msgspec.Struct, frozen=True):
-    """Files that a source took when it had fewer columns: those numbered `below` this have the first `columns`, and NULL in the others."""
+    """Files that a source took when it had fewer columns.
+
+    Files numbered below `below` have only the first `columns`.
+    """
 
     columns: int
     below: int
 
 
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
-    """A stream of rows from outside. `options` holds `path` and the format's own options.
+    """A stream of external rows. `options` contains `path` and the options of the format.
 
-    `narrower`, of a source that was altered: by number of files, the fewest columns first; unset is not stored.
-    `zoned_from`: the number of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
+    `narrower` is set after columns were added: fewest columns first; unset is not stored. `zoned_from` is the number
+    of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
     """
 
     name: str
@@ -43,24 +46,24 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def widths(self) -> tuple[Narrower, ...]:
-        """`narrower`, empty where it is not set."""
+        """`narrower`, or empty if it is unset."""
         return () if isinstance(self.narrower, msgspec.UnsetType) else self.narrower
 
     def width_of(self, file: int) -> int:
-        """How many of the columns the file of this number is read by."""
+        """The number of columns by which the file with this number is read."""
         return next((n.columns for n in self.widths if file < n.below), len(self.fields))
 
     def zone_of(self, file: int, time_zone: str) -> str:
-        """The time zone of times without an offset in the file of this number. `time_zone`: the store's."""
+        """The time zone of times without an offset in the file with this number. `time_zone`: the store's."""
         return "UTC" if isinstance(self.zoned_from, msgspec.UnsetType) or file < self.zoned_from else time_zone
 
     def awaits_zone(self, file: int) -> bool:
-        """Whether the file of this number is still read in UTC, in a store of another time zone."""
+        """Whether the file with this number is still read in UTC although the store has another time zone."""
         return not isinstance(self.zoned_from, msgspec.UnsetType) and file < self.zoned_from
 
 
 class Default(msgspec.Struct, frozen=True):
-    """What a column holds where an INSERT gives it no value; `value` is None where each INSERT computes it anew (current_timestamp())."""
+    """The value of a column that an INSERT omits. `value` is None if each INSERT computes it (current_timestamp())."""
 
     column: int
     sql: str
@@ -68,102 +71,103 @@ class Default(msgspec.Struct, frozen=True):
 
 
 class CreateTable(msgspec.Struct, frozen=True, tag=True):
-    """A table that takes INSERT, UPDATE and DELETE. A repeated key overwrites; without a key every row is a row of its own.
+    """A table for INSERT, UPDATE and DELETE. A repeated key overwrites; without a key every inserted row is a new row.
 
-    One that is append-only takes INSERTs alone, and the first row of a key stays; unset is not stored.
+    An append-only table accepts only INSERT and keeps the first row of a key. Unset is not stored.
     """
 
     name: str
     fields: tuple[Field, ...]
-    key: tuple[int, ...]  # columns of the primary key; NULL is refused there
+    key: tuple[int, ...]  # columns of the primary key, which reject NULL
     if_not_exists: bool = False
-    not_null: tuple[int, ...] = ()  # other columns in which NULL is refused
+    not_null: tuple[int, ...] = ()  # other columns that reject NULL
     defaults: tuple[Default, ...] = ()
     comment: str | None = None
-    comments: tuple[tuple[int, str], ...] = ()  # (column, what it says)
-    lengths: tuple[
-        tuple[int, str], ...
-    ] = ()  # (column, `char(5)` or `varchar(5)`) of string columns whose texts have a length
+    comments: tuple[tuple[int, str], ...] = ()  # (column, comment)
+    lengths: tuple[tuple[int, str], ...] = ()  # (column, `char(5)` or `varchar(5)`) of string columns with a length
     append_only: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def only_grows(self) -> bool:
-        """Whether it is append-only."""
+        """Whether the table is append-only."""
         return self.append_only is True
 
     def declared(self, column: int) -> str:
-        """A column's type as CREATE TABLE says it."""
+        """A column's type as declared in CREATE TABLE."""
         return dict(self.lengths).get(column, self.fields[column].type)
 
     @property
     def required(self) -> tuple[int, ...]:
-        """The columns in which NULL is refused."""
+        """The columns that reject NULL."""
         return (*self.key, *self.not_null)
 
 
 def append_only_refusal(table: str, statement: str) -> str:
-    """Why an append-only table does not take a statement, and what to do."""
+    """The message for a statement that an append-only table rejects."""
     return (
-        f"table {table!r} is APPEND ONLY and takes only INSERT, not {statement}: its views keep no state for rows that go. "
-        "Insert a row that corrects the other, or create a table without APPEND ONLY"
+        f"table {table!r} is APPEND ONLY and takes only INSERT, not {statement}: its views keep no state for deleted "
+        "rows. Insert a row that corrects the other, or create a table without APPEND ONLY"
     )
 
 
 class CreateView(msgspec.Struct, frozen=True, tag=True):
-    """An incrementally maintained view; its columns are the plan's fields.
+    """An incrementally maintained view. Its columns are the plan's fields.
 
-    With `or_replace` it takes the place of the view of its name. Whatever reads that one, directly or not, has to follow in the same
-    Transaction, bound anew. With `rebuilt` it does so even if it is the same, and keeps no state; unset is not stored.
+    With `or_replace` it replaces the view of the same name. Everything that reads the old view, directly or not, must
+    be bound again in the same Transaction. With `rebuilt` it replaces even an identical view and keeps no state;
+    unset is not stored.
     """
 
     name: str
     sql: str  # the SELECT as the user wrote it
     plan: Plan
     if_not_exists: bool = False
-    columns: tuple[str, ...] = ()  # as the statement names them apart from the SELECT; empty: the SELECT does
-    uses: tuple[str, ...] = ()  # the plain views by which the SELECT was bound
+    columns: tuple[str, ...] = ()  # the statement's column list; empty: the names of the SELECT
+    uses: tuple[str, ...] = ()  # the plain views that the SELECT uses
     or_replace: bool = False
     rebuilt: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
-    """A name for a query, which Spark expands wherever it is used; nothing is stored of it."""
+    """A name for a query. Spark expands it in each use, and nothing is stored."""
 
     name: str
     sql: str  # the query as the user wrote it
     fields: tuple[Field, ...]  # types may be any of Spark's
-    columns: tuple[str, ...]  # the query's own names of these columns
-    uses: tuple[str, ...]  # relations that it may read, plain views among them
+    columns: tuple[str, ...]  # the query's names for these columns
+    uses: tuple[str, ...]  # relations that it may read, including plain views
     if_not_exists: bool = False
     or_replace: bool = False
 
 
 class FunctionModule(msgspec.Struct, frozen=True):
-    """A file of the pipeline's folder `functions/`: `<name>.py`, as it was when the function was created."""
+    """A file `<name>.py` of the pipeline's folder `functions/`, as of the creation of the function."""
 
     name: str
     source: str
 
 
 class CreateFunction(msgspec.Struct, frozen=True, tag=True):
-    """A Python function of the user, over whole columns; its code goes with it. Its values depend on its arguments alone, row by row: to
-    create it is to say so."""
+    """A Python function of the user over whole columns, stored with its code.
+
+    Requires: its values depend only on its arguments, row by row.
+    """
 
     name: str
     fields: tuple[Field, ...]  # its parameters
     returns: str
-    module: str  # where it is, among `code`
-    function: str  # its name there
+    module: str  # the module in `code` that defines it
+    function: str  # its name in the module
     code: tuple[
         FunctionModule, ...
-    ] = ()  # the module and what it imports of the folder, by name; empty until the files are read
+    ] = ()  # the module and its imports from the folder, by name; empty until the files are read
     comment: str | None = None
     if_not_exists: bool = False
     or_replace: bool = False
 
     @property
     def digest(self) -> str:
-        """Names what it computes: equal digests are equal functions."""
+        """Identifies the computation: functions with equal digests are equal."""
         types = tuple(f.type for f in self.fields)
         return hashlib.sha256(
             msgspec.json.encode((self.module, self.function, types, self.returns, self.code))
@@ -171,7 +175,7 @@ class CreateFunction(msgspec.Struct, frozen=True, tag=True):
 
 
 class Drop(msgspec.Struct, frozen=True, tag=True):
-    """Drops a relation; with cascade also what depends on it."""
+    """Drops a relation. With cascade, also everything that depends on it."""
 
     kind: RelationKind
     name: str
@@ -180,7 +184,10 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Insert(msgspec.Struct, frozen=True, tag=True):
-    """Rows to insert or overwrite, kept as one Arrow IPC object outside the log; columns are the table's, in order."""
+    """Rows to insert or overwrite, stored as one Arrow IPC object outside the log.
+
+    Columns are the table's, in order.
+    """
 
     table: str
     rows: int
@@ -188,7 +195,7 @@ class Insert(msgspec.Struct, frozen=True, tag=True):
 
 
 class CreateTableAs(msgspec.Struct, frozen=True, tag=True):
-    """A table and its first rows, both or none; `rows` and `object` as an Insert's."""
+    """Creates a table with its first rows, atomically. `rows` and `object` are as in Insert."""
 
     table: CreateTable
     rows: int
@@ -196,16 +203,17 @@ class CreateTableAs(msgspec.Struct, frozen=True, tag=True):
 
 
 class AlterTable(msgspec.Struct, frozen=True, tag=True):
-    """A table's names and comments are others from now on: where it is `table` still, it becomes `to`."""
+    """Changes a table's names and comments: `table` becomes `to`. No effect if the table is no longer `table`."""
 
     table: CreateTable
     to: CreateTable
 
 
 class AddColumns(msgspec.Struct, frozen=True, tag=True):
-    """A table has more columns from now on, behind those it had: where it is `table` still, it becomes `to`.
+    """Adds columns at the end of a table: `table` becomes `to`. No effect if the table is no longer `table`.
 
-    `held`: per added column what rows from before hold there, as `tussock.statestore.hummock.row_shape.value_bytes` stores it.
+    `held`: per added column, the value in existing rows, in the form of
+    `tussock.statestore.hummock.row_shape.value_bytes`.
     """
 
     table: CreateTable
@@ -214,7 +222,10 @@ class AddColumns(msgspec.Struct, frozen=True, tag=True):
 
 
 class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
-    """A source has more columns in the files that it takes from now on, behind those `known`, where it has these still."""
+    """Adds columns to a source, after the columns `known`, for files taken from now on.
+
+    No effect if its columns differ.
+    """
 
     name: str
     known: tuple[Field, ...]
@@ -222,10 +233,11 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
 
 
 class Change(msgspec.Struct, frozen=True, tag=True):
-    """Rows that a statement changed, as computed over the rows of the epoch before: kept as one Arrow IPC object outside the log.
+    """The rows that a statement changed, computed over the previous epoch. Stored as one Arrow IPC object outside the
+    log.
 
-    Its columns: `op` (int8: -1 the row of this key goes, 1 this row is put in its key's place), then the table's stored columns. A hidden
-    row id that is NULL is one of a new row.
+    Its columns: `op` (int8: -1 deletes the row of this key, 1 puts this row in its place), then the table's stored
+    columns. A hidden row id is NULL in a new row.
     """
 
     table: str
@@ -234,7 +246,7 @@ class Change(msgspec.Struct, frozen=True, tag=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
-    """Sets columns of the rows for which `where` holds; expressions are over the table's columns."""
+    """Sets columns of the rows that satisfy `where`. Expressions are over the table's columns."""
 
     table: str
     assignments: tuple[tuple[int, Expr], ...]  # column index, new value of exactly the column's type
@@ -242,7 +254,7 @@ class Update(msgspec.Struct, frozen=True, tag=True):
 
 
 class Delete(msgspec.Struct, frozen=True, tag=True):
-    """Deletes the rows for which `where` holds."""
+    """Deletes the rows that satisfy `where`."""
 
     table: str
     where: Expr | None
@@ -254,9 +266,9 @@ Single = _Create | AlterTable | AddColumns | AddSourceColumns | Drop | RowChange
 
 
 class Transaction(msgspec.Struct, frozen=True, tag=True):
-    """Statements that take effect together or not at all, in their order; one entry of the log.
+    """Statements that take effect together or not at all, in order. One entry of the log.
 
-    `once`: (place in `statements`, what names the statement to its table): one that its table knows by this name already is passed over.
+    `once`: (index in `statements`, client id). The statement is skipped if its table already has this client id.
     """
 
     statements: tuple[Single, ...]
@@ -267,87 +279,88 @@ Statement = Single | Transaction
 
 
 class BoundInsert(msgspec.Struct, frozen=True):
-    """An INSERT of constants, evaluated: what becomes an `Insert` once its rows are stored. Never serialised itself."""
+    """An evaluated INSERT of constants. It becomes an `Insert` when its rows are stored, and is never serialised."""
 
     table: str
     rows: (
         pa.Table
-    )  # the table's columns, in order, of exactly their types; no NULL in the key; keys may repeat (the last wins)
+    )  # the table's columns in order, with exactly their types; no NULL in the key; the last of repeated keys wins
 
 
 class RelationAt(msgspec.Struct, frozen=True):
-    """A relation that a statement names at an epoch of its own, or its changes until then. Never serialised."""
+    """A relation at an epoch that a statement names, or its changes until then. Never serialised."""
 
-    name: str  # by which the statement's text calls it; no relation of the catalog can have it
-    relation: Relation  # as it was at `epoch`
+    name: str  # its name in the statement's text; no relation of the catalog can have it
+    relation: Relation  # as of `epoch`
     epoch: int
-    since: int | None = None  # its changes alone, of the epochs after this one
-    seen: Sight | None = None  # what a plain view's relations are read at, where a moment was named
+    since: int | None = None  # only the changes of the epochs after this one
+    seen: Sight | None = None  # for a plain view at a named moment: how its relations are read
 
 
 class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """An INSERT whose rows a SELECT over relations gives: to be run over the last committed epoch, then `dml.rows_to_insert`."""
+    """An INSERT … SELECT. It runs over the last committed epoch, then `dml.rows_to_insert` converts its rows."""
 
     table: CreateTable  # as it is now
     targets: tuple[
         int, ...
-    ]  # the SELECT's column i goes to the table's column targets[i]; the other columns get their defaults
+    ]  # column i of the SELECT goes to column targets[i] of the table; other columns get their defaults
     select: str
-    relations: tuple[str, ...]  # what the SELECT may read: names that occur in its text
-    reads: tuple[str, ...]  # what it does read
+    relations: tuple[str, ...]  # relations that the SELECT may read: names that occur in its text
+    reads: tuple[str, ...]  # the relations that it reads
     at: tuple[RelationAt, ...] = ()
 
 
 class BoundChange(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A statement whose changes are computed over the last committed epoch (tussock.jobs.sql.change) and logged as rows."""
+    """A statement that is evaluated over the last committed epoch (tussock.jobs.sql.change) and logged as
+    changed rows."""
 
     table: CreateTable  # as it is now
     statement: str
     start: Place  # of its first character in the user's script
-    relations: tuple[str, ...]  # what it may read: names that occur in its text
-    reads: tuple[str, ...]  # what it does read, the table itself among them
+    relations: tuple[str, ...]  # relations that it may read: names that occur in its text
+    reads: tuple[str, ...]  # the relations that it reads, including the table
     at: tuple[RelationAt, ...] = ()
 
 
 class BoundCreateTableAs(msgspec.Struct, frozen=True):
-    """A CREATE TABLE AS SELECT: its table, and where its rows come from."""
+    """A CREATE TABLE AS SELECT: the table and the source of its rows."""
 
     table: CreateTable
     rows: BoundInsert | BoundInsertSelect
 
 
 class Query(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A SELECT to answer once, from stored rows; any that Spark can run."""
+    """A SELECT over stored rows. Spark can run any SELECT here."""
 
     source: SourceText
-    relations: tuple[str, ...]  # what it may read, by name in the catalog
-    fields: tuple[Field, ...]  # types may be any of Spark's, arrays and structs too
+    relations: tuple[str, ...]  # relations that it may read
+    fields: tuple[Field, ...]  # any types of Spark, including arrays and structs
     at: tuple[RelationAt, ...] = ()
 
 
 class Explain(msgspec.Struct, frozen=True):
-    """How a view would be kept; `name` is None for a bare SELECT."""
+    """An EXPLAIN of a view. `name` is None for a bare SELECT."""
 
     name: str | None
     sql: str
     plan: Plan
-    notes: tuple[str, ...] = ()  # what the user should know of it
+    notes: tuple[str, ...] = ()  # notes for the user
 
 
 class Shown(StrEnum):
-    """What SHOW shows: of the catalog, or of one relation."""
+    """The subjects of SHOW."""
 
     SOURCES = "sources"
     TABLES = "tables"
     VIEWS = "views"
-    RELATIONS = "relations"  # all three
+    RELATIONS = "relations"  # sources, tables and views
     FUNCTIONS = "functions"
-    COLUMNS = "columns"  # of one
-    CREATE = "create"  # the statement that made it
+    COLUMNS = "columns"  # of one relation
+    CREATE = "create"  # the statement that created it
 
 
 class Show(msgspec.Struct, frozen=True):
-    """What the catalog holds, or COLUMNS or CREATE of the relation or function `name`."""
+    """A SHOW statement. COLUMNS and CREATE concern the relation or function `name`."""
 
     what: Shown
     name: str | None = None

@@ -1,6 +1,6 @@
-"""char(n) and varchar(n) columns of tables: strings whose length is held to when they are written, as Spark holds to it.
+"""char(n) and varchar(n) columns of tables: strings whose length is checked on write, as in Spark.
 
-Of a text that is too long spaces at its end are cut off; one that is too long still is an error. A char is padded with spaces.
+Trailing spaces beyond the length are cut off. A text that is still too long is an error. A char is padded with spaces.
 """
 
 import re
@@ -13,12 +13,12 @@ from tussock.jobs.logical.statements import CreateTable
 from tussock.statestore.errors import InputError
 
 _DECLARED = re.compile(r"(char|varchar)\((\d+)\)")
-#: The key under which Spark keeps the declared type in a column's metadata: it pads what a char is compared with by that.
+#: The key of the declared type in Spark's column metadata. Spark uses it to pad values that are compared with a char.
 METADATA_KEY = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 class TextTooLongError(InputError):
-    """A text is longer than its column takes."""
+    """A text is longer than its column allows."""
 
     def __init__(self, table: str, column: str, declared: str, text: str) -> None:
         super().__init__(table, column, declared, text)
@@ -27,26 +27,27 @@ class TextTooLongError(InputError):
     def __str__(self) -> str:
         shown = self.text if len(self.text) <= 100 else f"{self.text[:100]}…"
         return (
-            f"column {self.column!r} of table {self.table!r} is {self.declared} and can't hold {shown!r}, which has {len(self.text)} "
-            "characters. Nothing was changed; shorten it (substring), or declare the column longer."
+            f"column {self.column!r} of table {self.table!r} is {self.declared} and cannot hold {shown!r}, which has "
+            f"{len(self.text)} "
+            "characters. Nothing was changed. Shorten the text (substring), or declare a longer column."
         )
 
 
 def has_length(type_name: str) -> bool:
-    """Whether a type's name is that of texts of a length, which are stored as strings."""
+    """Whether a type is char(n) or varchar(n), which are stored as strings."""
     return _DECLARED.fullmatch(type_name) is not None
 
 
 def lengths_of(type_names: Sequence[str], first: int = 0) -> tuple[tuple[int, str], ...]:
-    """The `lengths` of a CreateTable with columns of these types; `first` is the number of the first column."""
+    """The `lengths` of a CreateTable with columns of these types. `first` is the number of the first column."""
     return tuple((i, name) for i, name in enumerate(type_names, first) if has_length(name))
 
 
 def fitted_texts(table: CreateTable, rows: pa.Table) -> pa.Table:
-    """Rows on their way into a table, with texts of a length as they are stored.
+    """Rows for a table, with char and varchar values cut and padded as they are stored.
 
     Args:
-        rows: the table's columns in order, and maybe more behind them.
+        rows: the table's columns in order; more columns may follow.
 
     Raises: TextTooLongError. Cost: a pass over each column that has a length.
     """

@@ -1,7 +1,7 @@
-"""The words of a SQL text with their offsets: enough to split scripts and to read statements that Spark has no grammar for.
+"""The tokens of a SQL text with their offsets, to split scripts and to parse statements that Spark's grammar lacks.
 
-The lexical rules are Spark's: strings in ' or " with backslash escapes and doubled quotes, raw strings (r'…') without, names in
-backquotes, `--` to the end of the line (a backslash before the line break continues it), nested /* */.
+The lexical rules are Spark's: strings in ' or " with backslash escapes and doubled quotes, raw strings (r'…') without
+them, names in backquotes, `--` to the end of the line (a backslash before the line break continues it), nested /* */.
 """
 
 import re
@@ -28,7 +28,7 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word, name, string, number or symbol; `end` is exclusive. Comments and blanks are no tokens."""
+    """One word, name, string, number or symbol. `end` is exclusive. Comments and blanks are not tokens."""
 
     kind: str  # word | name | string | number | symbol
     text: str
@@ -36,7 +36,7 @@ class Token:
     end: int
 
     def value(self) -> str:
-        """What the token stands for: a name without its backquotes, a string without quotes and escapes, else its text."""
+        """The meaning of the token: a name without backquotes, a string without quotes and escapes, else its text."""
         if self.kind == "name":
             return self.text[1:-1].replace("``", "`")
         if self.kind != "string":
@@ -49,7 +49,10 @@ class Token:
 
 
 def tokens_of(source: SourceText) -> list[Token]:
-    """All tokens of a text, in order. Raises SqlError for a string, name or comment that does not end. Cost: linear."""
+    """All tokens of a text, in order. Cost: linear.
+
+    Raises: SqlError if a string, name or comment is not closed.
+    """
     found: list[Token] = []
     at = 0
     while (match := _TOKEN.match(source.text, at)) is not None:
@@ -61,7 +64,7 @@ def tokens_of(source: SourceText) -> list[Token]:
             raise sql_error(
                 source,
                 match.start(),
-                f"a {'name' if match[0] == '`' else 'string'} begins here with {match[0]} and does not end",
+                f"a {'name' if match[0] == '`' else 'string'} begins here with {match[0]} and is not closed",
             )
         elif kind not in ("space", "line_comment"):
             found.append(Token(kind, match[0], match.start(), match.end()))
@@ -69,10 +72,10 @@ def tokens_of(source: SourceText) -> list[Token]:
 
 
 def _comment_end(source: SourceText, start: int) -> int:
-    """The offset after the bracketed comment that begins at `start`; comments nest."""
+    """The offset after the bracketed comment that begins at `start`. Comments nest."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(source.text, start):
         depth += 1 if edge[0] == "/*" else -1
         if depth == 0:
             return edge.end()
-    raise sql_error(source, start, "a comment begins here with /* and does not end")
+    raise sql_error(source, start, "a comment begins here with /* and is not closed")

@@ -1,8 +1,9 @@
-"""ALTER SOURCE … ADD COLUMN: a source has more columns, in the files that it takes from then on.
+"""ALTER SOURCE … ADD COLUMN: add columns to a source, for the files that it takes from then on.
 
-Files that were taken before have NULL there, for views that are made later too: whether a record of theirs can be read is settled, and two
-views over one source never differ in their rows. So a source remembers how many columns it had up to which file
-(`CreateSource.narrower`). The statement says no number, as files are taken until its epoch: that one's barrier puts it in (`settled`).
+Files that were taken before have NULL in the new columns, also for views that are created later. Whether their
+records can be read is already decided, and two views over one source never differ in their rows. So a source records
+the number of columns that its earlier files have (`CreateSource.narrower`). The statement cannot contain the file
+number, because files are taken until its epoch; the barrier of that epoch sets it (`settled`).
 """
 
 from collections.abc import Callable, Iterable
@@ -21,40 +22,43 @@ _NOT_SETTLED = -1
 
 
 class CannotAlterSourceError(InputError):
-    """A source that can't get more columns."""
+    """Columns cannot be added to a source."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"source {self.name!r} can't be altered so: {self.reason}. Nothing was changed."
+        return f"source {self.name!r} cannot be altered like this: {self.reason}. Nothing was changed."
 
 
 def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog:
-    """The catalog in which a source has more columns, behind those it has; views keep what they read. Raises CannotAlterSourceError."""
+    """Add columns at the end of a source. Views keep the columns that they read.
+
+    Raises: CannotAlterSourceError.
+    """
     relation = find(catalog, statement.name, RelationKind.SOURCE)
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     before = definition.statement
     if before.fields != statement.known:
         raise CannotAlterSourceError(
-            relation.name, "it has been altered since this statement was checked; give it again"
+            relation.name, "it was altered after this statement was checked; run the statement again"
         )
     narrower = (*before.widths, Narrower(len(before.fields), _NOT_SETTLED))
     to = msgspec.structs.replace(before, fields=(*before.fields, *statement.fields), narrower=narrower)
     if not isinstance(READERS.get(to.format), FileSource):
-        raise CannotAlterSourceError(relation.name, f"the columns of a {to.format} source are those of its CREATE")
+        raise CannotAlterSourceError(relation.name, f"only CREATE SOURCE defines the columns of a {to.format} source")
     reader_of(to).check(to)
     created = before if isinstance(definition.created, msgspec.UnsetType) else definition.created
     return _with(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 
 def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:
-    """The catalog in which each source knows from which file on it has its columns.
+    """Set the first file with the new columns in each altered source.
 
     Args:
-        next_number: of the first file that a source has not taken by the epoch before.
+        next_number: the number of the first file that a source has not taken by the previous epoch.
     """
     for relation in catalog.live():
         definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
@@ -70,7 +74,10 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
 
 
 def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | msgspec.UnsetType:
-    """With the number where it is missing; of several with one number the first one counts, and none does where no file was taken."""
+    """Set the missing file number.
+
+    If several entries have one number, the first counts; number 0 is dropped, as no file has it.
+    """
     found: dict[int, Narrower] = {}
     for one in widths:
         number = below if one.below == _NOT_SETTLED else one.below
@@ -88,5 +95,5 @@ def _with(catalog: Catalog, relation: Relation, definition: SourceDefinition) ->
 
 
 def created_source(definition: SourceDefinition) -> CreateSource:
-    """What a source's own CREATE says."""
+    """A source as its original CREATE defined it."""
     return definition.statement if isinstance(definition.created, msgspec.UnsetType) else definition.created

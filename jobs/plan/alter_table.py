@@ -1,4 +1,4 @@
-"""ALTER TABLE: a table's names and comments are others, or it has more columns."""
+"""ALTER TABLE: change names and comments of a table, or add columns."""
 
 from collections.abc import Callable
 
@@ -13,25 +13,25 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 
 
 class CannotAlterError(InputError):
-    """A table whose names can't be changed."""
+    """A table cannot be altered as requested."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"table {self.name!r} can't be altered so: {self.reason}. Nothing was changed."
+        return f"table {self.name!r} cannot be altered like this: {self.reason}. Nothing was changed."
 
 
 def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
-    """The catalog in which a table has other names or comments. Who reads it by its names must not be there."""
+    """The catalog with a table's new names and comments. Requires: no relation reads the table by names that change."""
     relation, definition = _unaltered(catalog, table)
     if to.name != table.name and any(r.name == to.name for r in catalog.live()):
         raise CannotAlterError(table.name, f"{to.name!r} exists already; choose another name")
     readers = [r.name for r in catalog.live() if relation.id in r.depends_on]
     if readers and (to.name, to.fields) != (table.name, table.fields):
         raise CannotAlterError(
-            table.name, f"{', '.join(readers)} reads it by the names that it has; drop what reads it first"
+            table.name, f"{', '.join(readers)} reads it by its current names; drop these readers first"
         )
     altered = msgspec.structs.replace(
         relation,
@@ -45,21 +45,21 @@ def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
 
 
 def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDefinition]:
-    """The table that an ALTER was made for. Raises CannotAlterError where it is another by now."""
+    """The table that an ALTER was bound to. Raises CannotAlterError if it has changed since."""
     relation = find(catalog, table.name, RelationKind.TABLE)
     definition = definition_of(relation)
     assert isinstance(definition, TableDefinition)
     require_not_fed(catalog, relation, "ALTER TABLE")
     if definition.statement != table:
-        raise CannotAlterError(table.name, "it has been altered since this statement was checked; give it again")
+        raise CannotAlterError(table.name, "it was altered after this statement was checked; run the statement again")
     return relation, definition
 
 
 def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
-    """The catalog in which a table has more columns. Who reads it reads the columns that it had.
+    """The catalog with more columns in a table. Its readers keep reading the same columns.
 
-    The row id of a table without a key stays the last column. So the added ones are stored before it, under names that the state table
-    had not yet: those of c0, c1, … that follow.
+    The row id of a table without a key stays the last column, so the new columns are stored before it. The state table
+    names them with the next unused names of the form c0, c1, ….
     """
     relation, definition = _unaltered(catalog, statement.table)
     own, all_columns = len(statement.table.fields), len(definition.output.types)
@@ -108,7 +108,7 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
 
 
 def _reading(view: Relation, relation_id: int, place: Callable[[int], int]) -> Relation:
-    """A view whose fragments find the columns of a relation that they read at other places."""
+    """A view whose fragments read a relation's columns at new positions."""
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
 

@@ -1,7 +1,7 @@
-"""How statements of the log change the catalog.
+"""Apply statements of the log to the catalog.
 
-Pure functions of (catalog, statement, epoch): every driver that resumes a barrier, and every session that checks a statement before it
-appends it, comes to the same catalog with the same ids.
+The functions are pure: every driver that resumes a barrier, and every session that checks a statement before it
+appends it, computes the same catalog with the same ids from (catalog, statement, epoch).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,9 +55,10 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 class RelationExistsError(InputError):
-    """The name is taken: by the very relation that the statement defines (`differences` is empty), or by another one.
+    """The name is taken, either by the relation that the statement defines (`differences` is empty) or by another one.
 
-    `readers` are the relations that read it, directly or not; a drop takes them along. `in_place`: CREATE OR REPLACE can change it.
+    `readers`: the relations that read it, directly or not, which a drop would include. `in_place`: CREATE OR REPLACE
+    can change it.
     """
 
     def __init__(
@@ -70,25 +71,27 @@ class RelationExistsError(InputError):
     def __str__(self) -> str:
         if not self.differences:
             return (
-                f"a {self.kind} {self.name!r} exists already, defined as here; write CREATE {KEYWORDS[self.kind]} IF NOT EXISTS to leave "
-                "it as it is, or choose another name."
+                f"a {self.kind} {self.name!r} with this definition exists already. Write CREATE "
+                f"{KEYWORDS[self.kind]} IF NOT EXISTS "
+                "to keep it, or choose another name."
             )
         lines = "".join(f"\n    {line}" for line in self.differences)
         if self.in_place:
             return (
-                f"a {self.kind} {self.name!r} exists already, and this statement defines another:{lines}\n"
-                f"Nothing was changed. CREATE OR REPLACE {KEYWORDS[self.kind]} puts it in that one's place; else choose another name."
+                f"a {self.kind} {self.name!r} exists already, and this statement differs from it:{lines}\n"
+                f"Nothing was changed. Use CREATE OR REPLACE {KEYWORDS[self.kind]} to replace it, or choose another "
+                "name."
             )
         drop = f"DROP {KEYWORDS[self.kind]} {self.name}"
         also = f" CASCADE, which drops {', '.join(self.readers)} too" if self.readers else ""
         return (
-            f"a {self.kind} {self.name!r} exists already, and this statement defines another:{lines}\n"
+            f"a {self.kind} {self.name!r} exists already, and this statement differs from it:{lines}\n"
             f"Nothing was changed. Drop it first ({drop}{also}), or choose another name."
         )
 
 
 class RelationInUseError(InputError):
-    """Something depends on the relation that is to be dropped."""
+    """Other relations read the relation to drop."""
 
     def __init__(self, name: str, kind: str, dependents: tuple[str, ...]) -> None:
         super().__init__(name, kind, dependents)
@@ -96,24 +99,24 @@ class RelationInUseError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.kind} {self.name!r} can't be dropped: {', '.join(self.dependents)} reads it. "
-            f"Drop what reads it first, or write DROP {KEYWORDS[self.kind]} {self.name} CASCADE to drop all of it."
+            f"{self.kind} {self.name!r} cannot be dropped, because {', '.join(self.dependents)} reads it. "
+            f"Drop the readers first, or write DROP {KEYWORDS[self.kind]} {self.name} CASCADE to drop them too."
         )
 
 
 class CannotPauseError(InputError):
-    """A view that has no rows to stay at, or stays at some already."""
+    """A view has no rows yet, or is already paused."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"view {self.name!r} can't be paused: {self.reason}"
+        return f"view {self.name!r} cannot be paused: {self.reason}"
 
 
 class AppendOnlyTableError(InputError):
-    """A statement that changes or deletes rows of an append-only table."""
+    """A statement would change or delete rows of an append-only table."""
 
     def __init__(self, table: str, statement: str) -> None:
         super().__init__(table, statement)
@@ -125,23 +128,23 @@ class AppendOnlyTableError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A slice of the log, replayed."""
+    """A replayed slice of the log."""
 
     catalog: Catalog
     changes: Mapping[
         int, Sequence[Entry]
-    ]  # live table's id -> its row changes, in order; positions are indices in the slice
+    ]  # id of a live table -> its row changes in order; positions are indices in the slice
     rejected: tuple[
         tuple[int, str], ...
-    ]  # (index, reason) of statements that no longer apply: another session was first
+    ]  # (index, reason) of statements that no longer apply, because another session was first
 
 
 def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> Replayed:
     """Replay a slice of the log.
 
     Args:
-        statements: in log order. Each applied when its session checked it; one that two sessions brought into conflict is
-            rejected.
+        statements: in log order. Each was valid when its session checked it. A statement that conflicts with an
+            earlier one of another session is rejected.
         epoch: the epoch whose commit makes the changes visible.
     """
     changes: dict[int, list[Entry]] = {}
@@ -161,7 +164,10 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
 
 
 def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
-    """The catalog after one statement; a row change leaves it as it is, its table must exist. Raises InputError branches."""
+    """The catalog after one statement.
+
+    A row change leaves it unchanged, but its table must exist. Raises InputError subclasses.
+    """
     applying = Applying(catalog, epoch)
     applying.whole(statement)
     return applying.catalog
@@ -169,21 +175,23 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
 
 @dataclass(slots=True)
 class Applying:
-    """One entry of the log being applied, statement by statement: the catalog so far, and its row changes.
+    """Applies one entry of the log, statement by statement: the catalog so far, and the row changes.
 
-    `rows`: by table's id (rows that the entry gave the table before, row change). `unsettled`: see Replacing.
+    `rows`: by table id, (number of rows that the entry gave the table before, row change). `unsettled`: see Replacing.
     """
 
     catalog: Catalog
     epoch: int
     rows: dict[int, list[tuple[int, RowChange]]] = field(default_factory=dict)
-    _given: dict[int, int] = field(default_factory=dict)  # by table's id: rows that the entry gave it so far
+    _given: dict[int, int] = field(
+        default_factory=dict
+    )  # by table id: the number of rows that the entry gave it so far
     _ran: dict[int, set[str]] = field(
         default_factory=dict
-    )  # by table's or source's id: the names of all statements that ran once
+    )  # by id of table or source: the names of all statements that ran once
     _new: dict[int, list[str]] = field(
         default_factory=dict
-    )  # of these, those of this entry, in order; its definition lacks them yet
+    )  # those of this entry, in order, which the definition does not contain yet
     _replacing: Replacing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -191,13 +199,16 @@ class Applying:
 
     @property
     def unsettled(self) -> tuple[Relation, ...]:
-        """The live relations that still have to be bound anew, since what they read is replaced; each behind what it reads."""
+        """The live relations that must be bound again, because they read a replaced relation.
+
+        Readers come after their input.
+        """
         if not self._replacing.unsettled:
             return ()
         return tuple(r for r in self.catalog.live() if r.id in self._replacing.unsettled)
 
     def whole(self, statement: Statement) -> None:
-        """Apply a whole entry. Raises InputError branches; the object is of no use then."""
+        """Apply a whole entry. Raises InputError subclasses; the object must not be used after that."""
         if isinstance(statement, Transaction):
             once = dict(statement.once)
             for place, part in enumerate(statement.statements):
@@ -208,8 +219,10 @@ class Applying:
         self._replacing.require_settled(self.catalog)
 
     def take(self, statement: Single, once: str | None = None) -> bool:
-        """Apply one statement. `once`: what names it to its table, which takes it once. Returns whether it was taken. Raises InputError
-        branches."""
+        """Apply one statement and return whether it had to be applied. Raises InputError subclasses.
+
+        `once`: the statement's name, if it runs only once per table.
+        """
         if once is not None and not self._first_time(statement, once):
             return False
         before = self.catalog
@@ -243,7 +256,8 @@ class Applying:
         return True
 
     def _note_ran(self) -> None:
-        """Write the names of statements that ran once into the definitions of what they change: once for all, since they may be many."""
+        """Write the names of statements that ran once into the definitions of their tables, all at once, as
+        they may be many."""
         if not self._new:
             return
         relations = []
@@ -325,7 +339,7 @@ class Applying:
 
 
 def changed_table(statement: Statement) -> str | None:
-    """The name of the table whose rows or columns a statement changes, or of the source that it alters; None where it changes none."""
+    """The table or source that a statement changes, by name, in rows or columns. None for other statements."""
     match statement:
         case Insert(table) | Change(table) | Update(table) | Delete(table):
             return table.lower()
@@ -338,7 +352,10 @@ def changed_table(statement: Statement) -> str | None:
 
 
 def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
-    """What a CREATE says that is not so of the relation of its name. What was altered is still what its own CREATE says."""
+    """The differences between a CREATE and the relation with its name.
+
+    An altered relation also equals its original CREATE.
+    """
     definition = definition_of(relation)
     if (
         isinstance(definition, TableDefinition)
@@ -372,10 +389,13 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
 
 
 def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
-    """The catalog in which a view, and every view that reads it, takes no part from `epoch` on: readers go on seeing the rows of the
-    epoch before. What it misses is not kept anywhere, so it goes on only by being built anew (CREATE OR REPLACE).
+    """The catalog in which a view, and every view that reads it, does not run from `epoch` on.
 
-    Raises: UnknownRelationError; CannotPauseError for a view that is paused, or where one that `epoch` creates is among them.
+    Readers keep seeing the rows of the epoch before. The missed changes are not stored, so a paused view resumes only
+    by a rebuild (CREATE OR REPLACE).
+
+    Raises: UnknownRelationError; CannotPauseError if the view is already paused, or if `epoch` creates one of these
+        views.
     """
     view = find(catalog, name, RelationKind.VIEW)
     if view.paused is not None:
@@ -395,23 +415,24 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
 
 
 def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
-    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view` does.
+    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view`.
 
     Args:
-        reasons: by view, why a run pauses it; empty where a person does.
+        reasons: by view, why a run pauses it; empty if a person does.
     """
     why: dict[int, str] = {}
     for name, reason in reasons.items():
         view = find(catalog, name, RelationKind.VIEW)
         why[view.id] = reason
-        if view.paused != epoch:  # else it reads another one of them
+        if view.paused != epoch:  # otherwise pausing another of these views paused it too
             catalog = pause_view(catalog, name, epoch)
     relations = (msgspec.structs.replace(r, paused_for=why[r.id]) if why.get(r.id) else r for r in catalog.relations)
     return msgspec.structs.replace(catalog, relations=tuple(relations))
 
 
 def _require_changeable(table: Relation, statement: str) -> None:
-    """Raises AppendOnlyTableError for a table whose rows stay: it was made anew since the statement was bound."""
+    """Raises AppendOnlyTableError if the table, possibly created again after the statement was bound, is
+    append-only."""
     definition = definition_of(table)
     if isinstance(definition, TableDefinition) and definition.statement.only_grows:
         raise AppendOnlyTableError(table.name, statement)

@@ -1,14 +1,14 @@
-"""Views that are built over several epochs: new ones that read more of what is there than one epoch is to take in.
+"""Views that are built over several epochs, because they read more existing rows than one epoch may take.
 
-They are set aside in the catalog (`tussock.statestore.meta.catalog.Build`), with what would begin or go on over them, and what they replace
-stays as it is: readers, and the views over it, see nothing of the build. Each epoch reads some more for them
-(`jobs/plan/schedule.py:Part`):
-stored rows of the next vnodes, taken files of the next numbers, and the changes to what is read already. So after each epoch they hold
-their SELECTs over the part that is read. The epoch that reads the last of it puts all of the build in its place at once.
+The catalog holds them apart (`tussock.statestore.meta.catalog.Build`), together with relations that start or change
+with them. Relations that they replace stay unchanged, so readers and other views do not see the build. Each epoch
+reads another part for them (`jobs/plan/schedule.py:SnapshotPart`): stored rows of the next vnodes, taken files with
+the next numbers, and the changes to everything read so far. After each epoch, they therefore equal their SELECTs over
+the part that is read. The epoch that reads the last part puts the whole build in place at once.
 
-What would pull the ground from under a build is refused while it lasts, and a statement that says something else of a view that is
-being built gives the build up. A build whose rows raise is finished in one epoch (jobs/driver/builds.py), since over a part of the rows an
-expression may raise that does not over all of them.
+While a build runs, statements that would invalidate it are rejected. A statement that redefines one of its views
+cancels the build. If rows of a build raise an error, one epoch finishes it (jobs/driver/builds.py), because an
+expression may raise over a part of the rows and not over all of them.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +23,7 @@ _NEVER_BUILT = (RelationKind.SOURCE, RelationKind.TABLE)
 
 
 class BeingBuiltError(InputError):
-    """A statement is in the way of views that are being built over several epochs."""
+    """A statement conflicts with views that are being built over several epochs."""
 
     def __init__(self, views: tuple[str, ...], reason: str) -> None:
         super().__init__(views, reason)
@@ -32,17 +32,17 @@ class BeingBuiltError(InputError):
     def __str__(self) -> str:
         names = ", ".join(self.views)
         return (
-            f"{self.reason}, while {names} is being built over several epochs (SHOW VIEWS says how far). Nothing was changed. "
-            "Run epochs until it is built (`tussock epoch`), or give the build up: CREATE OR REPLACE MATERIALIZED VIEW "
-            f"{self.views[0]} with the SELECT that it had, or DROP it where it is new."
+            f"{self.reason}, while {names} is being built over several epochs (SHOW VIEWS shows the progress). "
+            "Nothing was changed. Run epochs until it is built (`tussock epoch`), or cancel the build: CREATE OR "
+            f"REPLACE MATERIALIZED VIEW {self.views[0]} with its previous SELECT, or DROP it if it is new."
         )
 
 
-# --- setting aside ---------------------------------------------------------------------------------------------------------------
+# --- start ------------------------------------------------------------------------------------------------------------
 
 
 def read_anew(before: Catalog, after: Catalog, relation: Relation) -> tuple[int, ...]:
-    """The ids of the relations of before that a relation which `after` alone has reads in full."""
+    """The ids of the relations in `before` that a relation which exists only in `after` reads in full."""
     there = {r.id for r in before.live()}
     return tuple(sorted(i for i in inputs_of(relation) if i in there)) if relation.id not in there else ()
 
@@ -53,12 +53,13 @@ def inputs_of(relation: Relation) -> set[int]:
 
 
 def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int]) -> Catalog:
-    """The catalog in which some new views are a build, of which nothing is read yet, with all that goes with them; `after` as it is where
-    what they replace can't stay beside it (it reads what is dropped).
+    """Move new views, and everything that must start with them, into a build of which nothing is read yet.
+
+    Returns `after` unchanged if the replaced relations cannot stay, because they read a dropped one.
 
     Args:
-        large: ids of views that `after` alone has. New views that read them, or are read by them, and views of before that go on over
-            them, are put into the build too.
+        large: ids of views that exist only in `after`. The build also includes new views that read them or that they
+            read, and existing views that continue over them.
     """
     was = {r.id: r for r in before.live()}
     new = {r.id: r for r in after.live() if r.id not in was and r.kind not in _NEVER_BUILT}
@@ -88,14 +89,15 @@ def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int
     return in_order(msgspec.structs.replace(after, relations=tuple(kept), builds=(*after.builds, build)))
 
 
-# --- going on --------------------------------------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------------------------------------------
 
 
 def advanced(catalog: Catalog, epoch: int, further: Callable[[Build], Build]) -> Catalog:
-    """The catalog in which each build has read on; those that have read all are put in their places with this epoch.
+    """The catalog after each build has read its next part. Builds that have read everything are put in place with
+    this epoch.
 
     Args:
-        further: a build as far as it has read by the end of the epoch.
+        further: a build -> the build with the part that it has read by the end of the epoch.
     """
     builds, catalog = catalog.builds, msgspec.structs.replace(catalog, builds=())
     for build in map(further, builds):
@@ -120,31 +122,32 @@ def _put_in_place(catalog: Catalog, build: Build, epoch: int) -> Catalog:
     return in_order(msgspec.structs.replace(catalog, relations=(*map(after, catalog.relations), *begun)))
 
 
-# --- while it lasts --------------------------------------------------------------------------------------------------------------
+# --- conflicts --------------------------------------------------------------------------------------------------------
 
 
 def planned(catalog: Catalog, name: str) -> Relation | None:
-    """What is being built under a name, or goes on over what is; None: nothing."""
+    """The relation of a build with this name, either new or changed. None if there is none."""
     return next(
         (r for build in catalog.builds for r in (*build.relations, *build.changed) if r.name == name.lower()), None
     )
 
 
 def is_being_built(catalog: Catalog, name: str) -> bool:
-    """Whether a name is one of a build's new views."""
+    """Whether a build creates a view with this name."""
     return any(r.name == name.lower() for build in catalog.builds for r in build.relations)
 
 
 def given_up(catalog: Catalog, name: str) -> Catalog:
-    """The catalog without the builds that have to do with a name."""
+    """The catalog without the builds that create or change the relation with this name."""
     left = tuple(b for b in catalog.builds if all(r.name != name.lower() for r in (*b.relations, *b.changed)))
     return msgspec.structs.replace(catalog, builds=left)
 
 
 def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
-    """The catalog after a statement, without the builds whose ground it drops: what they replace, with `cascade` what they read.
+    """The catalog after a statement, without builds whose relations it drops: replaced ones, or with `cascade` their
+    inputs.
 
-    Raises: BeingBuiltError for a statement that is in the way of a build.
+    Raises: BeingBuiltError if the statement conflicts with a build.
     """
     if not after.builds:
         return after
@@ -157,14 +160,14 @@ def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
             raise BeingBuiltError(tuple(r.name for r in build.relations), reason)
         lost = [was[i].name if i in was else str(i) for i in _stands_on(build) if i not in live]
         if lost and not cascade:
-            raise BeingBuiltError(tuple(r.name for r in build.relations), f"{', '.join(lost)} can't be dropped")
+            raise BeingBuiltError(tuple(r.name for r in build.relations), f"{', '.join(lost)} cannot be dropped")
         if not lost:
             builds.append(msgspec.structs.replace(build, changed=tuple(r for r in build.changed if r.id in live)))
     return msgspec.structs.replace(after, builds=tuple(builds))
 
 
 def unpaused(catalog: Catalog) -> Catalog:
-    """The catalog without the builds that read a paused view: what it misses is kept nowhere."""
+    """The catalog without the builds that read a paused view, since its missed changes are not stored."""
     paused = {r.id for r in catalog.live() if r.paused is not None}
     if not paused or not catalog.builds:
         return catalog
@@ -178,24 +181,24 @@ def _stands_on(build: Build) -> set[int]:
 
 
 def _disturbance(build: Build, was: Mapping[int, Relation], after: Catalog) -> str | None:
-    """What a statement does that a build can't bear; None: nothing."""
+    """How a statement conflicts with a build. None if it does not."""
     follow = {r.id for r in build.changed}
     over = with_readers(after, *(r for r in after.live() if r.id in build.replaces))
     names = {r.name for r in build.relations}
     for relation in after.live():
         new = relation.id not in was
         if new and relation.name in names:
-            return f"{relation.kind} {relation.name!r} can't be created"
+            return f"{relation.kind} {relation.name!r} cannot be created"
         if new and over & {*relation.depends_on}:
-            return f"{relation.kind} {relation.name!r} can't be created over what is being replaced"
+            return f"{relation.kind} {relation.name!r} cannot be created over a relation that is being replaced"
         if not new and relation.id in follow and relation.definition != was[relation.id].definition:
-            return f"{relation.kind} {relation.name!r} can't be changed"
+            return f"{relation.kind} {relation.name!r} cannot be changed"
         if (
             not new
             and relation.id in _stands_on(build)
             and _shape(relation)[: len(_shape(was[relation.id]))] != _shape(was[relation.id])
         ):
-            return f"names of {relation.kind} {was[relation.id].name!r} can't be changed"
+            return f"names of {relation.kind} {was[relation.id].name!r} cannot be changed"
     return None
 
 

@@ -1,5 +1,7 @@
-"""What a statement passes before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning,
-every state table a layout. CREATE and EXPLAIN pass the same."""
+"""The checks of a statement before it enters the log, also used by CREATE and EXPLAIN.
+
+Every expression needs a kernel, every aggregate an executor, every option a meaning, and every state table a layout.
+"""
 
 from tussock.jobs.kernels.render import check
 from tussock.jobs.logical import nodes as logical
@@ -12,10 +14,10 @@ from tussock.statestore.table.schema import row_schema
 
 
 def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
-    """The catalog after a statement that may enter the log.
+    """The catalog after a statement that is valid for the log.
 
-    Raises: all that makes a statement one that can't: UnsupportedExpressionError, UnsupportedQueryError, UnsupportedTypeError and other
-        InputErrors, with the place in the user's text where they have one.
+    Raises: UnsupportedExpressionError, UnsupportedQueryError, UnsupportedTypeError and other InputErrors, with the
+        place in the user's text if it is known.
     """
     check_statement(statement)
     after = apply_statement(catalog, statement, epoch)
@@ -24,7 +26,7 @@ def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
 
 
 def check_tables(before: Catalog, after: Catalog) -> None:
-    """Refuse a relation that `after` alone has, where its rows can't be laid out. Raises UnsupportedTypeError."""
+    """Check that the rows of new relations can be stored. Raises UnsupportedTypeError."""
     for relation in after.relations:
         if relation.id >= before.next_relation_id:
             for table in relation.state_tables:
@@ -32,7 +34,10 @@ def check_tables(before: Catalog, after: Catalog) -> None:
 
 
 def check_statement(statement: Statement) -> None:
-    """Refuse what could not be maintained. Raises UnsupportedExpressionError and other InputErrors with the place in the user's text."""
+    """Check that a statement can be maintained.
+
+    Raises: UnsupportedExpressionError and other InputErrors, with the place in the user's text.
+    """
     match statement:
         case Transaction(statements):
             for part in statements:
@@ -53,7 +58,7 @@ def check_statement(statement: Statement) -> None:
 
 
 def check_plan(plan: logical.Plan) -> None:
-    """Refuse a query one of whose expressions or aggregates is not on the tested list."""
+    """Check that every expression and aggregate of a query is on the tested list."""
     for below in plan.inputs:
         check_plan(below)
     for expr in plan.expressions:

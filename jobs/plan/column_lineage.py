@@ -1,6 +1,6 @@
-"""Which columns of relations a view's columns are made of, and which decide what rows it has: traced through its bound plan.
+"""The columns of relations that determine a view's columns and rows, traced through its bound plan.
 
-Unlike lineage.py, which names what the columns of fragments hold, this says of a view as a whole what it depends on.
+lineage.py names the columns of fragments; this module describes a view as a whole.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,12 +35,12 @@ from tussock.jobs.logical.nodes import (
 
 
 class How(StrEnum):
-    """How a column of a relation comes into a view. The values are OpenLineage's subtypes."""
+    """How a column of a relation affects a view. The values are OpenLineage's subtypes."""
 
-    IDENTITY = "IDENTITY"  # its value, as it is
-    TRANSFORMATION = "TRANSFORMATION"  # an expression of its value
+    IDENTITY = "IDENTITY"  # its unchanged value
+    TRANSFORMATION = "TRANSFORMATION"  # an expression over its value
     AGGREGATION = "AGGREGATION"  # an aggregate of its values
-    JOIN = "JOIN"  # from here on: by its value rows are chosen or put together
+    JOIN = "JOIN"  # JOIN and the following: its value selects or combines rows
     GROUP_BY = "GROUP_BY"
     FILTER = "FILTER"
     SORT = "SORT"
@@ -48,13 +48,13 @@ class How(StrEnum):
 
     @property
     def direct(self) -> bool:
-        """Whether the value itself goes into the view's."""
+        """Whether the view's value is computed from the column's value."""
         return self in (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ColumnOrigin:
-    """A column of a relation, by its place there, and how it comes in."""
+    """A column of a relation, by its index there, and how it affects the view."""
 
     relation: str
     column: int
@@ -67,14 +67,14 @@ _NONE: Origins = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What a plan's columns are made of, each by itself, and what decides which rows there are."""
+    """The origins of each column of a plan, and the origins that select its rows."""
 
     columns: tuple[Origins, ...]
     rows: Origins = field(default=_NONE)
 
 
 def traced(plan: Plan) -> Traced:
-    """Where a bound plan's columns and rows come from. Cost: a walk over the plan."""
+    """The origins of a bound plan's columns and rows. Cost: a walk over the plan."""
     inputs = [traced(input) for input in plan.inputs]
     rows = reduce(frozenset.union, (one.rows for one in inputs), _NONE)
     match plan:
@@ -82,7 +82,7 @@ def traced(plan: Plan) -> Traced:
             return Traced(tuple(frozenset({ColumnOrigin(relation, column, How.IDENTITY)}) for column in columns))
         case Values() | Range():
             return Traced((_NONE,) * len(plan.fields))
-        case SingleRow() | Sort():  # an order decides about no row
+        case SingleRow() | Sort():  # an order does not select rows
             return inputs[0]
         case Project(_, exprs):
             return Traced(_made(exprs, inputs[0].columns), rows)
@@ -126,7 +126,7 @@ def _joined(join: Join, left: Traced, right: Traced) -> Traced:
     ]
     by = _union(_deciding(exprs, columns, How.JOIN) for exprs, columns in sides)
     rows = left.rows | right.rows
-    if join.kind is JoinKind.EXISTENCE:  # every left row comes out; whether it has a partner is a column
+    if join.kind is JoinKind.EXISTENCE:  # every left row is returned; whether it has a match is a column
         return Traced((*left.columns, by | right.rows), left.rows)
     return Traced(both if join.kind.emits_pairs else left.columns, rows | by)
 
@@ -142,14 +142,14 @@ def _made(exprs: Iterable[Expr], below: Sequence[Origins]) -> tuple[Origins, ...
 
 
 def _value(expr: Expr, below: Sequence[Origins]) -> Origins:
-    """What an expression's value is made of."""
+    """The origins of an expression's value."""
     if isinstance(expr, Column):
         return below[expr.index]
     return _as(_union(below[column] for column in columns_of(expr)), How.TRANSFORMATION)
 
 
 def _as(origins: Origins, how: How) -> Origins:
-    """What is made of these: an aggregate stays one, whatever is computed of it."""
+    """These origins after a further step. An expression over an aggregate counts as an aggregate."""
     return frozenset(
         ColumnOrigin(o.relation, o.column, how)
         if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION)
@@ -159,7 +159,7 @@ def _as(origins: Origins, how: How) -> Origins:
 
 
 def _deciding(exprs: Iterable[Expr], below: Sequence[Origins], how: How) -> Origins:
-    """The columns by whose values rows are chosen or put together."""
+    """The origins of columns whose values select or combine rows."""
     read = _union(below[column] for expr in exprs for column in columns_of(expr))
     return frozenset(ColumnOrigin(o.relation, o.column, how if o.how.direct else o.how) for o in read)
 

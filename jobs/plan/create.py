@@ -1,4 +1,5 @@
-"""How a CREATE statement becomes a relation of the catalog: its columns, its state tables, its fragments, what it depends on."""
+"""Turn a CREATE statement into a relation of the catalog, with its columns, state tables, fragments and
+dependencies."""
 
 from collections.abc import Callable, Sequence
 from typing import assert_never
@@ -38,18 +39,21 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 
 
 class FunctionChangedError(InputError):
-    """A view was bound to a function's code, and another session has replaced it since."""
+    """Another session has replaced a function after a view was bound to its code."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
 
     def __str__(self) -> str:
-        return f"function {self.name!r} has been replaced since this statement was checked. Nothing was changed; give it again."
+        return (
+            f"function {self.name!r} was replaced after this statement was checked. Nothing was changed. Run the "
+            "statement again."
+        )
 
 
 class PausedViewError(InputError):
-    """A view over a view that is paused: its first epoch would take in rows that no later one keeps up to date."""
+    """A new view reads a paused view, so its first epoch would read rows that no later epoch updates."""
 
     def __init__(self, name: str, paused: str, epoch: int) -> None:
         super().__init__(name, paused, epoch)
@@ -57,16 +61,16 @@ class PausedViewError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"view {self.name!r} can't be created: {self.paused!r}, which it reads, is paused since epoch {self.epoch}. "
-            f"Have that one go on first: `tussock apply PIPELINE --resume {self.paused}`, or CREATE OR REPLACE MATERIALIZED VIEW "
-            f"{self.paused} with the same SELECT; it is built anew."
+            f"view {self.name!r} cannot be created, because it reads {self.paused!r}, which is paused since epoch "
+            f"{self.epoch}. Resume that view first: `tussock apply PIPELINE --resume {self.paused}`, or CREATE OR "
+            f"REPLACE MATERIALIZED VIEW {self.paused} with the same SELECT, which rebuilds it."
         )
 
 
 def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
-    """The relation that a CREATE makes, under the catalog's next ids.
+    """The relation that a CREATE defines, with the catalog's next ids.
 
-    Raises: what its planner raises; UnknownRelationError, FunctionChangedError, PausedViewError where what it reads is not as it was.
+    Raises: errors of the planner; UnknownRelationError, FunctionChangedError, PausedViewError if an input has changed.
     """
     relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
     name = statement.name.lower()
@@ -126,24 +130,28 @@ def _relation(
 
 
 def columns_of(fields: Sequence[Field]) -> tuple[ColumnSpec, ...]:
-    """A relation's columns, as its catalog entry names them."""
+    """A relation's columns as its catalog entry stores them."""
     return tuple(ColumnSpec(f.name, f.type) for f in fields)
 
 
 def read_by(catalog: Catalog, statement: CreateView, planned: ViewPlan) -> tuple[int, ...]:
-    """The ids of what a view depends on: the relations that its plan reads, the plain views and functions by which it was bound."""
+    """The ids of a view's dependencies: the relations that its plan reads, and the plain views and functions
+    that it uses."""
     inputs = {i.relation_id for f in planned.fragments for i in f.inputs if i.relation_id is not None}
     named = {find(catalog, name).id for name in statement.uses}
     return tuple(sorted(inputs | named | _functions_called(catalog, statement.plan)))
 
 
 def used_by(catalog: Catalog, statement: CreatePlainView) -> tuple[int, ...]:
-    """The ids of what a plain view depends on."""
+    """The ids of a plain view's dependencies."""
     return tuple(sorted(find(catalog, name).id for name in statement.uses))
 
 
 def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
-    """The ids of the Python functions in a plan. Raises UnknownRelationError, FunctionChangedError where they are not as they were."""
+    """The ids of the Python functions in a plan.
+
+    Raises UnknownRelationError, FunctionChangedError if one has changed.
+    """
     found: set[int] = set()
     for below in plan.inputs:
         found |= _functions_called(catalog, below)
@@ -158,7 +166,7 @@ def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
 
 
 def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], ...]:
-    """The columns that identify a row of a source, with their types; none if its values do."""
+    """The columns that identify a row of a source, with their types. Empty if only the whole row identifies it."""
     match identity:
         case ByPosition():
             return ((ROW_ID, "bigint"),)
@@ -171,7 +179,7 @@ def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], 
 
 
 def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
-    """What the planner is to know of a relation, by its name."""
+    """The planner's information about a relation, by name."""
 
     def known(name: str) -> Upstream:
         relation = find(catalog, name)
@@ -186,7 +194,7 @@ def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
                 reader.append_only(statement),
             )
         assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), (
-            "Spark has expanded it when the query was bound"
+            "Spark expanded it when the query was bound"
         )
         return Upstream(relation.id, relation.kind, definition.output)
 

@@ -1,4 +1,4 @@
-"""What the catalog stores of each relation."""
+"""The definitions of relations, as the catalog stores them."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,35 +17,35 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
     """A source, and the state table of the files taken from it."""
 
-    statement: CreateSource  # what would create it as it is
+    statement: CreateSource  # would create it in its current form
     taken_table_id: int
     created: CreateSource | msgspec.UnsetType = (
         msgspec.UNSET
-    )  # what did, where it was altered since; unset is not stored
+    )  # its original CREATE, if it was altered since; unset is not stored
     ran: tuple[str, ...] | msgspec.UnsetType = (
         msgspec.UNSET
-    )  # what names the statements that run once and did; likewise
+    )  # the names of statements that ran once on it; unset is not stored
 
 
 class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A table and the one fragment that replays its changes."""
+    """A table and the fragment that replays its changes."""
 
-    statement: CreateTable  # what would create it as it is
+    statement: CreateTable  # would create it in its current form
     fragments: tuple[Fragment, ...]
     output: Output
-    created: CreateTable | None = None  # what did, where it was altered since
-    ran: tuple[str, ...] = ()  # what names the statements that run once and did
+    created: CreateTable | None = None  # its original CREATE, if it was altered since
+    ran: tuple[str, ...] = ()  # the names of statements that ran once on it
     rejects_of: int | None = (
-        None  # the source that feeds it, if one does (tussock.jobs.plan.fed_tables); named when rejects were all
+        None  # the source that feeds it, if any (tussock.jobs.plan.fed_tables); the name is older than other ports
     )
 
     def altered(self, to: CreateTable) -> "TableDefinition":
-        """The definition of the table that an ALTER makes of this one."""
+        """The definition after an ALTER of the table."""
         return msgspec.structs.replace(self, statement=to, created=self.created or self.statement)
 
 
 class ViewDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A view: its SELECT as written, as bound, and as fragments; `columns` where its statement named them."""
+    """A view: its SELECT as written, as bound, and as fragments. `columns` is the column list of its statement."""
 
     sql: str
     plan: Plan
@@ -55,7 +55,7 @@ class ViewDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class PlainViewDefinition(msgspec.Struct, frozen=True, tag=True):
-    """A plain view: a name for a query, of which nothing is stored."""
+    """A plain view: a name for a query. Nothing is stored."""
 
     statement: CreatePlainView
 
@@ -69,7 +69,7 @@ class FunctionDefinition(msgspec.Struct, frozen=True, tag=True):
 Definition = SourceDefinition | TableDefinition | ViewDefinition | PlainViewDefinition | FunctionDefinition
 _WithoutRows = SourceDefinition | PlainViewDefinition | FunctionDefinition
 
-#: What follows CREATE and DROP, by the kind of relation.
+#: The words after CREATE and DROP, by the kind of relation.
 KEYWORDS: Mapping[str, str] = {
     RelationKind.SOURCE: "SOURCE",
     RelationKind.TABLE: "TABLE",
@@ -82,23 +82,26 @@ _decoder: msgspec.json.Decoder[Definition] = decoder_of(Definition)
 
 
 class UnknownRelationError(InputError):
-    """No relation of this name (and kind)."""
+    """No relation has this name (and kind)."""
 
     def __init__(self, name: str, expected: str, existing: tuple[str, ...], building: str = "") -> None:
-        """`building`: since when, and how far, where a view of this name is being built over several epochs."""
+        """`building`: the start and progress of a view with this name that is being built over several epochs."""
         super().__init__(name, expected, existing, building)
         self.name, self.expected, self.existing, self.building = name, expected, existing, building
 
     def __str__(self) -> str:
         if self.building:
-            return f"view {self.name!r} is being built {self.building}; the epoch that reads the last of it shows it."
+            return (
+                f"view {self.name!r} is being built {self.building}. The epoch that finishes the build makes it "
+                "visible."
+            )
         there = ", ".join(self.existing) or "none yet"
         near = did_you_mean(self.name, self.existing)
         return f"there is no {self.expected} {self.name!r}; those that exist: {there}{near and '.'}{near}"
 
 
 def definition_of(relation: Relation) -> Definition:
-    """The relation's decoded definition. Decoded once a process: every epoch asks for that of every relation, several times."""
+    """The relation's decoded definition, cached per process, since every epoch needs all of them several times."""
     return _decoded(bytes(relation.definition))
 
 
@@ -114,19 +117,19 @@ def source_of(relation: Relation) -> CreateSource | None:
 
 
 def output_of(relation: Relation) -> Output | None:
-    """Where the relation's rows are stored; None for what stores none: a source, a plain view, a function."""
+    """The storage of a relation's rows. None if it stores none: a source, a plain view or a function."""
     definition = definition_of(relation)
     return None if isinstance(definition, _WithoutRows) else definition.output
 
 
 def functions_of(relations: Iterable[Relation]) -> tuple[CreateFunction, ...]:
-    """The Python functions among some relations, with their code."""
+    """The Python functions among these relations, with their code."""
     definitions = (definition_of(r) for r in relations if r.kind is RelationKind.FUNCTION)
     return tuple(d.statement for d in definitions if isinstance(d, FunctionDefinition))
 
 
 def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
-    """The live relation of this name, of one of the kinds (any when none is named). Raises UnknownRelationError."""
+    """The live relation with this name and one of the kinds (none given: any kind). Raises UnknownRelationError."""
     fitting = [r for r in catalog.live() if not kinds or r.kind in kinds]
     for relation in fitting:
         if relation.name == name.lower():
@@ -136,28 +139,28 @@ def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
 
 
 def encoded(definition: Definition) -> msgspec.Raw:
-    """The definition as a relation holds it."""
+    """The definition in the form that a relation stores."""
     return msgspec.Raw(msgspec.json.encode(definition))
 
 
 def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
-    """The fragments that keep a relation up to date."""
+    """The fragments that maintain a relation."""
     definition = definition_of(relation)
     return () if isinstance(definition, _WithoutRows) else definition.fragments
 
 
 def ran_of(definition: SourceDefinition | TableDefinition) -> tuple[str, ...]:
-    """What names the statements that run once and did, on a table or source."""
+    """The names of statements that ran once on a table or source."""
     return () if isinstance(definition.ran, msgspec.UnsetType) else definition.ran
 
 
 def follows_moment(relation: Relation) -> bool:
-    """Whether rows of a view come and go as epochs' moments pass, without any input."""
+    """Whether rows of a view appear or disappear as the moment advances, without any input."""
     return any(o.node.follows_moment for fragment in fragments_of(relation) for o in fragment.operators)
 
 
 def created_by(relation: Relation) -> Create:
-    """The statement that would create the relation as it is."""
+    """The statement that would create the relation in its current form."""
     match definition_of(relation):
         case (
             SourceDefinition(statement)
@@ -171,16 +174,16 @@ def created_by(relation: Relation) -> Create:
 
 
 def with_readers(catalog: Catalog, *relations: Relation) -> set[int]:
-    """The ids of some relations and of all that reads them, directly or not."""
+    """The ids of these relations and of all relations that read them, directly or not."""
     found = {relation.id for relation in relations}
-    for later in catalog.live():  # readers always come after what they read
+    for later in catalog.live():  # readers always come after their input
         if found & set(later.depends_on):
             found.add(later.id)
     return found
 
 
 def in_order(catalog: Catalog) -> Catalog:
-    """The catalog with each relation behind what it reads; else in the order that it has. Requires: nothing reads itself."""
+    """The catalog with each relation after its inputs, otherwise in the same order. Requires: no cycles."""
     by_id = {r.id: r for r in catalog.relations}
     found: dict[int, Relation] = {}
     for relation in catalog.relations:

@@ -1,4 +1,4 @@
-"""How a CREATE statement differs from the relation that has its name already, in lines for a person."""
+"""The differences between a CREATE statement and the relation that already has its name, as lines of text."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,12 @@ Create = CreateSource | CreateTable | CreateView | CreatePlainView | CreateFunct
 
 
 def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
-    """What the statement `wanted` says that is not so of the relation that `existing` created; empty where both define the same.
+    """The differences of the statement `wanted` from the relation that `existing` created. Empty if both define the
+    same.
 
-    The same are: tables of the same columns and key; sources of the same format, options and columns (a statement that declares no columns
-    asks for none in particular); views whose SELECTs are the same but for blanks and comments, or are bound to the same plan.
+    Tables are equal if they have the same columns and key. Sources are equal if they have the same format, options and
+    columns; a statement without columns matches any. Views are equal if their SELECTs differ only in blanks and
+    comments, or are bound to the same plan.
     """
     match existing, wanted:
         case CreateSource(), CreateSource():
@@ -42,7 +44,7 @@ def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
     if existing.format != wanted.format:
         yield f"format: {existing.format} there, {wanted.format} here"
     there, here = ({k.lower(): (k, v) for k, v in s.options.items()} for s in (existing, wanted))
-    for option, assumed in _ASSUMED.items():  # a source of an earlier release lacks what a new one gets without asking
+    for option, assumed in _ASSUMED.items():  # sources of earlier releases lack options that new ones have by default
         if option not in there and here.get(option, ("", ""))[1].lower() in assumed:
             here.pop(option)
     for option in dict.fromkeys((*there, *here)):
@@ -134,17 +136,17 @@ def _kind(statement: Create) -> str:
 
 
 def words_of(sql: str) -> list[str]:
-    """The words and symbols of a text: it without blanks and comments."""
+    """The tokens of a text, without blanks and comments."""
     return [t.text for t in tokens_of(SourceText(sql))]
 
 
 def _meaning(plan: Plan) -> object:
-    """The plan but for the places in the text that its expressions came from."""
+    """The plan without the source places of its expressions."""
     return without_places(msgspec.to_builtins(plan))
 
 
 def without_places(value: object) -> object:
-    """Builtins of a plan, of an expression or of fragments, but for the places in a text that they came from."""
+    """The builtins of a plan, an expression or fragments, without their source places."""
     if isinstance(value, dict):
         return {k: without_places(v) for k, v in value.items() if k != "place"}
     return [without_places(v) for v in value] if isinstance(value, list | tuple) else value

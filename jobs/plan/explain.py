@@ -1,7 +1,7 @@
-"""EXPLAIN: a view's fragments, levels, exchanges and state tables as text that equal plans print equally.
+"""EXPLAIN: a view's fragments, levels, exchanges and state tables as text. Equal plans have equal texts.
 
-In every line `c{i}` is column i of what the operator reads (of a join: left columns, then right ones); where a column enters a fragment its
-name follows it, if it still is a relation's column.
+In each line, `c{i}` is column i of the operator's input. For a join, left columns come first. A column that enters a
+fragment is followed by its name if it is an unchanged column of a relation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
 def explain_relation(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
-    """How an epoch maintains `relation`, from its leaves up.
+    """How an epoch maintains `relation`, starting at its leaves.
+
+    One block per fragment: its level, its actors, its inputs and their dispatch, its operators in order, its state
+    tables with keys. For a paused view, the plan before the pause.
 
     Args:
-        whole: the schedule of the catalog at the relation's first epoch, where it was made before.
-
-    One block per fragment: its level, its actors, what it reads and how that is dispatched, its operators in order, its state tables
-    with keys. Of a paused view, how it was maintained until then.
+        whole: the schedule of the catalog at the relation's first epoch, if it already exists.
     """
     by_relation = {r.id: r for r in catalog.live()}
     wanted = _with_upstream(relation, by_relation)
@@ -71,7 +71,8 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
         if by_spark:
             lines.append(f"      Spark computes {', '.join(by_spark)}")
             lines.append(
-                "      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on Spark"
+                "      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on "
+                "Spark"
             )
     tables = {t.table_id: t for t in scheduled.tables}
     results = lineage.results(scheduled)

@@ -1,4 +1,7 @@
-"""Tables that a source feeds: made and dropped with the source, filled through a port of its leaf, emptied by DELETE and TRUNCATE."""
+"""Tables that a source feeds through a port of its leaf.
+
+They are created and dropped with the source; DELETE and TRUNCATE empty them.
+"""
 
 from dataclasses import dataclass
 
@@ -14,7 +17,7 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 
 
 class FedTableError(InputError):
-    """A statement on a table that a source feeds would write it, or make it something else. `holds`: the rows of the table."""
+    """A statement would write or change a table that a source feeds. `holds`: the rows of the table."""
 
     def __init__(self, name: str, source: str, holds: str, statement: str) -> None:
         super().__init__(name, source, holds, statement)
@@ -22,8 +25,9 @@ class FedTableError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.statement} {self.name}: it holds {self.holds}, and the source alone writes it. Nothing was changed. "
-            f"DELETE FROM {self.name} WHERE … and TRUNCATE TABLE {self.name} empty it; it goes with its source (DROP SOURCE {self.source})."
+            f"{self.statement} {self.name}: the table contains {self.holds}, and only the source writes it. Nothing "
+            f"was changed. DELETE FROM {self.name} WHERE … and TRUNCATE TABLE {self.name} empty it. DROP SOURCE "
+            f"{self.source} drops it too."
         )
 
 
@@ -36,7 +40,7 @@ class FedBy:
 
 
 def fed_relation(catalog: Catalog, source: Relation, fed: FedTable, epoch: int) -> Relation:
-    """A table that a new source feeds, under the catalog's next ids."""
+    """The table for a port of a new source, with the catalog's next ids."""
     fields, relation_id = FIELDS[fed.port], catalog.next_relation_id
     types = tuple(f.type for f in fields)
     node = TableReplay(relation_id, fed.key, types)
@@ -53,7 +57,7 @@ def fed_relation(catalog: Catalog, source: Relation, fed: FedTable, epoch: int) 
 
 
 def fed_by(table: Relation) -> FedBy | None:
-    """What feeds a table; None if statements write it."""
+    """The source that feeds a table. None if statements write it."""
     definition = definition_of(table) if table.kind is RelationKind.TABLE else None
     if not isinstance(definition, TableDefinition) or definition.rejects_of is None:
         return None
@@ -61,19 +65,19 @@ def fed_by(table: Relation) -> FedBy | None:
 
 
 def is_fed_by(table: Relation, source: int) -> bool:
-    """Whether the source of this relation id feeds a table."""
+    """Whether the source with this relation id feeds a table."""
     return (found := fed_by(table)) is not None and found.source == source
 
 
 def fed_by_source(catalog: Catalog, port: Port) -> dict[str, Relation]:
-    """The tables that sources feed through a port, by their source's name."""
+    """The tables that sources feed through a port, by source name."""
     names = {r.id: r.name for r in catalog.live()}
     found = ((fed, r) for r in catalog.live() if (fed := fed_by(r)) is not None and fed.port is port)
     return {names[fed.source]: r for fed, r in found if fed.source in names}
 
 
 def require_not_fed(catalog: Catalog, table: Relation, statement: str) -> None:
-    """Raises FedTableError for a table that a source feeds."""
+    """Raises FedTableError if a source feeds the table."""
     if (found := fed_by(table)) is not None:
         source = next(r for r in catalog.live() if r.id == found.source)
         made = source_of(source)

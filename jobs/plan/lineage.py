@@ -1,4 +1,5 @@
-"""What the columns of a schedule's fragments hold, traced from operator to operator: a relation's column, or an expression's text."""
+"""The contents of the columns of a schedule's fragments, traced through operators: a relation's column or an
+expression's text."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,13 +15,15 @@ from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.statestore.meta.catalog import Relation
 
-_COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # quoted text is passed over
+_COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # matches quoted text first, to skip it
 
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """What a column holds: a relation's column by its name, or (`computed`) an expression by its text; of a `_row_id` the source whose rows
-    it numbers."""
+    """The content of a column: a relation's column by name, or (`computed`) an expression by its text.
+
+    `numbers`: for a `_row_id`, the source whose rows it numbers.
+    """
 
     name: str
     numbers: int | None = None
@@ -36,7 +39,7 @@ class Lineage:
         self._known: dict[int, tuple[NamedColumn, ...]] = {}
 
     def output(self, fragment: int) -> tuple[NamedColumn, ...]:
-        """The columns that a fragment puts out."""
+        """The columns of a fragment's output."""
         if fragment not in self._known:
             scheduled = self._fragments[fragment]
             if (source := scheduled.source) is not None:
@@ -50,11 +53,11 @@ class Lineage:
         return self._known[fragment]
 
     def inputs(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
-        """The columns of each of a fragment's inputs."""
+        """The columns of each input of a fragment."""
         return [self._read(feed) for feed in scheduled.feeds]
 
     def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
-        """The columns that a producer hands on to an input."""
+        """The columns that a producer passes to an input."""
         if feed.want.port is not Port.ROWS:
             return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
         return tuple(self.output(feed.producer)[c] for c in feed.want.columns)
@@ -71,14 +74,14 @@ class Lineage:
         )
 
     def results(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
-        """The columns that each of a fragment's operators puts out."""
+        """The output columns of each operator of a fragment."""
         results: list[tuple[NamedColumn, ...]] = []
         for operator in _operators(scheduled):
             results.append(self._through(operator, self._given(scheduled, operator, results), scheduled.relation_id))
         return results
 
     def read_by(self, scheduled: Scheduled, operator: int) -> tuple[NamedColumn, ...]:
-        """The columns that an operator reads; of a join the left ones, then the right ones."""
+        """The columns that an operator reads. For a join, left columns come first."""
         return self._given(scheduled, _operators(scheduled)[operator], self.results(scheduled))
 
     def _given(
@@ -104,7 +107,7 @@ class Lineage:
 
 
 def in_names(text: str, columns: Sequence[NamedColumn]) -> str:
-    """An expression's text with `c{i}` replaced by what column i holds."""
+    """An expression's text with `c{i}` replaced by the content of column i."""
 
     def name(match: re.Match[str]) -> str:
         if match[1] is None or int(match[1]) >= len(columns):

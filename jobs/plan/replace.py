@@ -1,15 +1,16 @@
-"""CREATE OR REPLACE: what takes the place of a relation, and what becomes of those that read it.
+"""CREATE OR REPLACE: replace a relation, and update the relations that read it.
 
-A view that takes the place of another is a relation of its own, under ids of its own: its first epoch builds it, beside the other, which
-ends with that epoch. A view that reads it comes bound anew and is
+A replacing view is a separate relation with its own ids. Its first epoch builds it while the old view still exists;
+the old one ends with that epoch. A view that reads the old one is bound again, and then is either
 
-* *fed the difference*, where its plan over the new relation is the plan that it has, but for which columns it reads where: its state stays,
-  and its next epoch gets the old rows at weight -1 and the new ones at weight 1 (tussock.jobs.plan.schedule);
-* else *replaced* in its turn.
+* *fed the difference*, if its new plan differs only in the columns that it reads: it keeps its state, and its next
+  epoch receives the old rows at weight -1 and the new ones at weight 1 (tussock.jobs.plan.schedule);
+* or *replaced* as well.
 
-A view whose statement says `rebuilt` is replaced in any case: its rows or its state are wrong (jobs/verify/repair.py).
+A statement with `rebuilt` always replaces its view, because its rows or its state are wrong (jobs/verify/repair.py).
 
-What is fed a difference sees rows go. So whatever was planned to see none go (over sources, which only grow) is replaced.
+A view that is fed a difference sees deleted rows. So a view whose plan assumes that no rows are deleted (over sources,
+which only grow) is replaced.
 """
 
 from collections.abc import Callable
@@ -39,13 +40,13 @@ class CannotReplaceError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"view {self.name!r} can't be replaced so: its query reads {self.through!r}, which is made of {self.name!r} itself. "
-            "Nothing was changed. Read what that one reads instead."
+            f"view {self.name!r} cannot be replaced like this: its query reads {self.through!r}, which itself reads "
+            f"{self.name!r}. Nothing was changed. Read the inputs of that relation instead."
         )
 
 
 class UnsettledError(InputError):
-    """A view reads what is replaced, and the statement that replaces it does not say what becomes of the view."""
+    """A view reads a replaced relation, and the statement that replaces it does not include the view."""
 
     def __init__(self, view: str, replaced: str) -> None:
         super().__init__(view, replaced)
@@ -53,8 +54,8 @@ class UnsettledError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.replaced!r} can't be replaced: another session has created {self.view!r}, which reads it, since this statement was "
-            "checked. Nothing was changed; give it again."
+            f"{self.replaced!r} cannot be replaced: another session created {self.view!r}, which reads it, after "
+            "this statement was checked. Nothing was changed. Run the statement again."
         )
 
 
@@ -65,14 +66,16 @@ class Replacing:
     epoch: int
     unsettled: dict[int, str] = field(
         default_factory=dict
-    )  # relations still to be bound anew -> what they read that is replaced
-    _instead: dict[int, Relation] = field(default_factory=dict)  # id of a new relation -> the one whose place it takes
-    _disturbed: set[int] = field(default_factory=set)  # relations of which rows go in this epoch, whatever they promise
+    )  # relations that must be bound again -> the replaced relation that they read
+    _instead: dict[int, Relation] = field(default_factory=dict)  # id of a new relation -> the relation that it replaces
+    _disturbed: set[int] = field(
+        default_factory=set
+    )  # relations that lose rows in this epoch even if they are append-only
 
     def replaced(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
-        """The catalog in which the statement holds instead of the relation of its name, which is of the same kind.
+        """The catalog after the statement has replaced the relation with its name and kind.
 
-        Raises: CannotReplaceError where it would read itself; as `created` does.
+        Raises: CannotReplaceError if it would read itself; as `created`.
         """
         settles = self.unsettled.pop(relation.id, None) is not None
         rebuilt = isinstance(statement, CreateView) and statement.rebuilt is True
@@ -89,7 +92,8 @@ class Replacing:
         return in_order(after)
 
     def require_settled(self, catalog: Catalog) -> None:
-        """Raises UnsettledError where a view stands on what is no more: another session has made it meanwhile."""
+        """Raises UnsettledError if a view still reads a replaced relation, because another session created it
+        meanwhile."""
         for relation in catalog.live():
             if relation.id in self.unsettled:
                 raise UnsettledError(relation.name, self.unsettled[relation.id])
@@ -109,7 +113,7 @@ class Replacing:
         return added(catalog, new)
 
     def _fed(self, catalog: Catalog, view: Relation, statement: CreateView) -> Relation | None:
-        """The view over what it reads now, its state as it is; None where that can't be."""
+        """The view over its current inputs with its state unchanged. None if it cannot keep its state."""
         before = definition_of(view)
         assert isinstance(before, ViewDefinition)
         first = view.state_tables[0].table_id
@@ -117,7 +121,7 @@ class Replacing:
         planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
         renamed = (
             columns_of(statement.plan.fields) != view.columns
-        )  # earlier epochs are read by the names that they had
+        )  # reads of earlier epochs use the names of that time
         if renamed or view.paused is not None or not self._same_state(view, before, planned):
             return None
         append_only = plan_view(statement.plan, view.id, known, first).output.append_only
@@ -131,7 +135,7 @@ class Replacing:
         )
 
     def _losing_rows(self, known: Callable[[str], Upstream]) -> Callable[[str], Upstream]:
-        """What is known of relations, of which some lose rows in this epoch."""
+        """The planner's information about relations, with those that lose rows in this epoch no longer append-only."""
 
         def of(name: str) -> Upstream:
             found = known(name)
@@ -142,7 +146,7 @@ class Replacing:
         return of
 
     def _same_state(self, view: Relation, before: ViewDefinition, planned: ViewPlan) -> bool:
-        """Whether a plan keeps the very state that the view has, of the relations that it reads or of those in their place."""
+        """Whether a plan keeps exactly the view's current state, apart from replaced inputs."""
         promise = before.output.append_only
         if (
             planned.tables != view.state_tables
@@ -160,7 +164,7 @@ class Replacing:
         return without_places(msgspec.to_builtins(as_before)) == without_places(msgspec.to_builtins(before.fragments))
 
     def _as_before(self, new: Input, old: Input) -> Input:
-        """The input with the names and places of before, where it reads what has taken the place of what was read there."""
+        """The input with its previous ids and columns, if it reads the replacement of its previous relation."""
         gone = None if new.relation_id is None else self._instead.get(new.relation_id)
         if gone is None or gone.id != old.relation_id:
             return new
@@ -184,7 +188,7 @@ def _with(catalog: Catalog, changed: Relation) -> Catalog:
 
 
 def _read_by(catalog: Catalog, relation: Relation) -> set[int]:
-    """The ids of all that a relation reads, directly or not."""
+    """The ids of all relations that a relation reads, directly or not."""
     by_id = {r.id: r for r in catalog.relations}
     found, pending = set[int](), [*relation.depends_on]
     while pending:

@@ -1,17 +1,19 @@
 """The schedule of one epoch: every live fragment with its level, and the exchanges between them.
 
-Level of a fragment = 1 + the highest level it reads through an exchange; a forward input stays on its producer's level. Leaves (sources and
-tables) and what is chained to them run one level before their first reader, so that their chunks pass through no level for nothing.
-One exchange per producer and `Want` serves all its readers.
+The level of a fragment is 1 + the highest level that it reads through an exchange. A forward input stays on its
+producer's level. Leaves (sources and tables) and fragments chained to them run one level before their first reader,
+so that their chunks pass through no unnecessary level. All readers of a producer with the same `Want` share one
+exchange.
 
-A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
-One that is built over several epochs (tussock.jobs.plan.builds) reads a `SnapshotPart` in each: the snapshot of the next vnodes, and
-this epoch's changes to all that it has read by then. Such inputs have exchanges of their own.
+A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this
+epoch's changes. A relation that is built over several epochs (tussock.jobs.plan.builds) reads a `SnapshotPart` in
+each: the snapshot of the next vnodes, and this epoch's changes to everything read by then. Such inputs have separate
+exchanges.
 
-A relation that goes on, and reads one that takes another's place in this epoch, gets the *difference*: the rows that it read before, at
-weight -1, netted with the new one's.
+An existing relation whose input is replaced in this epoch reads the *difference*: its previous rows at weight -1,
+netted with those of the new input.
 
-A paused view has no fragment here, and nothing that runs reads one.
+A paused view has no fragments here, and nothing that runs reads one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +30,11 @@ from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotPart:
-    """What a reader that is new takes of a producer: the snapshot at the previous epoch from `first` up to, not including, `end`, and this
-    epoch's changes below `end`. Counted in vnodes, of a source in the numbers of what it has taken."""
+    """The part of a producer that a new reader reads in this epoch.
+
+    It consists of the snapshot at the previous epoch from `first` up to `end` (exclusive), and this epoch's changes
+    below `end`. Both count vnodes; for a source, the numbers of taken files.
+    """
 
     first: int
     end: int
@@ -40,7 +45,7 @@ IN_FULL = SnapshotPart(0, ALL_READ)
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a reader read until now in the place of a producer that is new: columns of the stored rows of `table`."""
+    """The previous input of a reader whose producer is new: columns of the stored rows of `table`."""
 
     table: TableSchema
     columns: tuple[int, ...]
@@ -48,38 +53,38 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The part of a producer's output that a reader wants. Readers that want the same share one exchange."""
+    """The part of a producer's output that a reader needs. Readers with equal wants share one exchange."""
 
     columns: tuple[int, ...]
     dispatch: Dispatch
     keys: tuple[int, ...] = ()  # into columns
     part: SnapshotPart | None = (
-        None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
+        None  # includes the snapshot at the previous epoch; None: all of this epoch's changes and nothing else
     )
     project: tuple[
         Expr, ...
-    ] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
-    replaced: Replaced | None = None  # the difference to these rows is what goes out
+    ] = ()  # over columns: computed by Spark between the levels (tussock.jobs.plan.fragments.Input)
+    replaced: Replaced | None = None  # send the difference to these rows
     port: Port = Port.ROWS  # the output of the producer
 
     @property
     def is_changes(self) -> bool:
-        """Whether it is some columns of this epoch's changes, and nothing else."""
+        """Whether it is only columns of this epoch's changes."""
         return self.part is None and self.replaced is None and self.port is Port.ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A producer's output on its way: some columns, and how their rows find their units."""
+    """Columns of a producer's output for readers, and how the rows reach their units."""
 
     index: int  # unique per producer; the `input` of its cells
     want: Want
-    last_level: int  # of its deepest reader; until there it passes through
+    last_level: int  # of its deepest reader; levels before that pass it through
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Where one input of a fragment comes from: a producer, and its exchange (None: forward, on this unit and level)."""
+    """The origin of one input of a fragment: a producer and its exchange (None: forward, on this unit and level)."""
 
     producer: int
     exchange: int | None
@@ -89,7 +94,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source's leaf: what to read of its files. Output: the relation's columns at `columns`, then `_row_id`."""
+    """A source's leaf. Output: the relation's columns at `columns`, then `_row_id`."""
 
     relation_id: int
     statement: CreateSource
@@ -112,21 +117,22 @@ class Scheduled:
     tables: tuple[TableSchema, ...]
     feeds: tuple[Feed, ...]
     exchanges: tuple[Exchange, ...]
-    parts: tuple[SnapshotPart, ...]  # what readers want beside the changes
-    snapshot_table: TableSchema | None  # the stored rows, where a reader wants some
-    must_run: (
-        bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
-    )
+    parts: tuple[SnapshotPart, ...]  # that readers need in addition to the changes
+    snapshot_table: TableSchema | None  # the stored rows, if a reader needs them
+    must_run: bool  # even without input: new global aggregates, snapshots, deletes, rows that follow the moment
 
     @property
     def shown(self) -> str:
-        """The relation's name for texts and counts."""
+        """The relation's name in texts and counters."""
         return name_in_build(self.relation) if self.build else self.relation
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All levels of one epoch, in order; fragments of a level in the order in which forward inputs need them."""
+    """All levels of one epoch in order.
+
+    Within a level, a fragment comes after those that it reads by a forward input.
+    """
 
     levels: tuple[tuple[Scheduled, ...], ...]
 
@@ -142,17 +148,17 @@ class _Entry:
     build: bool
     source: Source | None
     fragment: Fragment | None
-    inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, what was read there before)
+    inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, its previous input if replaced)
     level: int = 0
 
 
 def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Schedule:
-    """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused.
+    """The schedule of `epoch` for all live relations of the catalog as of that epoch, except paused views.
 
     Args:
-        before: the catalog of the epoch before, which says what a relation read until now. None: what it reads now.
+        before: the catalog of the epoch before, which defines the previous inputs of relations. None: the current ones.
 
-    Cost: grows with the fragments; nothing for a catalog that stands since the epoch before and was scheduled then.
+    Cost: proportional to the fragments. Cached for a catalog that has not changed since the epoch before.
     """
     if before is catalog and not any(r.created >= epoch or (r.paused or 0) > epoch for r in catalog.stored()):
         return _standing(_Standing(catalog))
@@ -161,7 +167,7 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Standing:
-    """A catalog, the same only as itself: comparing two would take as long as a schedule."""
+    """A catalog compared by identity, because comparing two by value would take as long as a schedule."""
 
     catalog: Catalog
 
@@ -174,7 +180,7 @@ class _Standing:
 
 @lru_cache(maxsize=4)
 def _standing(of: _Standing) -> Schedule:
-    """The schedule of every epoch that leaves a catalog as it is."""
+    """The schedule of every epoch that does not change the catalog."""
     latest = max((max(r.created, r.paused or 0) for r in of.catalog.stored()), default=0)
     return _schedule(of.catalog, latest + 1, of.catalog)
 
@@ -188,7 +194,7 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
     built = tuple(r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW)
     relations, building = (*relations, *built), {r.id for r in built}
     entries: list[_Entry] = []
-    output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
+    output: dict[int, int] = {}  # relation id -> the fragment with its output
     source_columns = _source_columns(relations)
     known = {} if before is None else {r.id: r for r in before.relations}
     for relation in relations:
@@ -216,7 +222,7 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
 
 
 class _Reading:
-    """What relations that are new take of those that are there."""
+    """The parts of existing relations that new relations read."""
 
     def __init__(self, catalog: Catalog, epoch: int, before: Catalog | None) -> None:
         self.epoch = epoch
@@ -228,18 +234,18 @@ class _Reading:
         return relation.created == self.epoch and relation.id not in self._before
 
     def part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> SnapshotPart | None:
-        """What the reader takes of a relation; None: its changes alone, all of them."""
+        """The part that the reader reads of a relation. None: all of its changes and nothing else."""
         now, before = self._now.get(reader.id), self._before.get(reader.id)
         if now is not None or before is not None:
             if read.id in self._now or read.id in self._before:
-                return None  # of the same build: it has had all of it from the start
+                return None  # in the same build: it has read everything from the start
             first = 0 if before is None else before.read.get(read.id, 0)
             end = ALL_READ if now is None else now.read.get(read.id, 0)
             return None if first == ALL_READ else SnapshotPart(first, end)
         if reader.created == self.epoch and read.created < self.epoch and read.id != reader.id:
             return IN_FULL
         if replaced is not None and read.id in self._before:
-            return IN_FULL  # what it read until now gives way to all that was built
+            return IN_FULL  # the whole build replaces the previous input
         return None
 
 
@@ -248,8 +254,10 @@ def _by_relation(builds: Iterable[Build]) -> dict[int, Build]:
 
 
 def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[tuple[int, int], Replaced]:
-    """By (fragment, input): what the relation read until now if it reads another from this epoch on. `before`: the relations of
-    the epoch before, by id."""
+    """The previous inputs, by (fragment, input), of a relation that reads other inputs from this epoch on.
+
+    `before`: the relations of the epoch before, by id.
+    """
     was_before = before.get(relation.id)
     if was_before is None or was_before is relation or bytes(was_before.definition) == bytes(relation.definition):
         return {}
@@ -262,7 +270,7 @@ def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[t
 
 
 def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]:
-    """Per relation id the columns that any reader wants (ROW_ID left out); only sources' are looked at."""
+    """The columns that readers need of each relation, by id and without ROW_ID. Only those of sources are used."""
     wanted: dict[int, set[int]] = {}
     for relation in relations:
         for fragment in fragments_of(relation):
@@ -279,7 +287,7 @@ def _set_levels(entries: list[_Entry]) -> None:
     for index, entry in enumerate(entries):
         for producer, i, _ in entry.inputs:
             readers.setdefault(producer, []).append((index, i))
-    for index, entry in enumerate(entries):  # leaves wait for their first reader
+    for index, entry in enumerate(entries):  # leaves run just before their first reader
         if entry.inputs:
             continue
         chained = _chained(index, readers)
@@ -301,11 +309,11 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
     exchanges: dict[int, dict[Want, Exchange]] = {}
     feeds: dict[int, list[Feed]] = {}
     parts: dict[int, set[SnapshotPart]] = {}  # by producer
-    take_back: set[int] = set()  # producers that send what goes, also where nothing comes
+    take_back: set[int] = set()  # producers that must send deleted rows even without input
     for index, entry in enumerate(entries):
         for producer, i, replaced in entry.inputs:
             above = entries[producer]
-            own = i.port is Port.ROWS  # other ports put out news alone: nothing of what was taken before
+            own = i.port is Port.ROWS  # other ports send only new rows, no snapshot
             part = reading.part(entry.relation, above.relation, replaced) if own else None
             columns = _stored(i.columns, above.source) if own else i.columns
             if part is not None:
@@ -350,7 +358,7 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
 
 
 def _stored(columns: tuple[int, ...], source: Source | None) -> tuple[int, ...]:
-    """Column places in the producer's output; a source's leaf puts out only the columns that are wanted, then the row id."""
+    """Column positions in the producer's output. A source's leaf returns only the needed columns, then the row id."""
     if source is None:
         return columns
     return tuple(len(source.columns) if c == ROW_ID else source.columns.index(c) for c in columns)

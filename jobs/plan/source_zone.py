@@ -1,9 +1,9 @@
-"""The time zone in which a source of text reads times without an offset: the store's, in all files but those of earlier releases.
+"""The time zone in which a text source reads times without an offset: the store's, except in files of earlier releases.
 
-Earlier releases read such times in UTC in every store. Rows of a file are taken back by reading its bytes again,
-so a file must be read as it was read before. Files are numbered in the order in which they are taken. A source therefore records the number
-of its first file in the store's zone (`CreateSource.zoned_from`); a barrier puts it in. `tussock restate --time-zone` reads the bytes of
-earlier files once more, under new numbers.
+Earlier releases read such times in UTC in every store. To take back the rows of a file, its bytes are read again, so
+a file must always be read in the same way. Files are numbered in the order in which they are taken. A source
+therefore records the number of its first file in the store's zone (`CreateSource.zoned_from`), which a barrier sets.
+`tussock restate --time-zone` reads the bytes of earlier files again, under new numbers.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from tussock.statestore.table.storage_table import StorageTable
 
 
 def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], int]) -> Catalog:
-    """The catalog in which each source of text has `zoned_from`. Sources of stores in UTC, and those with the option timeZone, have none.
+    """The catalog with `zoned_from` set in each text source. It stays unset in UTC stores and with the option timeZone.
 
     Args:
         time_zone: the store's.
-        next_number: of the first file that a source has not taken by the epoch before.
+        next_number: the number of the first file that a source has not taken by the previous epoch.
     """
     if time_zone == "UTC":
         return catalog
@@ -47,7 +47,7 @@ def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], in
 
 
 def holds_files_in_utc(source: CreateSource, time_zone: str, taken: StorageTable) -> bool:
-    """Whether a source has rows of files that an earlier release read in UTC, in a store of another time zone.
+    """Whether a source has rows of files that an earlier release read in UTC although the store has another time zone.
 
     Cost: a scan of the list of taken files.
     """

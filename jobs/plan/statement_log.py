@@ -1,4 +1,4 @@
-"""The statement log as a catalog: what the relations will be once the log is taken, and the row changes on the way."""
+"""The statement log as a catalog: the relations after the log is applied, and the row changes on the way."""
 
 from collections.abc import Collection, Sequence
 
@@ -28,13 +28,13 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
 _statement = decoder_of(Statement)
-_SHOWN = 5  # statements that a message names
+_SHOWN = 5  # statements listed in a message
 
 
 class WaitingStatementsError(InputError):
-    """A statement that makes rows of what is stored, while statements on what it reads wait in the log: a database would show them to it.
+    """A statement computes rows from stored rows while statements that change its input wait in the log.
 
-    `waiting` are those statements, (position in the log, in few words).
+    A database would show it their result. `waiting`: (position in the log, short text) of these statements.
     """
 
     def __init__(self, reads: Sequence[str], epoch: int, waiting: Sequence[Sequence[int | str]]) -> None:
@@ -46,16 +46,17 @@ class WaitingStatementsError(InputError):
         named = ", ".join(f"{position} ({text})" for position, text in self.waiting[:_SHOWN])
         more = f" and {len(self.waiting) - _SHOWN} more" if len(self.waiting) > _SHOWN else ""
         return (
-            f"this statement reads {', '.join(self.reads)} as of epoch {self.epoch}, and statements that change it wait in the log: "
-            f"{named}{more}. "
-            "Nothing was changed. Run an epoch (`tussock epoch`, Session.flush), then give this statement again."
+            f"this statement reads {', '.join(self.reads)} as of epoch {self.epoch}, but statements that change it "
+            f"wait in the log: {named}{more}. "
+            "Nothing was changed. Run an epoch (`tussock epoch`, Session.flush), then run this statement again."
         )
 
 
 def replay(
     meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int
 ) -> Replayed:
-    """The log's entries from `start` to before `end` applied to the version's catalog, but for the skipped positions."""
+    """Apply the log's entries from `start` to `end` (exclusive) to the version's catalog, except the skipped
+    positions."""
     kept = [e for e in meta.read_log(start, end) if e.position not in skipped]
     replayed = apply_log(version.catalog, [_statement.decode(e.statement) for e in kept], epoch)
     changes = {
@@ -66,7 +67,7 @@ def replay(
 
 
 def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]]:
-    """The log entries that a barrier takes: position and, in few words, what each does."""
+    """The log entries that a barrier takes, as position and short text."""
     entries = meta.read_log(barrier.log_start, barrier.log_end)
     return [
         (e.position, statement_text(_statement.decode(e.statement)))
@@ -76,7 +77,7 @@ def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]
 
 
 def statement_text(statement: Statement) -> str:
-    """A statement of the log in few words, e.g. `insert orders, 3 rows`."""
+    """A short text of a statement of the log, e.g. `insert orders, 3 rows`."""
     if isinstance(statement, Transaction):
         shown = [statement_text(s) for s in statement.statements[:_SHOWN]]
         more = len(statement.statements) - len(shown)
@@ -101,18 +102,17 @@ def statement_text(statement: Statement) -> str:
 
 
 def require_taken(meta: MetaStore, version: HummockVersion, catalog: Catalog, reads: Collection[str]) -> int:
-    """The log's end, up to which no statement waits that changes what is read.
+    """The end of the log, if no waiting statement changes the relations in `reads`.
 
-    Raises WaitingStatementsError where rows of `reads` at `version` are not yet what the log before now makes of them.
-
-    Statements count from the committed epoch on, those of an open barrier too, and those on whatever a view in `reads` is derived from;
-    a paused view's rows change no more.
+    Statements count from the committed epoch on, including those of an open barrier and those on relations that a
+    view in `reads` is derived from. A paused view's rows no longer change.
 
     Args:
-        catalog: the pending one.
+        catalog: the pending catalog.
         reads: names of relations.
 
-    Cost: a probe for an open barrier, a probe for the log's end, a read of each statement that waits.
+    Raises: WaitingStatementsError if the log will change rows of `reads` at `version`.
+    Cost: a probe for an open barrier, a probe for the log's end, and a read of each waiting statement.
     """
     if (end := meta.log_end()) <= version.log_end:
         return end
@@ -130,10 +130,10 @@ def require_taken(meta: MetaStore, version: HummockVersion, catalog: Catalog, re
 
 
 def derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
-    """The relations of these names and all that their rows come from."""
+    """The relations with these names and all relations that their rows come from."""
     by_id = {r.id: r for r in catalog.live()}
     found = {r.id for r in by_id.values() if r.name in names}
-    for relation in reversed(by_id.values()):  # readers always come after what they read
+    for relation in reversed(by_id.values()):  # readers always come after their input
         if relation.id in found and relation.paused is None:
             found.update(relation.depends_on)
     return {by_id[i].name for i in found if i in by_id} | set(names)
@@ -154,29 +154,29 @@ def _subject(statement: Single) -> str:
 
 
 def pending_catalog(meta: MetaStore, version: HummockVersion) -> Catalog:
-    """The catalog as it will be once all that is in the log has been taken; statements are bound and checked against it. What the open
-    barrier drops or skips is gone already."""
+    """The catalog after all entries of the log are applied, against which statements are bound and checked.
+
+    Relations that the open barrier drops, and entries that it skips, are already excluded.
+    """
     return PendingCatalog(meta).at(version)
 
 
 class PendingCatalog:
-    """The pending catalog of a session that asks again and again: the log's new entries alone are read each time."""
+    """The pending catalog for a session that needs it repeatedly: each call reads only new entries of the log."""
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
-        self._base: tuple[int, int] | None = (
-            None  # (epoch committed, epoch of the open barrier) that `_catalog` builds on
-        )
+        self._base: tuple[int, int] | None = None  # (committed epoch, epoch of the open barrier) under `_catalog`
         self._catalog = Catalog()
-        self._end = 0  # entries of the log that are in `_catalog`
+        self._end = 0  # the end of the log in `_catalog`
 
     @property
     def log_end(self) -> int:
-        """How much of the log the catalog that was answered last holds."""
+        """The end of the log that the last returned catalog includes."""
         return self._end
 
     def at(self, version: HummockVersion) -> Catalog:
-        """Cost: a probe for an open barrier, a probe for the log's end, and a read of each entry that is new since the last call."""
+        """The pending catalog. Cost: a probe for an open barrier, a probe for the log's end, a read per new entry."""
         held = self._meta.open_barrier()
         if held is not None and held.prev_epoch != version.epoch:
             held = None

@@ -1,10 +1,12 @@
-"""Logical plan -> stream plan: chooses keys, distributions and state tables, and cuts the plan into fragments where rows must move.
+"""Logical plan -> stream plan: choose keys, distributions and state tables, and cut the plan into fragments at
+exchanges.
 
-Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the unit; a subset of
-the key). An operator that needs rows of one key on one unit is content when the distribution is a subset of that key; otherwise an
-exchange starts a new fragment. Columns that no query asked for but a key needs are carried along hidden, after the visible ones.
+Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the
+unit; a subset of the key). An operator that needs all rows of a key on one unit needs no exchange if the distribution
+is a subset of that key. Otherwise an exchange starts a new fragment. Key columns that the query does not select are
+carried as hidden columns after the visible ones.
 
-How each operator is planned is in `streams/`, one file an operator.
+The planner of each operator is a file in `streams/`.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +38,8 @@ from tussock.statestore.meta.catalog import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """A planned view: its fragments in dependency order (the last one materializes), its state tables and its output."""
+    """A planned view: its fragments in dependency order (the last one materializes), its state tables and its
+    output."""
 
     fragments: tuple[Fragment, ...]
     tables: tuple[TableSchema, ...]
@@ -51,10 +54,10 @@ def plan_view(
     Args:
         plan: the bound query.
         relation_id: the view's id.
-        upstream: a relation's name -> what is known of it.
-        first_table_id: its state tables are numbered from here on, densely.
+        upstream: a relation's name -> the planner's information about it.
+        first_table_id: the first id of its state tables, which are numbered without gaps.
 
-    Returns: the fragments, to be stored with the view. Equal arguments give equal plans, table ids included.
+    Returns: the fragments to store with the view. Equal arguments give equal plans, including table ids.
     """
     builder = Builder(upstream, first_table_id, plan_stream)
     plan, order = with_order(plan)
@@ -74,19 +77,20 @@ def plan_view(
 
 
 def _require_computable(fragments: Sequence[Fragment]) -> None:
-    """Raises UnsupportedQueryError where Spark would have to compute within an operator, on rows that exist nowhere else."""
+    """Raises UnsupportedQueryError if Spark would have to compute inside an operator, because Spark cannot access
+    the rows there."""
     for operator in (o for f in fragments for o in f.operators):
         for call in (c for e in operator.node.expressions() for c in calls_of_spark(e)):
             raise UnsupportedQueryError(
                 expression_text(call),
-                "no kernel renders it, and Spark, which computes such expressions between two operators, cannot reach into "
-                f"{operator.node.operator_name}; compute it in a subquery below, as a column of its own",
+                "no kernel implements it, and Spark computes such expressions only between operators, not inside "
+                f"{operator.node.operator_name}; compute it as a column of a subquery",
                 call.place,
             )
 
 
 def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
-    """The stream of a plan, its fragments up to there closed or in its draft."""
+    """The stream of a plan. Its earlier fragments are closed, the last one is its draft."""
     match plan:
         case logical.Scan():
             return plan_scan(builder, plan)

@@ -1,6 +1,7 @@
 """The order that a view's ORDER BY gives its rows, as columns to store them by.
 
-Only the top of a plan orders a view: a Sort or a TopN below nothing but projections and filters, as Spark keeps an order through these.
+Only the top of a plan orders a view: a Sort or TopN below projections and filters only, through which Spark keeps an
+order.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tussock.jobs.logical.nodes import Column, Expr, Field, Filter, Plan, Projec
 def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
     """The plan without its Sort, and the order of its rows by columns of that plan.
 
-    The order's expressions that are no column of the view become columns behind the view's own.
+    Order expressions that are not columns of the view become columns after the view's own.
     """
     match plan:
         case Sort(input, order):
@@ -40,7 +41,8 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
 
 
 def _with_columns(plan: Plan, order: Sequence[SortKey]) -> tuple[Plan, tuple[Order, ...]]:
-    """The plan with a column for each expression of an order, and the order by its columns. A column named twice counts once."""
+    """The plan with a column for each expression of an order, and the order by these columns, without repeated
+    columns."""
     own = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
     wide, at = _joined(own, [k.expr for k in order])
     below = plan if len(wide) == len(own) else _projected(plan, plan.fields, wide)
@@ -51,7 +53,7 @@ def _with_columns(plan: Plan, order: Sequence[SortKey]) -> tuple[Plan, tuple[Ord
 
 
 def _joined(exprs: Sequence[Expr], others: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[int]]:
-    """The expressions, then the others that are not among them; and the place of each other."""
+    """The expressions, then those others that are not among them, and the position of each other."""
     wide = list(exprs)
     for other in others:
         if other not in wide:
@@ -60,5 +62,5 @@ def _joined(exprs: Sequence[Expr], others: Sequence[Expr]) -> tuple[tuple[Expr, 
 
 
 def _projected(plan: Plan, fields: Sequence[Field], exprs: tuple[Expr, ...]) -> Plan:
-    """A projection whose first columns have these fields; the others have no name, since no reader sees them."""
+    """A projection whose first columns have these fields. The others have no name, since no reader sees them."""
     return Project(plan, exprs, (*fields, *(Field("", e.type) for e in exprs[len(fields) :])))

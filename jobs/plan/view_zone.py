@@ -1,8 +1,9 @@
-"""Views that an earlier release computed in two time zones are paused, in stores of another zone than UTC.
+"""Pause views that an earlier release computed in two time zones, in stores with another zone than UTC.
 
-Earlier releases let Spark compute functions in the store's zone or in UTC, depending on the other input of the epoch. No record tells which
-rows of a view are in which zone. A change to such a row would contradict the stored one, or leave a wrong row unnoticed. So the first
-barrier of a later release pauses each view that Spark may compute by a time zone, until the view is built anew.
+Earlier releases let Spark compute functions in the store's zone or in UTC, depending on the other input of the epoch.
+No record shows which rows of a view are in which zone. A change to such a row would contradict the stored one, or
+leave a wrong row unnoticed. So the first barrier of a later release pauses each view that Spark may compute by a time
+zone, until the view is rebuilt.
 """
 
 import re
@@ -21,10 +22,10 @@ _IN_A_ZONE = re.compile(
 
 
 def in_one_zone(before: Catalog, after: Catalog, time_zone: str, epoch: int) -> Catalog:
-    """The catalog `after` in which no view at work may hold rows of two time zones.
+    """The catalog `after` without running views that may contain rows of two time zones.
 
     Args:
-        before: of the version that the barrier follows.
+        before: the catalog of the version that the barrier follows.
         time_zone: the store's.
         epoch: the barrier's.
     """
@@ -46,8 +47,10 @@ def in_one_zone(before: Catalog, after: Catalog, time_zone: str, epoch: int) -> 
 
 
 def _is_of_a_zone(view: Relation) -> bool:
-    """Whether Spark computes something of the view that may depend on a time zone. It is judged by types and by the names of functions, so
-    a view may be named without need."""
+    """Whether Spark computes something of the view that may depend on a time zone.
+
+    The test uses types and function names, so it may include views unnecessarily.
+    """
     inputs = (i for fragment in fragments_of(view) for i in fragment.inputs)
     exprs = (e for i in inputs if not isinstance(i.project, msgspec.UnsetType) for e in i.project)
     return any(_of_a_zone(call) for expr in exprs for call in calls_of_spark(expr))

@@ -121,7 +121,7 @@ def test_dropped_and_created_again_it_is_what_spark_says_it_is(
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
     tussock("barrier", "abandon", "--pause", "ratio")
     session.flush()
-    with pytest.raises(PausedViewError, match=r"Have that one go on first: .tussock apply PIPELINE --resume ratio"):
+    with pytest.raises(PausedViewError, match=r"Resume that view first: .tussock apply PIPELINE --resume ratio"):
         session.execute("CREATE MATERIALIZED VIEW late AS SELECT q FROM ratio")
     session.execute("DELETE FROM orders WHERE b = 0")
     session.flush()  # a new view begins with the rows of the epoch before

@@ -53,8 +53,8 @@ def test_names_and_comments_change_and_rows_stay(session: Session) -> None:
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("ALTER TABLE read RENAME TO other", "reads reads it by the names that it has"),
-        ("ALTER TABLE read RENAME COLUMN id TO x", "drop what reads it first"),
+        ("ALTER TABLE read RENAME TO other", "reads reads it by its current names"),
+        ("ALTER TABLE read RENAME COLUMN id TO x", "drop these readers first"),
         ("ALTER TABLE u RENAME TO read", "'read' exists already"),
         ("ALTER TABLE u RENAME COLUMN id TO B", "has a column 'B' already"),
         ("ALTER TABLE u RENAME COLUMN nope TO x", "has no column 'nope'"),
@@ -163,5 +163,5 @@ def test_of_two_sessions_statements_the_second_on_the_old_names_is_rejected(sess
     catalog = apply_statement(Catalog(), made, 1)
     once = AlterTable(made, CreateTable("twice", (Field("b", "int"),), ()))
     catalog = apply_statement(catalog, once, 1)
-    with pytest.raises(CannotAlterError, match="altered since"):
+    with pytest.raises(CannotAlterError, match="altered after"):
         apply_statement(catalog, once, 1)

@@ -192,7 +192,7 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
     create = "FUNCTION taxed (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
     file.write_text(ROUNDING.replace("x, 2", "x, 1"))
     try:
-        said = r"(?s)functions/rounding.py, - there, \+ here.*-     return pc.round\(x, 2\).*CREATE OR REPLACE FUNCTION puts it in that one"
+        said = r"(?s)functions/rounding.py, - there, \+ here.*-     return pc.round\(x, 2\).*CREATE OR REPLACE FUNCTION to replace it"
         with pytest.raises(RelationExistsError, match=said):
             session.execute(f"CREATE FUNCTION IF NOT EXISTS {create.removeprefix('FUNCTION ')}", base=base)
         alone = "FUNCTION alone (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
@@ -206,7 +206,7 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
         file.write_text(ROUNDING)
     session.execute("DROP FUNCTION alone; DROP FUNCTION IF EXISTS alone")
     with pytest.raises(
-        RelationInUseError, match=r"function 'doubled' can't be dropped: .*inside.*DROP FUNCTION doubled CASCADE"
+        RelationInUseError, match=r"function 'doubled' cannot be dropped, because inside.*DROP FUNCTION doubled CASCADE"
     ):
         session.execute("DROP FUNCTION doubled")
 
@@ -216,13 +216,13 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
     [
         (
             "f (x int) RETURNS int LANGUAGE PYTHON AS 'missing:f'",
-            r"missing.py: there is no such file; Python files there: broken.py",
+            r"missing.py: there is no such file; Python files in the folder: broken.py",
         ),
         (
             "f (x int) RETURNS int LANGUAGE PYTHON AS 'broken:f'",
             r"can't be imported: ModuleNotFoundError: .*no_such_module.* \(line 1 of",
         ),
-        ("f (x int) RETURNS int LANGUAGE PYTHON AS 'spelling:f'", r"spelling.py: it can't be read as Python"),
+        ("f (x int) RETURNS int LANGUAGE PYTHON AS 'spelling:f'", r"spelling.py: it cannot be read as Python"),
         (
             "f (x int) RETURNS int LANGUAGE PYTHON AS 'pricing:none'",
             r"the file has no function of this name \('none'\)",

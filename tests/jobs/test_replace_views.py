@@ -247,11 +247,14 @@ def test_plain_views_and_functions_are_replaced_with_what_reads_them(kept: Kept,
 
 def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -> None:
     before = kept.session.meta.log_end()
-    with pytest.raises(CannotFollowError, match=r"'in_city' reads what is replaced here, and can't follow: .*price"):
+    with pytest.raises(
+        CannotFollowError,
+        match=r"'in_city' reads a relation that is replaced here, and its SELECT is not valid over the new one: .*price",
+    ):
         kept.session.execute("CREATE OR REPLACE MATERIALIZED VIEW dear AS SELECT id, shop FROM orders")
-    with pytest.raises(CannotReplaceError, match="its query reads 'in_city', which is made of 'dear' itself"):
+    with pytest.raises(CannotReplaceError, match="its query reads 'in_city', which itself reads 'dear'"):
         kept.session.execute("CREATE OR REPLACE MATERIALIZED VIEW dear AS SELECT id, 1 AS shop, price FROM in_city")
-    with pytest.raises(RelationExistsError, match="CREATE OR REPLACE MATERIALIZED VIEW puts it in that one's place"):
+    with pytest.raises(RelationExistsError, match="CREATE OR REPLACE MATERIALIZED VIEW to replace it"):
         kept.session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id FROM orders")
     with pytest.raises(RelationExistsError, match="it is a table, this statement creates a view"):
         kept.session.execute("CREATE OR REPLACE MATERIALIZED VIEW orders AS SELECT id FROM dear")

@@ -70,7 +70,7 @@ def _refuses(session: Session, column: str, text: str) -> None:
         f"MERGE INTO t USING (SELECT 1 AS k) q ON t.k = q.k WHEN MATCHED THEN UPDATE SET {column} = '{text}'",
         f"ALTER TABLE t ADD COLUMN more varchar(2) DEFAULT '{text}'",
     ):
-        with pytest.raises(TextTooLongError, match=f"can't hold '{text}"):
+        with pytest.raises(TextTooLongError, match=f"cannot hold '{text}"):
             session.execute(statement)
     with pytest.raises(TextTooLongError):
         session.insert("t", pa.table({"k": pa.array([7], pa.int32()), column: [text]}))

@@ -1,4 +1,4 @@
-"""Aggregates: the columns they read, summed up by the sender where that is possible."""
+"""Aggregates: the columns that they read, pre-aggregated by the sender if possible."""
 
 from dataclasses import replace
 
@@ -18,7 +18,11 @@ from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[int, ...] = ()) -> Stream:
-    """`spread_by`: the keys whose hash decides a group's unit where rows have to move; all of them unless given."""
+    """Plan an aggregation.
+
+    Args:
+        spread_by: the keys whose hash decides a group's unit if rows must move. Empty: all keys.
+    """
     below = _of_distincts(builder, plan) or builder.stream(plan.input)
     columns: list[logical.Expr] = [renumbered(k, below.visible) for k in plan.keys]
     arguments = _Arguments(below.visible, len(plan.keys))
@@ -32,7 +36,7 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
         if any(isinstance(s, OrderedLayout) for s in sides)
         else []
     )
-    if below.distribution is not None:  # keep it only where the groups have it
+    if below.distribution is not None:  # keep it only if it is part of the group key
         at = {
             e.index: i for i, e in reversed(list(enumerate(columns[: len(plan.keys)]))) if isinstance(e, logical.Column)
         }
@@ -61,8 +65,11 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
 
 
 def _of_distincts(builder: Builder, plan: logical.Aggregate) -> Stream | None:
-    """The aggregation below that makes values of several DISTINCT unique, spread as the groups above it are: their values lie side by side
-    in its state, where an epoch reads them together, and rows move once. None: below is something else."""
+    """The lower aggregation that makes values of several DISTINCT unique, distributed like the groups of the upper one.
+
+    The values of a group are then adjacent in its state, so that an epoch reads them together, and rows move only once.
+    None if the input is something else.
+    """
     below = plan.input
     if (
         not plan.keys
@@ -79,7 +86,7 @@ def _unprojected(plan: logical.Plan) -> logical.Plan:
 
 
 class _Arguments:
-    """The columns that an aggregation reads behind its keys, each once."""
+    """The columns that an aggregation reads after its keys, without repeats."""
 
     def __init__(self, visible: tuple[int, ...], first: int) -> None:
         self._visible, self._first = visible, first
@@ -108,7 +115,7 @@ class _Arguments:
             call.params,
         )
         kept = None
-        if call.filter is not None:  # what it leaves out becomes NULL, which most aggregates ignore
+        if call.filter is not None:  # excluded values become NULL, which most aggregates ignore
             condition = renumbered(call.filter, self._visible)
             carrier = aggregate_of(bare).carrier(bare)
             if carrier is None:

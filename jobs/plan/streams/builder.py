@@ -1,4 +1,4 @@
-"""What the planners of all operators share: streams, the fragments being written, and the moves from one stream to the next."""
+"""Shared parts of the operators' planners: streams, fragment drafts, and the steps from one stream to the next."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,25 +24,25 @@ from tussock.jobs.logical.expression_tree import (
 from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from tussock.statestore.meta.catalog import RelationKind, TableSchema
 
-ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
+ANYWHERE = None  # the distribution of rows on the unit of the source reader that read them
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the planner knows of a relation that a view reads."""
+    """The planner's information about a relation that a view reads."""
 
     relation_id: int
     kind: RelationKind
     output: Output | None  # None: a source
     source_key: tuple[tuple[int, str], ...] = (
         (ROW_ID, "bigint"),
-    )  # of a source: the columns that identify a row, with their types
-    append_only: bool = True  # of a source
+    )  # for a source: the columns that identify a row, with their types
+    append_only: bool = True  # for a source
 
 
 @dataclass(slots=True)
 class FragmentDraft:
-    """A fragment being written."""
+    """A fragment under construction."""
 
     inputs: list[Input]
     operators: list[Operator] = field(default_factory=list)
@@ -51,7 +51,10 @@ class FragmentDraft:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The output of reference `ref` in a draft fragment. `visible[i]` is where the logical plan's column i is."""
+    """The output of reference `ref` in a draft fragment.
+
+    `visible[i]` is the position of the logical plan's column i.
+    """
 
     draft: FragmentDraft
     ref: int
@@ -71,7 +74,7 @@ class Builder:
         first_table_id: int,
         planner: Callable[["Builder", logical.Plan], Stream],
     ) -> None:
-        """`planner`: the stream of any logical plan (tussock.jobs.plan.stream), which planners ask for their inputs."""
+        """`planner` plans any logical plan (tussock.jobs.plan.stream). Operators' planners use it for their inputs."""
         self.upstream = upstream
         self.next_table_id = first_table_id
         self.tables: list[TableSchema] = []
@@ -79,11 +82,11 @@ class Builder:
         self._planner = planner
 
     def stream(self, plan: logical.Plan) -> Stream:
-        """The stream of a plan below."""
+        """The stream of an input plan."""
         return self._planner(self, plan)
 
     def project(self, below: Stream, exprs: Sequence[logical.Expr]) -> Stream:
-        """One column per expression, then the key columns that no expression passes through as they are."""
+        """One column per expression, then the key columns that no expression passes through unchanged."""
         moved = [_with_row_key(renumbered(e, below.visible), below) for e in exprs]
         at = {e.index: i for i, e in reversed(list(enumerate(moved))) if isinstance(e, logical.Column)}
         for column in below.key:
@@ -101,7 +104,7 @@ class Builder:
         )
 
     def keyed(self, stream: Stream, keys: Sequence[logical.Expr]) -> tuple[Stream, tuple[int, ...]]:
-        """The stream with every key expression as a column, and where they are."""
+        """The stream with every key expression as a column, and the positions of these columns."""
         moved = [renumbered(k, stream.visible) for k in keys]
         computed = [k for k in dict.fromkeys(moved) if not isinstance(k, logical.Column)]
         if computed:
@@ -115,7 +118,8 @@ class Builder:
         return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
 
     def computed(self, stream: Stream, exprs: Sequence[logical.Expr]) -> tuple[Stream, list[logical.Expr]]:
-        """The stream with what Spark computes of the expressions as columns, and the expressions over its columns."""
+        """The stream with each call that Spark computes as a column, and the expressions rewritten to read
+        these columns."""
         calls = list(dict.fromkeys(without_places(c) for e in exprs for c in calls_of_spark(e)))
         width, (stream, places) = len(stream.visible), self.keyed(stream, calls)
         at = {call: width + i for i, call in enumerate(calls)}
@@ -128,8 +132,11 @@ class Builder:
         return self.project(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
 
     def filtered(self, below: Stream, condition: logical.Expr) -> Stream:
-        """The rows for which a condition over the stream's columns is true. What stands before the first conjunct that Spark computes is
-        judged before Spark sees the rows, as Spark itself goes from one conjunct to the next."""
+        """The rows that satisfy a condition over the stream's columns.
+
+        Conjuncts before the first one that Spark computes are checked before Spark sees the rows, since Spark itself
+        evaluates conjuncts in order.
+        """
         parts = conjuncts(condition)
         first = next((i for i, part in enumerate(parts) if needs_spark(part)), len(parts))
         if first == len(parts):
@@ -143,10 +150,10 @@ class Builder:
         return replace(below, ref=self.operator(below.draft, ProjectNode(columns, below.types), (ref,)))
 
     def projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
-        """A Project over `below`; where that is a Project itself the two become one.
+        """A Project over `below`. If `below` is a Project, both are merged.
 
-        Where Spark computes a part of it, the fragment ends here, and its draft becomes that of the fragment that reads the result:
-        references into the draft from before mean nothing afterwards.
+        If Spark computes a part of it, the fragment ends here, and its draft becomes that of the fragment that reads
+        the result. Earlier references into the draft are then invalid.
         """
         if any(needs_spark(e) for e in exprs):
             return self._through_spark(below, exprs, types)
@@ -163,8 +170,11 @@ class Builder:
         return self.operator(draft, ProjectNode(tuple(exprs), types), inputs)
 
     def _through_spark(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
-        """The expressions in three steps: what Spark reads, by kernels; what Spark computes, on the way to the next level; what is made of
-        that, by kernels. No key is hashed: rows stay on their unit."""
+        """The expressions in three steps: kernels compute Spark's arguments, Spark computes its calls between the
+        levels, and kernels compute the rest.
+
+        No key is hashed, so rows stay on their unit.
+        """
         calls = list(dict.fromkeys(msgspec.structs.replace(c, place=None) for e in exprs for c in calls_of_spark(e)))
         passed = list(dict.fromkeys(without_places(p) for e in exprs for p in _beside_spark(e)))
         handed = list(dict.fromkeys([*passed, *(without_places(a) for c in calls for a in c.args)]))
@@ -204,7 +214,7 @@ class Builder:
         return len(draft.operators) - 1
 
     def add(self, stream: Stream, node: Node) -> Stream:
-        """A unary operator that keeps columns, key and distribution."""
+        """Append a unary operator that keeps columns, key and distribution."""
         ref = self.operator(stream.draft, node, (stream.ref,))
         return replace(stream, ref=ref)
 
@@ -214,8 +224,10 @@ class Builder:
         return len(self.closed) - 1
 
     def input(self, stream: Stream, keys: tuple[int, ...], dispatch: Dispatch | None = None) -> Input:
-        """Close the stream's fragment and read it by hash of `keys` (none: singleton), or as `dispatch` says. One without operators is not
-        worth a fragment."""
+        """Close the stream's fragment and read it by hash of `keys` (none: singleton), or by `dispatch` if given.
+
+        A fragment without operators is skipped: its input is read directly.
+        """
         dispatch = dispatch or (Dispatch.HASH if keys else Dispatch.SINGLETON)
         draft = stream.draft
         if not draft.operators:
@@ -225,7 +237,7 @@ class Builder:
         return Input(None, self.close(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
 
     def behind(self, read: Input, stream: Stream) -> Stream:
-        """The stream once more, behind an input that reads it: in a draft of its own, on the same units."""
+        """The stream again, after an input that reads it: in its own draft, on the same units."""
         here = msgspec.structs.replace(read, dispatch=Dispatch.FORWARD, keys=())
         return replace(stream, draft=FragmentDraft([here], singleton=stream.draft.singleton), ref=input_ref(0))
 
@@ -240,7 +252,7 @@ class Builder:
 
 
 def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr]) -> tuple[logical.Expr, ...] | None:
-    """The one projection that two in a row amount to; None where that would compute an expression of `lower` more than once."""
+    """One projection equal to two in sequence. None if it would compute an expression of `lower` more than once."""
     read = Counter(column for e in upper for column in reads_of(e))
     if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
         return None
@@ -256,7 +268,8 @@ def _with_row_key(expr: logical.Expr, below: Stream) -> logical.Expr:
 
 
 def _beside_spark(expr: logical.Expr) -> Iterator[logical.Expr]:
-    """What an expression reads that Spark has no part in: itself, or its columns beside the calls that Spark computes. No constants."""
+    """The parts of an expression that Spark does not compute, without constants: itself, or its columns next to
+    Spark's calls."""
     if not isinstance(expr, logical.Literal) and not needs_spark(expr):
         yield expr
     elif isinstance(expr, logical.Call) and expr.node != logical.BY_SPARK:
@@ -265,7 +278,7 @@ def _beside_spark(expr: logical.Expr) -> Iterator[logical.Expr]:
 
 
 def _in_places(expr: logical.Expr, place: Mapping[logical.Expr, logical.Column]) -> logical.Expr:
-    """The expression over what has come from Spark."""
+    """The expression over the columns that come from Spark."""
     if (column := place.get(without_places(expr))) is not None:
         return column
     if isinstance(expr, logical.Call):

@@ -1,4 +1,4 @@
-"""VALUES, SELECT without FROM and range(): leaves without input, which put out their rows in the view's first epoch."""
+"""VALUES, SELECT without FROM and range(): leaves without input, which emit their rows in the view's first epoch."""
 
 from tussock.jobs.executors import constant
 from tussock.jobs.logical import nodes as logical
@@ -6,7 +6,7 @@ from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, FragmentDraft, 
 
 
 def plan_values(builder: Builder, plan: logical.Values) -> Stream:
-    """One actor puts them out. Their key is a hidden number, since rows may be equal."""
+    """One actor emits the rows. A hidden number is their key, since rows may be equal."""
     node = constant.ValuesNode(
         plan.rows, plan.columns, tuple(f.name for f in plan.fields), (*(f.type for f in plan.fields), "bigint")
     )
@@ -16,7 +16,7 @@ def plan_values(builder: Builder, plan: logical.Values) -> Stream:
 
 
 def plan_range(builder: Builder, plan: logical.Range) -> Stream:
-    """Every actor puts out its share. No number comes twice, so that each is its own key."""
+    """Every actor emits its share. Numbers do not repeat, so each is its own key."""
     node = constant.RangeNode(plan.start, plan.end, plan.step, plan.fields[0].name)
     draft = FragmentDraft([])
     return Stream(draft, builder.operator(draft, node, ()), node.types, (0,), (0,), ANYWHERE, True)

@@ -8,7 +8,7 @@ from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 def plan_expand(builder: Builder, plan: logical.Expand) -> Stream:
-    """Why the key is one: a row comes out once per projection, so the input's key and the projection's number tell its rows apart."""
+    """The key is the input's key and the projection's number, because each row is returned once per projection."""
     below, computed = builder.computed(builder.stream(plan.input), plan.expressions)
     width = len(plan.fields)
     projections = tuple(tuple(computed[at : at + width]) for at in range(0, len(computed), width))

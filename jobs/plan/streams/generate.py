@@ -1,4 +1,4 @@
-"""Generate: several rows of one, distinguished by their place."""
+"""Generate: several rows per input row, distinguished by their position."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 def plan_generate(builder: Builder, plan: logical.Generate) -> Stream:
-    """Why the key is one: the rows made of one row differ in their place, those of two rows in the input's key."""
+    """The key is the input's key and the position among the rows of one input row."""
     below, (argument,) = builder.computed(builder.stream(plan.input), [plan.argument])
     kept = tuple(dict.fromkeys((*(below.visible[i] for i in plan.passed), *below.key, *(below.distribution or ()))))
     at, width = {c: i for i, c in enumerate(kept)}, len(kept)

@@ -1,4 +1,4 @@
-"""Joins: which columns identify what comes out, and where the rows of both sides meet."""
+"""Joins: the columns that identify output rows, and the units on which both sides meet."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -32,7 +32,7 @@ from tussock.jobs.plan.streams.union import union_all
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:
-    if _row_is_right(plan):  # the row first, as in views that stand: planned anew, they have the same tables
+    if _row_is_right(plan):  # plan the row first, as earlier releases did, so that existing views keep their table ids
         right, left = builder.stream(plan.right), builder.stream(plan.left)
     else:
         left, right = builder.stream(plan.left), builder.stream(plan.right)
@@ -88,9 +88,12 @@ def _hash_join(
 def _computed_below(
     builder: Builder, plan: logical.Join, left: Stream, right: Stream
 ) -> tuple[Stream, Stream, logical.Expr | None, tuple[int, ...]]:
-    """What Spark computes in the condition of a join that judges its rows, out of one side's row, as a column of that side.
+    """Compute calls of Spark in a join condition as columns of a side, if they read only that side.
 
-    Returns: both sides, the condition over the plan's columns and these, and where these are among the columns of a pair.
+    Applies to joins whose output depends on whether a row has a match.
+
+    Returns: both sides, the condition over the plan's columns and the new ones, and the positions of the new ones in
+        a pair.
     """
     if plan.condition is None or plan.kind is JoinKind.INNER or not needs_spark(plan.condition):
         return left, right, plan.condition, ()
@@ -112,7 +115,8 @@ def _computed_below(
 
 
 def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Expr | None, logical.Expr | None]:
-    """What a join asks of its pairs, and what is asked of those that come out: of an inner join, what Spark computes."""
+    """The condition inside a join, and the condition on its output: for an inner join, the conjuncts that Spark
+    computes."""
     if condition is None or kind is not JoinKind.INNER or not needs_spark(condition):
         return condition, None
     own = [c for c in conjuncts(condition) if not needs_spark(c)]
@@ -120,7 +124,7 @@ def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Exp
 
 
 def _judges_by_spark(plan: logical.Join) -> bool:
-    """Whether rows come out by whether they have a partner, and Spark computes of two rows together whether they are partners."""
+    """Whether output rows depend on matches, and Spark must see both rows of a pair to decide whether they match."""
     if plan.kind is JoinKind.INNER or plan.condition is None:
         return False
     width = len(plan.left.fields)
@@ -129,10 +133,12 @@ def _judges_by_spark(plan: logical.Join) -> bool:
 
 
 def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
-    """Such a join: the inner join by the same condition finds the pairs, which Spark judges as they come out; whether a row has partners
-    is a join by its key with the pairs, which kernels judge.
+    """Plan such a join in two steps.
 
-    State: that of the inner join, the rows that are judged once more, and the pairs.
+    An inner join with the same condition finds the pairs, and Spark checks them in its output. Then a join of each
+    side with the pairs, by its key, finds the rows with a match, which kernels can do.
+
+    State: that of the inner join, the rows of the second join, and the pairs.
     """
     assert plan.condition is not None
     of_left, of_right, left_key = len(left.visible), len(right.visible), len(left.key)
@@ -168,7 +174,10 @@ def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: 
 
 
 def _by_partners(builder: Builder, plan: logical.Join, kind: JoinKind, rows: Stream, pairs: Stream) -> Stream:
-    """The rows of a side by whether their key is among the pairs'. Visible of the pairs: that key, then what else comes out of them."""
+    """The rows of a side by whether their key is among the pairs.
+
+    Visible in the pairs: that key, then their output columns.
+    """
     partners = builder.project(pairs, [logical.Column(i, pairs.types[c]) for i, c in enumerate(pairs.visible)])
     width = len(rows.key)
     keys, of_partners = rows.key, partners.visible[:width]
@@ -180,10 +189,10 @@ def _by_partners(builder: Builder, plan: logical.Join, kind: JoinKind, rows: Str
 
 
 def _spread(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) -> tuple[Stream, tuple[int, ...]]:
-    """A side of a join without an equality, with the places where its rows meet those of the other side as the join key.
+    """A side of a join without an equality. Its join key is the places in which its rows meet those of the other side.
 
-    Why the keys stay right: a pair meets at one place, which the keys of its two rows determine; a row that comes out by whether it has a
-    partner has one place alone.
+    The stream keys stay valid: a pair meets in one place, which the keys of its two rows determine. A row whose output
+    depends on a match has exactly one place.
     """
     node = spread_of(kind, stream.key, stream.types, is_left)
     ref = builder.operator(stream.draft, node, (stream.ref,))
@@ -191,7 +200,7 @@ def _spread(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) 
 
 
 def _row_is_right(plan: logical.Join) -> bool | None:
-    """Of a join with a side that is one row, whatever happens, whether it is the right one. None: it is no such join."""
+    """For a join with a side that always has one row, whether it is the right side. None for other joins."""
     if plan.left_keys:
         return None
     if logical.is_one_row(plan.right):
@@ -204,11 +213,11 @@ def _row_is_right(plan: logical.Join) -> bool | None:
 
 
 def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream, row_is_right: bool) -> Stream:
-    """A join with a side that is one row: the row goes to where the other side's rows are."""
+    """A join with a side that has one row. The row is sent to the rows of the other side."""
     emits_row = plan.kind is not JoinKind.SEMI
     one, many = (right, left) if row_is_right else (left, right)
     if many.distribution is ANYWHERE or any(i.dispatch is Dispatch.FORWARD for i in many.draft.inputs):
-        # a forward input is read on its producer's level, which may come before that of the row
+        # A forward input is read on its producer's level, which may come before the row's level.
         many = builder.exchange(many, many.key if many.distribution is ANYWHERE else many.distribution)
     assert many.distribution is not None
     row = msgspec.structs.replace(
@@ -227,7 +236,7 @@ def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream,
 
 
 def plan_single_row(builder: Builder, plan: logical.SingleRow) -> Stream:
-    """A scalar subquery's row, at one actor: the only row needs no key."""
+    """A scalar subquery's row at one actor. A single row needs no key."""
     below, types = builder.stream(plan.input), tuple(f.type for f in plan.fields)
     ref = builder.projection(below, [logical.Column(c, below.types[c]) for c in below.visible], types)
     only = replace(below, ref=ref, types=types, visible=tuple(range(len(types))), key=(), distribution=ANYWHERE)
@@ -237,7 +246,7 @@ def plan_single_row(builder: Builder, plan: logical.SingleRow) -> Stream:
 
 
 def _null_count(builder: Builder, stream: Stream, keys: tuple[int, ...]) -> Input:
-    """How many rows a stream has, and in how many of them the key is known: one row, for every actor."""
+    """The number of rows in a stream, and of rows with a known key: one row, for every actor."""
     (key,) = keys
     (kind,) = (stream.types[key],)
     calls = (Agg(AggFunction.COUNT, None, None, "bigint"), Agg(AggFunction.COUNT, 0, kind, "bigint"))
@@ -258,14 +267,15 @@ def _null_count(builder: Builder, stream: Stream, keys: tuple[int, ...]) -> Inpu
 def _joined_key(
     kind: JoinKind, left: Stream, left_keys: tuple[int, ...], right: Stream, right_keys: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The stream key and the distribution of a join's output; the distribution is the join key, as it is part of the key.
+    """The stream key and the distribution of a join's output. The distribution is the join key, which is part of the
+    key.
 
-    Why it is a key: a pair is identified by the keys of its two rows, a row without partner by its own. Of an inner or left join a right
-    key column that is joined on equals its left partner, which stands for both; a left row comes out padded or in pairs, never both, so
-    that the NULLs of the right key's columns can't be taken for another's. A right join is the mirror image: there the right columns stand
-    for both, since the left ones may be NULL. In a full join either may be: the hidden columns of the join key stand for both, and which
-    sides there are is part of the key, because rows that lack a side may agree in all the rest. Semi, anti and existence joins put
-    out left rows.
+    Why it is a key: the keys of both rows identify a pair, and a row without a match is identified by its own key. In
+    an inner or left join, a right key column in the join key equals its left counterpart, which replaces it. A left
+    row is returned either padded or in pairs, never both, so the NULLs of the right key's columns are unambiguous. A
+    right join is the mirror image: right columns replace the left ones, which may be NULL. In a full join either may
+    be NULL, so hidden columns of the join key replace both; the key also contains which sides exist, because rows
+    that lack different sides may otherwise be equal. Semi, anti and existence joins return left rows.
     """
     width = len(left.types)
     from_right = tuple(width + c for c in right.key)

@@ -34,7 +34,7 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
 
 
 def _numbered(builder: Builder, rows: Stream) -> Stream:
-    """The rows of a source that tells them apart by their values alone, keyed by those and the number of the copy."""
+    """The rows of a source without a key, keyed by a digest of their values and the number of the copy."""
     node = row_digest_of(rows.types)
     digest = (len(rows.types), len(rows.types) + 1)
     digested = replace(rows, ref=builder.operator(rows.draft, node, (rows.ref,)), types=node.types)

@@ -1,7 +1,7 @@
-"""Temporal filters: the value that is compared as a column, and rows where their key is at home.
+"""Temporal filters: the compared value becomes a column, and rows are moved to the unit of their key.
 
-Key and distribution: the input's, since a row comes out once or not at all. What the moment only brings in, and a source only appends, only
-grows.
+Key and distribution are those of the input, since a row is returned at most once. The output is append-only if the
+source is and the moment only adds rows.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ def plan_temporal_filter(builder: Builder, plan: logical.TemporalFilter) -> Stre
     distribution = below.key if below.distribution is ANYWHERE else below.distribution
     node = TemporalFilterNode(value, plan.comparison, plan.bound, plan.forgets, below.key, distribution, below.types)
     if below.distribution is ANYWHERE:
-        if node.forgets and not node.comparison.lets_in:  # what has expired need not move
+        if node.forgets and not node.comparison.lets_in:  # expired rows need not move
             below = builder.add(below, Unexpired(node))
         below = builder.exchange(below, distribution)
     only_grows = below.append_only and plan.forgets and plan.comparison.lets_in

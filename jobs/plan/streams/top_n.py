@@ -1,4 +1,4 @@
-"""Top-n: an order (the stream key's where the query names none), a limit, and the sort keys as columns."""
+"""Top-n: an order (the stream key's if the query has none), a limit, and the sort keys as columns."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def plan_top_n(builder: Builder, plan: logical.TopN) -> Stream:
     order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
     node = TopNNode(order, plan.limit, plan.offset, below.key, below.types, below.append_only)
     if below.distribution != ():
-        if node.append_only and node.limit is not None:  # others need not move
+        if node.append_only and node.limit is not None:  # rows beyond the limit need not move
             below = builder.add(below, FirstRows(node.key, node.first, node.types))
         below = builder.exchange(below, ())
     ref = builder.operator(below.draft, node, (below.ref,))

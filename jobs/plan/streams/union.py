@@ -14,10 +14,11 @@ def plan_union(builder: Builder, plan: logical.Union) -> Stream:
 
 
 def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Sequence[str]) -> Stream:
-    """The rows of all branches, keyed by the branch's number and the branch's own key. `visible_types`: of what is visible of each branch.
+    """The rows of all branches, keyed by the branch's number and its key. `visible_types`: the types of the visible
+    columns.
 
-    Why that is a key: within a branch its own key is one, and rows of two branches differ in the number. The columns of the branches'
-    keys share hidden columns of their types, NULL in the rows of a branch that has fewer.
+    Why it is a key: the branch's key identifies a row within the branch, and the number distinguishes branches.
+    Branches share hidden key columns of equal types; a branch with fewer has NULL in the others.
     """
     slots: list[str] = []
     taken = [_slots(tuple(b.types[c] for c in b.key), slots) for b in branches]
@@ -37,7 +38,7 @@ def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Seque
 
 
 def _slots(types: Sequence[str], slots: list[str]) -> tuple[int, ...]:
-    """A slot of its type for each column, those of `slots` first; new ones are appended."""
+    """A slot of the same type for each column. Existing slots are used first, new ones are appended."""
     found: list[int] = []
     for kind in types:
         free = next((i for i, slot in enumerate(slots) if slot == kind and i not in found), len(slots))

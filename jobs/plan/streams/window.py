@@ -1,7 +1,8 @@
-"""Window functions: the columns they read, and their partitions together; under a limit of their number a top-n of each group.
+"""Window functions: the columns that they read, and partitions on one unit. A limit on the row number makes a top-n
+per group.
 
-Key: the input's, since every row comes out once, and the columns it is distributed by. Distribution: the input's, where it is part of the
-partition's columns, else these.
+The key is the input's, since every row is returned once, plus its distribution columns. The distribution is the
+input's if it is part of the partition columns, otherwise it is the partition columns.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from tussock.jobs.plan.streams.builder import Builder, Stream
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """The input with all columns that the window reads, its partitions together."""
+    """The input with all columns that the window reads, each partition on one unit."""
 
     below: Stream
     places: Mapping[logical.Expr, int]
@@ -28,7 +29,7 @@ class _Ordered:
     order: tuple[Order, ...]
 
     def out(self, builder: Builder, node: OverWindow | GroupTopN, width: int) -> Stream:
-        """What the node puts out: the first `width` columns of the input, then its results."""
+        """The node's output: the first `width` columns of the input, then its results."""
         below = self.below
         assert below.distribution is not None
         ref = builder.operator(below.draft, node, (below.ref,))
@@ -42,7 +43,7 @@ def plan_window(builder: Builder, plan: logical.Window) -> Stream:
     below = given.below
     apart = any(
         o.column not in given.partition for o in given.order
-    )  # else all rows of a partition are peers, at whatever distance
+    )  # otherwise all rows of a partition are peers at any distance
     calls = tuple(_over(call, given.places, apart) for call in plan.calls)
     types = (*below.types, *(c.type for c in calls))
     node = OverWindow(given.partition, given.order, below.key, below.distribution or (), calls, below.types, types)
@@ -50,7 +51,7 @@ def plan_window(builder: Builder, plan: logical.Window) -> Stream:
 
 
 def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: logical.Expr | None) -> Stream:
-    """A window whose one call is a number that a filter limits; `rest` of the filter holds too."""
+    """A window whose only call is a row number that a filter limits. `rest` is the remaining condition."""
     given = _ordered(builder, plan)
     below = given.below
     (call,) = plan.calls
@@ -71,9 +72,9 @@ def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: l
 
 
 def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr | None] | None:
-    """The window under the filter, the greatest number that passes it, and the part of the condition that this does not say.
+    """The window under the filter, the greatest row number that passes, and the rest of the condition.
 
-    None where the filter is no limit of each group.
+    None if the filter does not limit each group.
     """
     window = plan.input
     assert isinstance(window, logical.Window)
@@ -90,7 +91,8 @@ def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr
 
 
 def _limit(condition: logical.Expr, number: logical.Column) -> tuple[int | None, bool]:
-    """The greatest number that passes the condition, None where it says nothing of that; and whether it says more."""
+    """The greatest row number that passes the condition (None: no limit), and whether the condition is more
+    than this limit."""
     if not isinstance(condition, logical.Call) or len(condition.args) != 2:
         return None, False
     left, right, name = *condition.args, condition.node

@@ -198,7 +198,7 @@ def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(me
     with pytest.raises(UnknownRelationError, match=r"view 'per_a' is being built since epoch .*% read"):
         find(catalog, "per_a")
     with pytest.raises(
-        BeingBuiltError, match="'per_a' can't be created, while per_a is being built over several epochs"
+        BeingBuiltError, match="'per_a' cannot be created, while per_a is being built over several epochs"
     ):
         apply_statement(catalog, table("per_a"), 9)
     same = msgspec.structs.replace(view("per_a", counted(scan("t"), 2)), if_not_exists=True)
@@ -266,10 +266,14 @@ def test_what_would_disturb_a_build_is_refused_and_everything_else_is_not(meta: 
     replace_per_g(meta)
     catalog = meta.latest().catalog
     refused = {
-        "view 'over' can't be created over what is being replaced": view("over", counted(over("per_g", "g", "n"), 0)),
-        "view 'over' can't be created over what is being replaced.*": view("over", counted(over("per_n", "n", "k"), 0)),
-        "u can't be dropped": Drop(RelationKind.TABLE, "u"),
-        "names of table 'u' can't be changed": AlterTable(table("u"), table("w")),
+        "view 'over' cannot be created over a relation that is being replaced": view(
+            "over", counted(over("per_g", "g", "n"), 0)
+        ),
+        "view 'over' cannot be created over a relation that is being replaced.*": view(
+            "over", counted(over("per_n", "n", "k"), 0)
+        ),
+        "u cannot be dropped": Drop(RelationKind.TABLE, "u"),
+        "names of table 'u' cannot be changed": AlterTable(table("u"), table("w")),
     }
     for reason, statement in refused.items():
         with pytest.raises(BeingBuiltError, match=f"{reason}, while per_g is being built .* Nothing was changed"):

@@ -28,10 +28,10 @@ def test_semicolons_in_strings_names_and_comments_do_not_split() -> None:
 @pytest.mark.parametrize(
     ("script", "reason", "place"),
     [
-        ("SELECT 1;\nSELECT 'abc;", "a string begins here with ' and does not end", Place(2, 8)),
-        ('SELECT "abc', 'a string begins here with " and does not end', Place(1, 8)),
-        ("SELECT `abc FROM t", "a name begins here with ` and does not end", Place(1, 8)),
-        ("SELECT 1 /* a /* b */", "a comment begins here with /* and does not end", Place(1, 10)),
+        ("SELECT 1;\nSELECT 'abc;", "a string begins here with ' and is not closed", Place(2, 8)),
+        ('SELECT "abc', 'a string begins here with " and is not closed', Place(1, 8)),
+        ("SELECT `abc FROM t", "a name begins here with ` and is not closed", Place(1, 8)),
+        ("SELECT 1 /* a /* b */", "a comment begins here with /* and is not closed", Place(1, 10)),
     ],
 )
 def test_what_does_not_end_is_named_with_its_place(script: str, reason: str, place: Place) -> None:

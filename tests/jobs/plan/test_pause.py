@@ -40,22 +40,24 @@ def test_only_a_view_that_runs_and_has_rows_can_be_paused() -> None:
     for name in ("t", "nobody"):
         with pytest.raises(UnknownRelationError, match="there is no view"):
             pause_view(shop(), name, 7)
-    with pytest.raises(CannotPauseError, match="'v' can't be paused: it is paused since epoch 7"):
+    with pytest.raises(CannotPauseError, match="'v' cannot be paused: it is paused since epoch 7"):
         pause_view(pause_view(shop(), "v", 7), "v", 8)
     with pytest.raises(
-        CannotPauseError, match=r"'v' can't be paused: it is new in this epoch and has no rows yet.*--drop v"
+        CannotPauseError, match=r"'v' cannot be paused: it is new in this epoch and has no rows yet.*--drop v"
     ):
         pause_view(shop(), "v", 1)
     with_new = catalog_of(view("late", counted(scan("v", 2), 1)), epoch=7, before=shop())
     with pytest.raises(
-        CannotPauseError, match=r"'v' can't be paused: 'late', which reads it, is new in this epoch.*--drop late"
+        CannotPauseError, match=r"'v' cannot be paused: 'late', which reads it, is new in this epoch.*--drop late"
     ):
         pause_view(with_new, "v", 7)
 
 
 def test_no_view_is_created_over_a_paused_one_until_that_was_dropped_and_created_again() -> None:
     paused, over = pause_view(shop(), "v", 7), view("late", counted(scan("v", 2), 1))
-    with pytest.raises(PausedViewError, match=r"'late' can't be created: 'v', which it reads, is paused since epoch 7"):
+    with pytest.raises(
+        PausedViewError, match=r"'late' cannot be created, because it reads 'v', which is paused since epoch 7"
+    ):
         apply_statement(paused, over, 8)
     ((index, why),) = apply_log(paused, [over], 8).rejected
     assert (index, "is paused since epoch 7" in why) == (0, True)

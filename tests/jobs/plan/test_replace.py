@@ -70,7 +70,7 @@ def test_each_relation_stands_behind_what_it_reads() -> None:
 )
 def test_a_circle_is_refused(anew: CreateView) -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", scan("v")), view("x", scan("w")))
-    with pytest.raises(CannotReplaceError, match="which is made of 'v' itself"):
+    with pytest.raises(CannotReplaceError, match="which itself reads 'v'"):
         apply_statement(before, replacing(anew, view("w", scan("v", 3)), view("x", scan("w"))), 2)
 
 

@@ -224,7 +224,7 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
             "DROP TABLE csv__rejects",
             "DROP TABLE IF EXISTS csv__rejects CASCADE",
         ):
-            with pytest.raises(FedTableError, match="the source alone writes it"):
+            with pytest.raises(FedTableError, match="only the source writes it"):
                 session.execute(statement)
         with pytest.raises(FedTableError):
             session.insert("csv__rejects", pa.table({"file": ["f"], "position": [1]}))

@@ -118,7 +118,7 @@ def test_null_in_a_key_is_refused_with_the_row(binder: Binder) -> None:
         binder.bind("INSERT INTO accounts (id, owner) VALUES (1, 'a'), (2, 'b'), (NULL, 'c')")
     assert str(caught.value) == (
         "row 3 of 3 has NULL in column 'id', which is part of the primary key of table 'accounts'. "
-        "Nothing was changed; give it a value or leave the row out."
+        "Nothing was changed. Give the column a value or omit the row."
     )
 
 
