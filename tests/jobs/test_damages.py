@@ -1,7 +1,4 @@
-"""Damages of files and tables, format by format, and the text that the user reads: docs/design/damages.md is made of it.
-
-With `--update-cases` the test writes the page.
-"""
+"""The error text for each damage of a file or table, by format. `--update-cases` writes docs/design/damages.md."""
 
 import bz2
 import gzip
@@ -79,7 +76,7 @@ def late(data: bytes) -> bytearray:
 
 
 def spoilt_bytes() -> dict[str, Callable[[bytearray], bytes | bytearray]]:
-    """Damages of a file's bytes, whatever its format."""
+    """Damages of a file's bytes, in any format."""
     return {
         "cut in the middle": lambda d: d[: len(d) // 2],
         "cut by one byte": lambda d: d[:-1],
@@ -110,7 +107,7 @@ DAMAGES: dict[str, dict[str, Damage]] = {
     "orc": {**OF_BYTES, "column a is a string": lambda f: orc.write_table(of("a", ["1", "2"]), f / "b.orc")},
     "csv": {
         "a word in an int": text("b.csv", b"a,s\n1,x\ntwo,y\n"),
-        "a number that is too large": text("b.csv", b"a,s\n3000000000,x\n"),
+        "a number beyond the type": text("b.csv", b"a,s\n3000000000,x\n"),
         "too few columns": text("b.csv", b"a,s\n1\n"),
         "too many columns": text("b.csv", b"a,s\n1,x,y\n"),
         "a header in another order": text("b.csv", b"s,a\nx,1\n"),
@@ -119,30 +116,30 @@ DAMAGES: dict[str, dict[str, Damage]] = {
         "UTF-16": text("b.csv", "a,s\n1,x\n".encode("utf-16")),
         "gzip with a wrong checksum": text("b.csv.gz", late(gzip.compress(TEXTS["csv"] * 99))),
         "gzip cut short": text("b.csv.gz", gzip.compress(os.urandom(999).hex().encode())[:400]),
-        "no gzip, though it is called so": text("b.csv.gz", TEXTS["csv"]),
+        "not gzip, with the suffix .gz": text("b.csv.gz", TEXTS["csv"]),
         "bzip2 damaged": text("b.csv.bz2", late(bz2.compress(TEXTS["csv"] * 99))),
         "a name that is not UTF-8": OF_BYTES["a name that is not UTF-8"],
     },
     "json": {
-        "cut in a record": text("b.json", TEXTS["json"][:-6]),
+        "cut within a record": text("b.json", TEXTS["json"][:-6]),
         "a word in an int": text("b.json", b'{"a": "two", "s": "x"}\n'),
-        "a number that is too large": text("b.json", b'{"a": 3000000000, "s": "x"}\n'),
+        "a number beyond the type": text("b.json", b'{"a": 3000000000, "s": "x"}\n'),
         "an object in an int": text("b.json", b'{"a": {"b": 1}, "s": "x"}\n'),
-        "no JSON": text("b.json", b"a=1\n"),
+        "not JSON": text("b.json", b"a=1\n"),
         "Latin-1": text("b.json", b'{"a": 1, "s": "caf\xe9"}\n'),
         "gzip with a wrong checksum": text("b.json.gz", late(gzip.compress(TEXTS["json"] * 99))),
-        "no gzip, though it is called so": text("b.json.gz", TEXTS["json"]),
+        "not gzip, with the suffix .gz": text("b.json.gz", TEXTS["json"]),
     },
     "xml": {
         "a word in an int": text("b.xml", b"<r><row><a>two</a></row></r>"),
         "a tag that is not closed": text("b.xml", b"<r><row><a>1</row></r>"),
         "gzip with a wrong checksum": text("b.xml.gz", late(gzip.compress(TEXTS["xml"] * 99))),
-        "no gzip, though it is called so": text("b.xml.gz", TEXTS["xml"]),
+        "not gzip, with the suffix .gz": text("b.xml.gz", TEXTS["xml"]),
     },
     "text": {
         "not UTF-8": text("b.txt", b"caf\xe9\n"),
         "gzip with a wrong checksum": text("b.txt.gz", late(gzip.compress(TEXTS["text"] * 99))),
-        "no gzip, though it is called so": text("b.txt.gz", TEXTS["text"]),
+        "not gzip, with the suffix .gz": text("b.txt.gz", TEXTS["text"]),
     },
 }
 
@@ -154,7 +151,7 @@ def folded(reason: str) -> str:
 
 
 def seen(session: Session, root: Path, name: str) -> str:
-    """What the user reads of a source after a run."""
+    """The hold that a run shows for a source, or `(taken)`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         held = session.flush().held
@@ -220,10 +217,19 @@ def test_the_page_of_damages_is_what_the_user_reads(
 
 
 HEAD = """\
-# Damages, and what the user reads
+# Damages and their error texts
 
-Each section names a format and a damage, and contains the reason of the hold that a run then shows.
-`(taken)` means that Spark reads the file too. `tests/jobs/test_damages.py` makes this page. Damages
-of Kafka topics need a broker: `tests/jobs/sources/kafka_alone.py` has them.
+## Problem
+Other programs write the input, and files and tables get damaged. From one text, the user must learn
+the damage, its place, and how to continue.
+
+## Decision
+A damaged file or table holds its source ([sources.md](sources.md)). The reason of the hold is the
+error text. A file that Spark can read in spite of the damage is taken.
+
+## How it works
+`tests/jobs/test_damages.py` makes this list with the option `--update-cases`. An entry has a format,
+a damage and the error text, or `(taken)`. Damages of Kafka topics need a broker, so
+`tests/jobs/sources/kafka_alone.py` tests them.
 
 """
