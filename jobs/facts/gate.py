@@ -16,9 +16,8 @@ from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.base import ObjectStore
 
-_MOST_BYTES = (
-    8 << 20
-)  # bytes read from the newest-first list of the Data Docs; older entries are only in the Data Docs' own index
+# Bytes read from the newest-first list of the Data Docs; older entries are only in the Data Docs' own index.
+_MOST_BYTES = 8 << 20
 
 
 class CheckFacts(msgspec.Struct, frozen=True):
@@ -160,9 +159,6 @@ def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str
                     break
                 if result.epoch in wanted:
                     found[result.epoch, result.view] = (*found.get((result.epoch, result.view), ()), result.page)
-    except (
-        OSError,
-        msgspec.DecodeError,
-    ):  # no suite has run yet, or another machine is writing the list: no page to link
-        return found
+    except (OSError, msgspec.DecodeError):
+        return found  # no suite has run yet, or another machine is writing the list: no page to link
     return found

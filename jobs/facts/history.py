@@ -29,9 +29,8 @@ class ViewPoint(msgspec.Struct, frozen=True):
     rows_in: int
     rows_out: int  # changes; an update is two changes
     seconds: float | None  # of the epoch's levels, which compute all its views; None if unknown
-    behind_s: (
-        float | None
-    )  # age of the view's rows when this epoch replaced them, counted from the barrier before it; None: the first epoch
+    # Age of the view's rows when this epoch replaced them, counted from the barrier before it; None: the first epoch.
+    behind_s: float | None
 
 
 def epoch_page(meta: MetaStore, before: int | None, count: int, version: HummockVersion | None = None) -> EpochPage:

@@ -37,9 +37,8 @@ class SourceFacts(msgspec.Struct, frozen=True):
     taken_bytes: int
     waiting_files: int
     waiting_bytes: int
-    oldest: (
-        datetime | None
-    )  # when the oldest waiting input was last written; None: nothing waits, or its system has no such time
+    # When the oldest waiting input was last written; None: nothing waits, or its system has no such time.
+    oldest: datetime | None
     trouble: str  # why the source could not be listed; empty if it was listed
     held: tuple[HoldFacts, ...] = ()
     rejects: int | None = None  # unreadable records in the source's table of rejects; None if it has no such table

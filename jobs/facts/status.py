@@ -20,9 +20,8 @@ from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.work import work_under_way
 
-STUCK = timedelta(
-    minutes=15
-)  # an epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch
+# An epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch.
+STUCK = timedelta(minutes=15)
 STUCK_TIMES = 10
 _NAMED = 5  # views listed in one trouble
 

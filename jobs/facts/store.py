@@ -34,9 +34,8 @@ class StoreFacts(msgspec.Struct, frozen=True):
     bytes: int  # of all SSTs
     rows: int  # of all SSTs
     read_amplification: int  # sorted runs that a read of one table touches, at most
-    space_amplification: (
-        float | None
-    )  # bytes of all SSTs / bytes of the largest level below L0; None: all SSTs are on L0
+    # Bytes of all SSTs / bytes of the largest level below L0; None: all SSTs are on L0.
+    space_amplification: float | None
     compaction_due: tuple[str, ...]  # reasons, most urgent first; empty: nothing is due
     open_tasks: int  # of compaction
     readable_epochs: int  # number of epochs that readers may name

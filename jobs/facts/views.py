@@ -69,9 +69,8 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     committed_epoch: int | None  # the epoch of its rows, before the store's if it is paused; None: it is being built
     committed_at: datetime | None
     freshness_s: float | None
-    rows: (
-        int | None
-    )  # at the committed epoch; None if an earlier release did not count them: then at most `rows_stored`
+    # At the committed epoch; None if an earlier release did not count them: then at most `rows_stored`.
+    rows: int | None
     rows_stored: int  # of its own rows in SSTs, including old versions and deletes until compaction drops them
     changed_rows: int | None  # changes in its output in the newest epoch; None: unknown
     tables: tuple[TableFacts, ...]  # the tables of its operators, including its own rows

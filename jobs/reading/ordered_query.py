@@ -225,9 +225,8 @@ class _Rows:
         ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
         covered = self.exact and set(self.ranges) <= {*fixed, *(k.column for k in following)}
         covered = covered and not any(self.ranges[c].low or self.ranges[c].high for c in fixed)
-        if not fixed and (
-            ranged is None or not (ranged.low or ranged.high or covered)
-        ):  # "not NULL" alone excludes few rows
+        # "Not NULL" alone excludes few rows.
+        if not fixed and (ranged is None or not (ranged.low or ranged.high or covered)):
             return None, covered
         values = [_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
         low, high = (

@@ -47,9 +47,8 @@ class StoredRows:
         """
         with self.reader(relation, columns, epoch) as batches:
             rows = unsliced(batches.read_all())
-        return (
-            rows if rows.num_rows else rows.schema.empty_table()
-        )  # one chunk per column, because Spark's createDataFrame fails on none
+        # One chunk per column, because Spark's createDataFrame fails on none.
+        return rows if rows.num_rows else rows.schema.empty_table()
 
     @contextmanager
     def reader(
@@ -96,9 +95,8 @@ class StoredRows:
         Cost: that of the rows written in between, not of the relation.
         """
         with self._meta.reading(since) as version:
-            if since < (
-                floor := self._meta.latest().min_readable_epoch
-            ):  # a pin keeps the rows of `since`, but not the changes after it
+            # A pin keeps the rows of `since`, but not the changes after it.
+            if since < (floor := self._meta.latest().min_readable_epoch):
                 raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
             found, last = self.changed(version, relation, since, sight)

@@ -147,9 +147,8 @@ def publish_tables(
         lineage = StoreHistory(meta, home, location.objects)
         lineage.require_owned()
         strangers = lineage.strangers()
-        unclean = (
-            bool(strangers) or not lineage.records
-        )  # states of other histories may exist, also from before records existed
+        # States of other histories may exist, also from before records existed.
+        unclean = bool(strangers) or not lineage.records
         there = read_manifest(location.objects, epoch)
         is_done = there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers
         if there is not None and is_done and all(_is_there(location, name) for name in there.tables):

@@ -375,18 +375,16 @@ class DeltaTables:
                 )
             commits.append(commit)
         then = place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
-        if snapshot.id != before.table and (
-            then is None or then.id != before.table
-        ):  # CREATE OR REPLACE continues the log
+        # CREATE OR REPLACE assigns a new id, but continues the log.
+        if snapshot.id != before.table and (then is None or then.id != before.table):
             raise DeltaTableReplacedError(source.name, place.root, recorded, found)
         for commit in commits:
             for metadata in commit.of("metaData"):
                 columns = columns_of(msgspec.json.decode(metadata["schemaString"]), metadata["partitionColumns"])
                 _require_schema(source, columns, commit.version)
                 _require_same_columns(source, place, commit.version, columns, snapshot)
-        if (
-            then is not None
-        ):  # None: no version sets columns, or a checkpoint replaced the log up to the first new version
+        # None: no version sets columns, or a checkpoint replaced the log up to the first new version.
+        if then is not None:
             _require_same_columns(source, place, snapshot.version, then.columns, snapshot)
         _require_schema(source, snapshot.columns, snapshot.version)
         return commits

@@ -65,9 +65,8 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in flat)
     with translated(place.root, "read the table"):
         rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
-    typed = [
-        relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)
-    ]  # the package returns string views
+    # The package returns string views.
+    typed = [relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)]
     columns = [
         padded(values, column.char_note) if column.char_note else values
         for values, column in zip(typed, flat, strict=True)

@@ -92,9 +92,8 @@ class FileSource:
     """
 
     lists_deletes: ClassVar[bool] = False
-    missing_columns: ClassVar[
-        tuple[str, ...]
-    ]  # values of the option `missing` that the format supports for a column that a file lacks
+    # Values of the option `missing` that the format supports for a column that a file lacks.
+    missing_columns: ClassVar[tuple[str, ...]]
     why_missing: ClassVar[str]  # the error text for other values
 
     def identity(self, source: CreateSource) -> Identity:
@@ -304,9 +303,8 @@ class FileSource:
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        skipped = {
-            f.path for f in files_of(without) if not (f.accepted and f.kept)
-        }  # an accepted changed file keeps its rows
+        # An accepted changed file keeps its rows.
+        skipped = {f.path for f in files_of(without) if not (f.accepted and f.kept)}
         files = [f for f in taken_files(taken) if f.rows and f.path not in skipped and first <= f.number < end]
         return document_of(files) if files else None
 

@@ -453,9 +453,8 @@ def _packer(
     """
     numbers = {o.name: o.number for o in ranges}
     fields = [source.fields[c] for c in columns]
-    is_cut = (
-        "minPartitions" in source.options or "maxRecordsPerPartition" in source.options
-    )  # several tasks may read one partition
+    # Several tasks may read one partition.
+    is_cut = "minPartitions" in source.options or "maxRecordsPerPartition" in source.options
     complete = source.options.get(_MISSING_OFFSETS) == _ERROR
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -120,6 +120,7 @@ class BadKafkaColumnError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}, column {self.column!r} {self.kind}: a kafka source has {self.known}, as in "
-            "Spark's reader. Declare no columns, and parse `value` in the view: from_json(CAST(value AS STRING), '…')."
+            f"source {self.source!r}, column {self.column!r} {self.kind}: a kafka source has {self.known}, "
+            "as in Spark's reader. Declare no columns, and parse `value` in the view: "
+            "from_json(CAST(value AS STRING), '…')."
         )

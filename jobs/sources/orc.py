@@ -28,9 +28,8 @@ class OrcFiles(SparkTypedFiles):
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
         schema = _schema_of(file, options)
-        by_place = all(
-            name.startswith("_col") for name in schema.names
-        )  # Hive's names, which Spark matches by position
+        # Hive's names, which Spark matches by position.
+        by_place = all(name.startswith("_col") for name in schema.names)
         columns, by_name = list(schema), fields_by_name(schema)
         for place, field in enumerate(fields):
             same = columns[place : place + 1] if by_place else by_name.get(field.name.lower(), [])

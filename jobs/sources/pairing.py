@@ -214,9 +214,8 @@ def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         if kinds.is_unsigned_integer(found):
             return bool(found.bit_width == 64 and declared == pa.decimal128(20, 0))
         return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
-    return bool(
-        kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32())
-    )  # Spark reads uint32 as a signed number when it makes a double
+    # Spark reads uint32 as a signed number when it makes a double.
+    return bool(kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32()))
 
 
 def _whole_digits(decimal: pa.Decimal128Type) -> int:

@@ -229,9 +229,8 @@ class SparkFiles(FileSource):
         if not isinstance(error, spark_errors()):
             return None
         text = unquote(str(error))
-        for file in sorted(
-            files_of(document), key=lambda f: -len(place_of_bytes(f))
-        ):  # longest first: one path may be a prefix of another
+        # Longest first: one path may be a prefix of another.
+        for file in sorted(files_of(document), key=lambda f: -len(place_of_bytes(f))):
             if place_of_bytes(file).removeprefix("s3://") in text:
                 try:
                     verify_pin(file, source.options)
@@ -318,9 +317,8 @@ class SparkTexts(SparkFiles):
 
         Cost: one job over one record; if it fails, one more per option.
         """
-        plain = [f for f in source.fields if f.type in _PLAIN] or [
-            Field("value", "string")
-        ]  # the format may not support other types
+        # The format may not support other types.
+        plain = [f for f in source.fields if f.type in _PLAIN] or [Field("value", "string")]
         source = msgspec.structs.replace(source, fields=tuple(plain))
         if (refused := self._refusal(source, spark)) is None:
             return
@@ -545,9 +543,8 @@ class _FileChunks:
             yield from self._emit()
 
     def _emit(self) -> Iterator[pa.RecordBatch]:
-        table = pa.concat_tables(
-            self._waiting, promote_options="default"
-        )  # parts without rejects lack the column REJECT
+        # Parts without rejects lack the column REJECT.
+        table = pa.concat_tables(self._waiting, promote_options="default")
         self._waiting, self._waiting_rows = [], 0
         for chunk in encode(chunk_of(table, self.file.weight)):
             yield self._row(memoryview(chunk), None)

@@ -97,9 +97,8 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     """Return the files whose size or ETag is neither the recorded nor an accepted one, with their records, by path."""
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
-    earlier = pc.replace_substring_regex(
-        both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1"
-    )  # the form of earlier releases
+    # The form of earlier releases.
+    earlier = pc.replace_substring_regex(both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1")
     as_now = pc.or_(pc.equal(etag, both["etag_now"]), pc.equal(etag, earlier))
     same = pc.and_(pc.equal(both["size"], both["size_now"]), as_now)
     return both.filter(pc.invert(same)).sort_by("path")
