@@ -146,7 +146,7 @@ DAMAGES: dict[str, dict[str, Damage]] = {
 
 def folded(reason: str) -> str:
     return "\n".join(
-        textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False) for line in reason.split("\n")
+        textwrap.fill(line, 94, break_long_words=False, break_on_hyphens=False) for line in reason.split("\n")
     )
 
 
@@ -228,8 +228,8 @@ A damaged file or table holds its source ([sources.md](sources.md)). The reason 
 error text. A file that Spark can read in spite of the damage is taken.
 
 ## How it works
-`tests/jobs/test_damages.py` makes this list with the option `--update-cases`. An entry has a format,
-a damage and the error text, or `(taken)`. Damages of Kafka topics need a broker, so
+`tests/jobs/test_damages.py` makes this list with the option `--update-cases`. An entry has a
+format, a damage and the error text, or `(taken)`. Damages of Kafka topics need a broker, so
 `tests/jobs/sources/kafka_alone.py` tests them.
 
 """

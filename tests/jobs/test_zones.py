@@ -242,7 +242,7 @@ NIGHTS = tuple(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("zone", ZONES)
 def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path, zone: str) -> None:
-    """Each cell of the table in docs/design/time.md, beside Spark in that zone, or zoneinfo. A command is a Session that is opened anew."""
+    """Each place listed in docs/design/time.md, compared with Spark in that zone or with zoneinfo. Each command opens a new Session."""
     judge = in_another_zone.newSession()
     for name, value in (("session.timeZone", zone), ("ansi.enabled", "true")):
         judge.conf.set(f"spark.sql.{name}", value)
