@@ -1,1 +1,1 @@
-"""One epoch, from its barrier to its commit."""
+"""Runs epochs: from the barrier to the commit and the publish."""

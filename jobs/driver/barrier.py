@@ -1,4 +1,7 @@
-"""Barriers: what the next epoch takes in. Needs no Spark. What goes around an input that can't be taken: supersede.py."""
+"""Barriers: decide the input of the next epoch. Needs no Spark.
+
+supersede.py replaces a barrier whose input blocks the epoch.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -38,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakenIn:
-    """What an epoch takes in: its barrier, and the log's part of it replayed, where this process did that to decide the barrier."""
+    """A barrier, and the replay of its log entries if this process replayed them to decide the barrier."""
 
     barrier: Barrier
     replayed: Replayed | None
@@ -46,12 +49,13 @@ class TakenIn:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a run takes in.
+    """The input that a run requests.
 
     Args:
-        interval: sources whose path is a template take this data interval's files only; None: the files of any interval.
-        moment: what now() means in views, Unix microseconds; None: the interval's end, without one the clock. It never goes back.
-        run: what a barrier is for that the run injects, kept with it.
+        interval: take only this data interval's files from sources with a path template; None: files of any interval.
+        moment: the value of now() in views, in Unix microseconds; None: the interval's end, or else the clock. It never
+            goes back.
+        run: the run that an injected barrier belongs to; stored with it.
     """
 
     interval: Interval | None = None
@@ -60,13 +64,13 @@ class Wish:
 
 
 ALL = Wish()
-"""Whatever waits."""
+"""All waiting input."""
 UNBOUNDED = EpochSettings(max_bytes=None)
-"""Of an embedded session: one epoch takes in all of it."""
+"""The settings of an embedded session: one epoch takes all input."""
 
 
 def inject(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED) -> Barrier | None:
-    """The barrier of `take_in`, for a process that does not run its epoch."""
+    """Return the barrier of `take_in`, for a process that does not run its epoch."""
     taken = take_in(meta, wish, settings)
     return None if taken is None else taken.barrier
 
@@ -74,19 +78,20 @@ def inject(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDE
 def take_in(
     meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, resting: frozenset[str] = frozenset()
 ) -> TakenIn | None:
-    """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
+    """Pin the log's end and the new files of each source, and put the barrier in force.
 
-    None where nothing waits: no new file, no statement, no view whose rows come and go with the moment. An idle pipeline costs its
-    listings and no commit. A source that cannot be listed or pinned is held (jobs/driver/source_holds.py): that it is, or is no more, is
-    something to take in.
+    Returns an open barrier unchanged. Returns None without input: no new file, no statement, and no view whose rows
+    change with the moment. An idle pipeline costs its listings and no commit. A source that cannot be listed or pinned
+    is held (jobs/driver/source_holds.py); the start or end of a hold counts as input.
 
     Args:
-        settings: `max_bytes` of source files in one epoch, at least one file of each source; later epochs take the rest. `units` that
-            epochs run on from this barrier on; None: as before. An open barrier keeps its units.
-        resting: sources that stay held, whatever is there.
+        settings: `max_bytes` of source files per epoch, but at least one file of each source; later epochs take the
+            rest. `units` of epochs from this barrier on; None: unchanged. An open barrier keeps its units.
+        resting: sources that stay held without another attempt.
 
-    Raises: SettingError for units that the store can't have, and errors of the object store. Nothing is in force then.
-    Cost: one listing per source, one scan of what each has taken. No LIST in the store itself.
+    Raises: SettingError if the store cannot have this number of units; errors of the object store. No barrier is in
+        force then.
+    Cost: one listing per source, and one scan of its taken files. No LIST in the store itself.
     """
     version = meta.latest()
     if (held := meta.barrier_after(version.epoch)) is not None:
@@ -116,9 +121,9 @@ def draft(
     mapping_before: VnodeMapping | None = None,
     resting: frozenset[str] = frozenset(),
 ) -> TakenIn | None:
-    """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
+    """Return what `take_in` will take after the epochs in flight in `base` are committed. Writes nothing.
 
-    None where nothing waits. `mapping_before`: of the epoch before, where `base` has another. Raises as `take_in` does.
+    None without input. `mapping_before`: the mapping of the previous epoch, if `base` has another. Raises as `take_in`.
     Cost: a probe of the log, a listing per source.
     """
     pinning = replace(_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
@@ -140,14 +145,14 @@ def _pinning(meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, r
 
 
 def moment_of(meta: MetaStore, interval: Interval | None, moment: int | None = None) -> int:
-    """What now() means in a run's epochs, Unix microseconds: the moment it names, else its interval's end, else the clock."""
+    """Return now() of a run's epochs in Unix microseconds: the given moment, or the interval's end, or the clock."""
     if moment is not None:
         return moment
     return meta.moment_now() if interval is None else micros_of(interval.end)
 
 
 def micros_of(moment: datetime) -> int:
-    """Unix microseconds. Requires: the moment has a time zone."""
+    """Return Unix microseconds. Requires: the moment has a time zone."""
     return (moment - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
@@ -169,49 +174,49 @@ def _log_barrier(done: str, barrier: Barrier) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """Decides what a new barrier takes in."""
+    """Decides the input of a new barrier."""
 
     meta: MetaStore
     base: Base
     detour: Detour
     interval: Interval | None
-    max_epoch_bytes: int | None  # None: no bound
+    max_epoch_bytes: int | None  # None: no limit
     run: dict[str, str]
-    moment: int = 0  # what now() is to mean in views; 0: what it meant before
-    mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
+    moment: int = 0  # now() in views; 0: unchanged
+    mapping_before: VnodeMapping | None = None  # set if this barrier is the first on the version's mapping
     resting: frozenset[str] = (
         frozenset()
-    )  # sources that an epoch of this run was held up by: the next run tries them again
+    )  # sources that failed an epoch of this run repeatedly: the next run tries them again
     pinned: dict[tuple[int, int | None], "Pinned"] = field(
         default_factory=dict
-    )  # by relation and room; asked for twice
-    replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
+    )  # by relation and byte limit; each is needed twice
+    replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
 
     @property
     def version(self) -> HummockVersion:
-        """What the barrier follows."""
+        """The version before the barrier."""
         return self.base.version
 
     def asked(self, max_bytes: int | None) -> Asked:
-        """What a source's reader is asked to pin."""
+        """Return the request to a source's reader."""
         return Asked(self.interval, max_bytes, self.detour.skip_files, False)
 
     def waiting(self) -> bool:
-        """Whether there is anything to take in."""
+        """Return whether there is input."""
         if self.meta.log_end() > self.version.log_end or self.moves_rows():
             return True
         plan = self.plan(self.version.epoch + 1)
         return bool(plan.splits) or plan.catalog is not None
 
     def moves_rows(self) -> bool:
-        """Whether there are views whose rows come and go as moments pass, and the moment is another than that of the epoch before."""
+        """Return whether the moment differs from the previous epoch's, and rows of a view change with it."""
         version = self.version
         return self.moment > version.moment and any(
             follows_moment(r) for r in version.catalog.live() if r.paused is None
         )
 
     def intake(self, barrier: Barrier) -> TakenIn:
-        """The barrier that stands, ours or another process's, with what was replayed if it is ours."""
+        """Return the barrier in force, of this or another process, with the replay if it is this one's."""
         return TakenIn(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
 
     def plan(self, epoch: int) -> BarrierPlan:
@@ -250,11 +255,11 @@ class Pinning:
         )
 
     def building(self, catalog: Catalog, epoch: int) -> Catalog:
-        """The catalog with what is built over several epochs as this one leaves it."""
+        """Return the catalog with the progress of builds after this epoch."""
         return Building(self.meta, self.base, self.max_epoch_bytes).on(catalog, epoch)
 
     def pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
-        """What the barrier takes of a source; a source in trouble is held."""
+        """Return the pins of a source; a failing source is held."""
         if (found := self.pinned.get((source.id, max_bytes))) is None:
             found = self.pinned[source.id, max_bytes] = self._pin(source, max_bytes)
         return found
@@ -264,7 +269,7 @@ class Pinning:
         if source.name in self.resting:
             return Pinned(Pins(), source.holds)
         reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
-        others = tuple(h for h in source.holds if h not in wanted)  # of files that this run does not look at
+        others = tuple(h for h in source.holds if h not in wanted)  # holds of files that this run does not request
         try:
             if marked := [h for h in wanted if h.mark]:
                 there = {(item.name, item.mark) for item in reader.waiting(statement, taken, self.interval)}
@@ -280,27 +285,30 @@ class Pinning:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What a barrier takes of a source, and what it leaves for its trouble."""
+    """The pins and the holds of a source in a barrier."""
 
     pins: Pins
     holds: tuple[Hold, ...] = ()
 
 
 def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable | None:
-    """What a source has taken by the base's epoch; None where the source is newer."""
+    """Return the table of a source's taken files at the base; None if the source is newer."""
     if source.created > base.version.epoch:
         return None
     return open_table(meta.objects, base.version, source.state_tables[0], buffer=base.buffer)
 
 
 def keeper_of(meta: MetaStore, base: Base) -> Keeper:
-    """What keeps the files of the epoch that follows the base's."""
+    """Return the keeper of files for the epoch after the base."""
     return Keeper(meta.objects, base.version.epoch)
 
 
 def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
-    """The catalog in which sources that the log has altered know from which file on they have their columns, and sources of text from
-    which file on their times are in the store's time zone."""
+    """Return the catalog with the first file numbers of changed sources.
+
+    An altered source has its new columns from that file on. A source of text files uses the store's time zone from
+    that file on.
+    """
 
     def next_of(source: Relation) -> int:
         return next_number(taken_table(meta, base, source))

@@ -1,6 +1,7 @@
-"""How far views that are built over several epochs read in each: `max_bytes` of what is stored, at least one vnode or file.
+"""The progress of builds, which read their inputs over several epochs.
 
-The smallest relation is read first, so that those that a large one is joined with are there when its rows come.
+Each epoch reads `max_bytes` per build, but at least one vnode or file. The smallest relation is read first, so that it
+is complete when rows of a large one are joined with it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +21,10 @@ from tussock.statestore.meta.store import MetaStore
 
 @dataclass(slots=True)
 class Building:
-    """Decides what builds read in the epoch after a base.
+    """Decides how far builds read in the epoch after a base.
 
     Args:
-        max_bytes: of stored rows and of sources' files, for each build; None: no bound, so that each build is finished.
+        max_bytes: limit on stored rows and source files, per build; None: no limit, so every build finishes.
     """
 
     meta: MetaStore
@@ -32,8 +33,11 @@ class Building:
     _sizes: dict[int, Mapping[int, int]] = field(default_factory=dict)
 
     def on(self, catalog: Catalog, epoch: int) -> Catalog:
-        """The catalog in which builds that are under way have read on, and new views that together read more than `max_bytes` are set
-        aside, the first part read. Cost: for sources that they read, a scan of what those have taken."""
+        """Return the catalog with the progress of all builds in this epoch.
+
+        If new views together read more than `max_bytes`, they become a build that reads its first part. Cost: scans
+        the taken files of the sources that they read.
+        """
         before = self.base.version.catalog
         if self.max_bytes is not None:
             read = {r.id: found for r in _new_views(catalog, epoch) if (found := read_anew(before, catalog, r))}
@@ -45,7 +49,7 @@ class Building:
         return sum(sum(self._sizes_of(relation).values()) for relation in relations)
 
     def _further(self, build: Build) -> Build:
-        """The build as far as it has read by the end of the epoch."""
+        """Return the build with its progress at the end of the epoch."""
         read, left = dict(build.read), self.max_bytes
         sizes = {relation: self._sizes_of(relation) for relation in read}
         for relation in sorted(read, key=lambda r: (sum(sizes[r].values()), r)):
@@ -64,7 +68,7 @@ class Building:
         )
 
     def _sizes_of(self, relation: int) -> Mapping[int, int]:
-        """Bytes of what a relation has stored, or has taken, by vnode or number, ascending; nothing of one that is new."""
+        """Return a relation's stored or taken bytes by vnode or number, ascending; empty for a new relation."""
         if relation not in self._sizes:
             known = next((r for r in self.base.version.catalog.live() if r.id == relation), None)
             self._sizes[relation] = {} if known is None else self._measured(known)
@@ -88,12 +92,12 @@ class Building:
 
 @dataclass(frozen=True, slots=True)
 class AsInBarrier:
-    """What builds read in an epoch whose barrier another one supersedes: the same, but for builds that are to be finished or given up.
+    """Repeats the progress of builds in a superseded barrier, except for builds to finish or to give up.
 
     Args:
-        held: the catalog of the barrier that is superseded; `epoch` is that barrier's.
-        finished: the name of a view of a build that reads all that is left; empty: of none.
-        given_up: that of one of a build that ends here, likewise.
+        held: the catalog of the superseded barrier; `epoch` is the epoch of that barrier.
+        finished: a view whose build reads everything that is left; empty for none.
+        given_up: a view whose build ends here; empty for none.
     """
 
     before: Catalog
@@ -103,7 +107,7 @@ class AsInBarrier:
     given_up: str = ""
 
     def on(self, catalog: Catalog, epoch: int) -> Catalog:
-        """The catalog of the barrier that supersedes."""
+        """Return the catalog of the new barrier."""
         aside = {r.name for build in self.held.builds if build.began == self.epoch for r in build.relations}
         if large := [r.id for r in _new_views(catalog, epoch) if r.name in aside]:
             catalog = set_aside(self.before, catalog, epoch, large)
@@ -124,6 +128,6 @@ def _new_views(catalog: Catalog, epoch: int) -> list[Relation]:
 
 
 def _fitting(sizes: Sequence[int], most: int | None, *, at_least_one: bool) -> int:
-    """How many of the first are at most `most` together; None: all."""
+    """Return how many of the first sizes fit in `most` together; None means all."""
     fit = len(sizes) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
     return max(fit, 1) if at_least_one and sizes else fit

@@ -1,4 +1,4 @@
-"""What Spark computes between two levels (tussock.jobs.wire.typed_rows), and what it says of a row on which it raised."""
+"""Expressions that Spark computes between two levels (jobs/wire/typed_rows.py), and the reasons of rows that raise."""
 
 import base64
 from collections.abc import Sequence
@@ -28,9 +28,10 @@ from tussock.statestore.types import INTERVALS, TIMES, arrow_type
 
 
 def computed(frame: DataFrame, steps: Sequence[SparkStep]) -> DataFrame:
-    """The frame that a level puts out, with what Spark makes of the rows of each step; cells pass.
+    """Return a level's output with the expressions of each step computed; cells pass unchanged.
 
-    An expression that raises gives NULL in the place of its value's struct, and the row itself comes along: no task fails.
+    An expression that raises gives NULL instead of the struct with its value, and the row itself is added: no task
+    fails.
     """
     if not steps:
         return frame
@@ -38,7 +39,7 @@ def computed(frame: DataFrame, steps: Sequence[SparkStep]) -> DataFrame:
     cells = [F.col(name) for name in CELL_SCHEMA.names]
     for step in steps:
         for number, call in enumerate(step.calls):
-            if _is_generator(call):  # Spark takes one a SELECT
+            if _is_generator(call):  # Spark accepts one generator per SELECT
                 frame = frame.select("*", F.expr(_text(step, call)).alias(*_generated(step, number)))
     tried = [_tried(spark, step, n).alias(f"{step.column}_{n}") for step in steps for n in range(len(step.calls))]
     frame = frame.select(*cells, *(F.col(step.column) for step in steps), *tried)
@@ -58,7 +59,7 @@ def _tried(spark: SparkSession, step: SparkStep, number: int) -> SparkColumn:
 
 
 def _bound_column(text: str, kind: str) -> str:
-    """A column in the type that was bound: Arrow knows no units of an interval and no digits of a time, which Spark's texts of it show."""
+    """Cast a column to its bound type: Arrow types lack the units of intervals and the digits of times."""
     return f"CAST({text} AS {kind})" if kind in INTERVALS or kind in TIMES else of_carried(text, kind)
 
 
@@ -73,7 +74,7 @@ def _is_generator(call: Call) -> bool:
 
 
 def _generated(step: SparkStep, number: int) -> list[str]:
-    """Names for the columns of a generator: as many as its struct has fields."""
+    """Return the names of a generator's columns, one per field of its struct."""
     kind = arrow_type(step.calls[number].type)
     return [f"{step.column}_{number}_{i}" for i in range(kind.num_fields)]
 
@@ -96,7 +97,7 @@ def _arriving(step: SparkStep) -> SparkColumn:
 
 
 def with_reasons(spark: SparkSession, answers: pa.Table) -> pa.Table:
-    """The cells that answer the driver, where each row on which Spark raised says why."""
+    """Return the cells for the driver, with a reason for each row on which Spark raised."""
     fragments = answers["fragment"].to_pylist()
     if Mail.FAILURE not in fragments:
         return answers

@@ -1,4 +1,4 @@
-"""Detours: what a barrier goes around where an input can't be taken."""
+"""Detours: changes to a barrier that avoid an input that blocks its epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from tussock.statestore.meta.catalog import Catalog
 
 @dataclass(frozen=True, slots=True)
 class Detour:
-    """What a barrier goes around, at a person's wish, where an input can't be taken.
+    """The changes that a user requests for a barrier whose input blocks the epoch.
 
     Args:
-        skip_files: paths not to read; they count as taken.
-        repin_files: paths to take as they are now.
+        skip_files: paths to mark as taken without reading them.
+        repin_files: paths to take with their current content.
         skip_entries: positions of log entries not to replay.
-        drop: relations to drop, with everything that reads them.
-        pause: views that take no part from here on, with the views that read them; their rows stay as they are.
-        take_log: also take what the log has grown by since: a correction lands in the same epoch as the row it corrects.
+        drop: relations to drop, with all relations that read them.
+        pause: views to pause, with the views that read them; they keep their rows.
+        take_log: also take newer log entries, so that a correction is in the same epoch as the row that it corrects.
     """
 
     skip_files: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Detour:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What was left out or done differently, as text for a person."""
+        """Describe the changes as text for the user."""
         parts = {
             "skipped file": self.skip_files,
             "re-pinned file": self.repin_files,
@@ -43,12 +43,12 @@ class Detour:
             "paused": self.pause,
         }
         named = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
-        log = ("took the log as it is now",) if self.take_log else ()
+        log = ("took the newer log entries",) if self.take_log else ()
         return (*named, *(f"skipped log entry {position}" for position in self.skip_entries), *log)
 
 
 def dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
-    """The catalog without some relations and all that reads them. Raises UnknownRelationError."""
+    """Return the catalog without some relations and their readers. Raises UnknownRelationError."""
     for name in dict.fromkeys(names):
         catalog = apply_statement(catalog, Drop(find(catalog, name).kind, name, cascade=True), epoch)
     return catalog

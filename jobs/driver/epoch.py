@@ -1,4 +1,4 @@
-"""Epochs: one barrier to its commit, or all that waits as a train of them."""
+"""Epochs: run one barrier to its commit, or run all waiting input as a train of epochs."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -23,15 +23,14 @@ from tussock.statestore.progress import Progress, no_progress
 
 
 def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: Progress = no_progress) -> EpochSummary:
-    """Run one barrier's epoch to its commit: a train of one.
+    """Run one barrier's epoch to its commit, as a train of one.
 
     Args:
         barrier: in force for the latest version (MetaStore.open_barrier or tussock.jobs.driver.barrier.inject).
-        progress: called with one line as each part begins or ends.
+        progress: receives one line at the start or end of each part.
 
-    Raises: InputError branches when an input stops the epoch (nothing is committed, the barrier stays in force), a file that can't be read
-        among them, since no other barrier is put in this one's place;
-        LostRaceError when another driver committed first.
+    Raises: InputError branches if an input blocks the epoch, including unreadable files. Nothing is committed then, and
+        the barrier stays in force. LostRaceError if another driver committed first.
     """
     with Train(runner, meta, 1, progress=progress) as train:
         train.run(barrier)
@@ -46,7 +45,10 @@ def next_epoch(
     settings: EpochSettings = UNBOUNDED,
     progress: Progress = no_progress,
 ) -> EpochSummary | None:
-    """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
+    """Finish the open barrier, or take in waiting input, as one epoch; None without input.
+
+    Arguments and errors: as `advance`.
+    """
     met, resting = set[tuple[str, str]](), set[str]()
     while True:
         with Train(runner, meta, 1, progress=progress) as train:
@@ -65,30 +67,28 @@ def advance(
     settings: EpochSettings = UNBOUNDED,
     progress: Progress = no_progress,
 ) -> list[EpochSummary]:
-    """Finish the open barrier, whichever driver injected it, then take in what waits, as a train of epochs, until nothing does.
+    """Finish the open barrier of any driver, then take in input as a train of epochs until there is none.
 
     Args:
-        wish: with an interval, a run has done its work when all files of the interval are committed. A moment is that of all these
-            epochs; None: the interval's end, without one the clock as this begins.
-        settings: `max_bytes` and `units` as of `take_in`; `in_flight` epochs may be under way at once, and with 1 each is committed
-            before the next begins. With `on_error` "pause", a view that cannot take an epoch's rows is paused, with the views that read
-            it. A new view has no rows to stay at, and stops the epoch in any case.
+        wish: a run with an interval is complete when all files of the interval are committed. All epochs have the
+            same moment; None: the interval's end, or else the clock at the start.
+        settings: `max_bytes` and `units` as in `take_in`. Up to `in_flight` epochs run concurrently; with 1, each is
+            committed before the next starts. With `on_error` "pause", a view whose rows raise is paused, with the
+            views that read it. A new view has no rows to keep, and always stops the epoch.
 
-    A source in trouble is held, and everything else goes on; whether this run got all that it wanted, says
-    `tussock.jobs.driver.source_holds.require_not_held`. Which views it paused, the summaries say.
+    A failing source is held, and everything else continues. `tussock.jobs.driver.source_holds.require_not_held` checks
+    whether this run got all requested files. The summaries contain the paused views.
 
-    Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
+    Raises: as Train.run and Train.next_barrier; epochs before the failing one are committed.
     """
     moment = moment_of(
         meta, wish.interval, wish.moment
-    )  # one for all: epochs that only follow the clock would have no end
+    )  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
     wish = replace(wish, moment=moment)
     done: list[EpochSummary] = []
     met, resting = set[tuple[str, str]](), set[str]()
     superseded = True
-    while (
-        superseded
-    ):  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
+    while superseded:  # a superseding barrier, without an unreadable file or with a paused view, starts another train
         superseded = False
         with listed_once(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:
@@ -100,12 +100,12 @@ def advance(
 
 
 def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set[str], on_error: OnError) -> bool:
-    """Run an epoch; False: another barrier is in force, which holds a source whose new file can't be read, or pauses a view that can't take
-    the rows.
+    """Run an epoch. False if it was superseded by a barrier that holds a source, or pauses or changes a view.
 
     Args:
-        met: items that held up an epoch of this run before, by source and name.
-        resting: gets the source of an item that is met again (somebody keeps on writing it): it rests until the next run.
+        met: items that failed an epoch of this run before, by source and name.
+        resting: receives the source of an item that fails again (it may be written continuously): the source rests
+            until the next run.
     """
     train.progress(barrier_text(barrier, train.meta.latest().catalog))
     try:
@@ -134,8 +134,11 @@ def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set
 
 
 def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str, *, build: bool) -> bool:
-    """Whether a view that cannot take an epoch's rows is one that is built over several epochs; then the barrier is superseded by one that
-    reads all that is left. Raises BuildFailedError where it was that one: the barrier is then superseded by one without the build."""
+    """Return whether a failing view is built over several epochs, and supersede its barrier.
+
+    The new barrier reads all input of the build. If this barrier already did, the new one has no build, and this raises
+    BuildFailedError.
+    """
     if build:
         finish_build(meta, barrier, view)
         return True
@@ -146,7 +149,7 @@ def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str, *, b
 
 
 class BuildFailedError(InputError):
-    """A view that was built over several epochs cannot take a row of what it reads. The build was given up; all else is as it was."""
+    """A row raised in a view that is built over several epochs. The build was given up; all else is unchanged."""
 
     def __init__(self, view: str, reason: str) -> None:
         super().__init__(view, reason)
@@ -154,14 +157,18 @@ class BuildFailedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"view {self.view!r} could not be built: {self.reason}. The build was given up: what had the name before goes on as it was, "
-            "with the views over it, and the next epoch goes on without the build. Correct the row (UPDATE or DELETE it in its table, "
-            "`tussock restate` its file) or the SELECT, then `tussock apply` the view again."
+            f"view {self.view!r} could not be built: {self.reason}. The build was given up. An existing view of this "
+            "name stays in use, with the views that read it, and the next epoch runs without the build. Correct the "
+            "row (UPDATE or DELETE it in its table, `tussock restate` its file) or the SELECT, then `tussock apply` "
+            "the view again."
         )
 
 
 def interval_of(start: str, end: str, time_zone: str) -> Interval:
-    """An interval from two ISO 8601 moments, shown to paths in the pipeline's time zone. Raises BadIntervalError."""
+    """Parse an interval from two ISO 8601 times, in the pipeline's time zone, which formats paths.
+
+    Raises BadIntervalError.
+    """
     zone = ZoneInfo(time_zone)
     try:
         first, last = (datetime.fromisoformat(text) for text in (start, end))
@@ -174,11 +181,14 @@ def interval_of(start: str, end: str, time_zone: str) -> Interval:
 
 
 class BadIntervalError(InputError):
-    """An interval that is none."""
+    """The two times are not a valid interval."""
 
     def __init__(self, start: str, end: str, reason: str) -> None:
         super().__init__(start, end, reason)
         self.start, self.end, self.reason = start, end, reason
 
     def __str__(self) -> str:
-        return f"interval {self.start} to {self.end}: {self.reason}; expected two ISO 8601 moments, e.g. 2013-01-01T00:00:00Z"
+        return (
+            f"interval {self.start} to {self.end}: {self.reason}; expected two ISO 8601 times, such as "
+            "2013-01-01T00:00:00Z"
+        )

@@ -1,4 +1,4 @@
-"""The plan of one epoch: all that its run is a function of, decided before anything runs."""
+"""The plan of one epoch: all inputs of its run, decided before it starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from tussock.statestore.meta.version import HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What an epoch builds on.
+    """The state that an epoch builds on.
 
     Args:
-        version: the version before it. In a train it counts epochs in flight, as if they were committed: then it is one that the version
-            log does not hold, and its SSTs lack what those epochs sealed.
-        buffer: what the driver itself sealed in the epochs in flight that `version` counts.
+        version: the version before the epoch. In a train, it contains the epochs in flight as if they were committed.
+            The version log does not contain this version, and its SSTs lack the sealed MemTables of those epochs.
+        buffer: MemTables that the driver sealed in the epochs in flight of `version`.
     """
 
     version: HummockVersion
@@ -35,14 +35,14 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """One epoch, planned.
+    """The plan of one epoch.
 
     Args:
-        barrier: what it takes in.
-        base: what it builds on.
+        barrier: its input.
+        base: the state that it builds on.
         catalog: the relations from this epoch on.
-        schedule: their fragments, level by level.
-        changes: row changes of the log by table's relation id, in log order.
+        schedule: their fragments by level.
+        changes: row changes of the log by the table's relation id, in log order.
     """
 
     barrier: Barrier
@@ -53,7 +53,7 @@ class EpochPlan:
 
     @property
     def units(self) -> tuple[int, ...]:
-        """vnode -> parallel unit, as the barrier pinned it."""
+        """The mapping of vnodes to parallel units, as pinned by the barrier."""
         return self.barrier.mapping.units
 
     @property
@@ -62,7 +62,7 @@ class EpochPlan:
         return self.barrier.mapping.unit_count
 
     def expected(self, policy: FlushPolicy) -> Expected:
-        """How much the epoch is likely to seal."""
+        """Return whether the epoch will probably seal little or much."""
         files = sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
         rows = sum(
             e.statement.rows
@@ -76,7 +76,7 @@ class EpochPlan:
 
 
 def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:
-    """What a barrier's epoch reads of sources: files by path, with their bytes."""
+    """Return the source files that a barrier's epoch reads, by path, with their bytes."""
     sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live())
     return tuple(
         item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins)
@@ -87,7 +87,8 @@ def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed
     """Plan a barrier's epoch.
 
     Args:
-        replayed: what the log's part of the barrier says, where this process has read it to decide the barrier; else it is read here.
+        replayed: the replayed log entries of the barrier, if this process replayed them; otherwise they are replayed
+            here.
     """
     catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
     if replayed is None:

@@ -1,7 +1,8 @@
-"""Which source, and which of its items, an error of Spark's is about. Most errors name a file; for the others the suspects are read again.
+"""Finds the source and the item that caused a Spark error.
 
-A suspect is read alone, without the rest of the epoch. If that fails too, its items are halved until one is left: at most twice the bytes
-of the source are read again, and only after a failure.
+Most errors name a file. Otherwise the suspects are read again. Each suspect is read alone, without the rest of the
+epoch. If this fails, its items are halved until one is left. At most twice the bytes of the source are read again, and
+only after a failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +18,14 @@ from tussock.jobs.sources.spark_files import spark_errors
 from tussock.jobs.spark.jvm_errors import is_of_machine
 from tussock.statestore.errors import TussockError
 
-Fails = Callable[[Sequence[str]], TussockError | None]  # reads items, by name; the error if that fails
+Fails = Callable[[Sequence[str]], TussockError | None]  # reads items by name; returns the error if that fails
 
 
 def source_frame(spark: SparkSession, read: SparkRead, document: msgspec.Raw | None = None) -> DataFrame:
-    """The rows of a source. Raises SourceTroubleError, of one item if one alone is at fault; errors of the source's files."""
+    """Return the rows of a source.
+
+    Raises SourceTroubleError, with the item if a single one fails; errors of its files.
+    """
     assert read.scheduled.source is not None
     try:
         return read.reader.frame(
@@ -34,9 +38,9 @@ def source_frame(spark: SparkSession, read: SparkRead, document: msgspec.Raw | N
 
 
 def error_of_source(spark: SparkSession, reads: Sequence[SparkRead], error: Exception) -> TussockError | None:
-    """The error of one of these sources that an error of Spark's stands for; None if none of them is at fault.
+    """Return the source error that caused a Spark error; None if none of these sources caused it.
 
-    Cost: nothing if the error names a file; else reads the suspects again.
+    Cost: nothing if the error names a file; otherwise the suspects are read again.
     """
     for read in reads:
         if (named := _translated(read, error, read.document)) is not None:
@@ -50,10 +54,10 @@ def error_of_source(spark: SparkSession, reads: Sequence[SparkRead], error: Exce
 
 
 def _narrowed(spark: SparkSession, read: SparkRead, error: TussockError, *, building: bool = False) -> TussockError:
-    """The error of the one item that is at fault, of an error of a source; the error itself if no item fails alone.
+    """Return the error of the single item that caused a source's error; `error` itself if no item fails alone.
 
     Args:
-        building: no row was read yet. If the first item and the last one fail alone too, an option is at fault, and no item.
+        building: no row was read yet. If the first and the last item both fail alone, an option is wrong, and no item.
     """
     if getattr(error, "path", "") or not isinstance(error, SourceTroubleError):
         return error
@@ -74,7 +78,10 @@ def _narrowed(spark: SparkSession, read: SparkRead, error: TussockError, *, buil
 
 
 def first_failing(names: Sequence[str], fails: Fails, error: TussockError) -> tuple[str, TussockError]:
-    """One item that fails alone, of items that fail together by `error`; an empty name if none does. Reads each item about twice."""
+    """Return an item that fails alone, with its error, from items that fail together; an empty name if none does.
+
+    Cost: reads each item about twice.
+    """
     while len(names) > 1:
         middle = len(names) // 2
         for half in (names[:middle], names[middle:]):
@@ -87,7 +94,7 @@ def first_failing(names: Sequence[str], fails: Fails, error: TussockError) -> tu
 
 
 def _translated(read: SparkRead, error: Exception, document: msgspec.Raw) -> TussockError | None:
-    """The error of the source that an error of Spark's names."""
+    """Return the source error for the file that a Spark error names."""
     found = read.reader.translate(error, read.source, document)
     if isinstance(found, SourceFileError):
         found.source = read.source.name
@@ -95,7 +102,7 @@ def _translated(read: SparkRead, error: Exception, document: msgspec.Raw) -> Tus
 
 
 def _failure(spark: SparkSession, read: SparkRead, document: msgspec.Raw) -> TussockError | None:
-    """Why these items cannot be read; None if they can, or if the machine is at fault."""
+    """Return the error of reading these items; None if they can be read, or if the machine caused the error."""
     try:
         source_frame(spark, read, document).agg({"part": "count"}).collect()
     except (SourceFileError, SourceAwayError) as err:

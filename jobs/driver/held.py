@@ -1,4 +1,4 @@
-"""What an epoch in flight sealed, until its SSTs can be read in its place."""
+"""The sealed MemTables of epochs in flight, until their SSTs can be read instead."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 
 
 class SealedTables(Protocol):
-    """Sealed MemTables of one epoch, as cells. Epochs after it read them: each unit gets its own back."""
+    """The sealed MemTables of one epoch as cells. Later epochs read them: each unit gets its own."""
 
     @property
     def epoch(self) -> int:
-        """Whose they are."""
+        """The epoch that sealed them."""
 
     @property
     def tables(self) -> frozenset[int]:
-        """Ids of the state tables among them."""
+        """The ids of their state tables."""
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
-        """Those of some tables that the driver holds, as cells of the `number`-th epoch in flight."""
+        """Yield those that the driver holds, as cells of the `number`-th epoch in flight."""
 
     def frames(self, number: int, tables: frozenset[int]) -> "Iterator[DataFrame]":
-        """Likewise, those that Spark holds."""
+        """Yield those that Spark holds, likewise."""
 
     def flush(self) -> list[SstInfo]:
-        """Merge them into SSTs and upload these. Raises what the object store raises."""
+        """Merge them into SSTs and upload these. Raises the errors of the object store."""
 
     def release(self) -> None:
-        """Forget them. Nothing of the epoch can be read from here, or computed again, afterwards."""
+        """Delete them. Afterwards, nothing of the epoch can be read from here or computed again."""
 
 
 class HeldByDriver:
-    """The sealed MemTables of an epoch that this process holds."""
+    """The sealed MemTables of an epoch, held by this process."""
 
     def __init__(self, objects: ObjectStore, task: EpochTask, sealed: pa.Table) -> None:
         """
         Args:
-            sealed: cells of MemTables that the epoch sealed.
+            sealed: cells of the sealed MemTables.
         """
         self.epoch, self.tables = task.epoch, frozenset(sealed["input"].to_pylist())
         self._objects, self._task, self._sealed = objects, task, sealed
@@ -61,7 +61,7 @@ class HeldByDriver:
             ).to_batches()
 
     def frames(self, number: int, tables: frozenset[int]) -> "Iterator[DataFrame]":
-        """See SealedTables. Spark holds none of them."""
+        """See SealedTables. Empty: Spark holds none."""
         return iter(())
 
     def flush(self) -> list[SstInfo]:

@@ -1,4 +1,4 @@
-"""What an epoch's leaves start from: the cells of sources, tables and fragments without input."""
+"""The input of an epoch's leaves: cells for sources, tables and fragments without input."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ from tussock.statestore.meta.store import MetaStore
 
 @dataclass(frozen=True, slots=True)
 class SparkRead:
-    """What only Spark reads of a source, and the leaf that takes its rows."""
+    """The pins of a source that only Spark reads, and the leaf that takes the rows."""
 
     scheduled: Scheduled
     input: LeafInput
-    document: msgspec.Raw  # of the source's reader
+    document: msgspec.Raw  # in the format of the source's reader
 
     @property
     def source(self) -> CreateSource:
@@ -47,7 +47,7 @@ class SparkRead:
 
 @dataclass(slots=True)
 class LeafCells:
-    """The cells that leaves and fragments without input start from."""
+    """The input cells of leaves and of fragments without input."""
 
     meta: MetaStore
     plan: EpochPlan
@@ -61,7 +61,7 @@ class LeafCells:
         self._readers = readers
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The driver's own cells."""
+        """Yield the cells that the driver sends."""
         plan = self.plan
         units = range(plan.unit_count)
         for scheduled in plan.schedule.fragments():
@@ -78,11 +78,11 @@ class LeafCells:
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
         for taken in taken_batches(
             plan.barrier, plan.catalog
-        ):  # what this epoch takes, as sealed MemTables of the driver's own
+        ):  # the taken files of this epoch, as sealed MemTables of the driver
             yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
     def spark_reads(self) -> list[SparkRead]:
-        """What only Spark's own reader reads."""
+        """Return the pins that only Spark reads."""
         found = []
         for scheduled in self.plan.schedule.fragments():
             if (source := scheduled.source) is None or not reader_of(source.statement).needs_spark:
@@ -95,7 +95,7 @@ class LeafCells:
         return found
 
     def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
-        """Of a source: what is new, where anybody reads it, and what was taken before, where a new view wants it, or some of it."""
+        """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""
         readers, barrier, source = self._readers.get(scheduled.id, ()), self.plan.barrier, scheduled.relation_id
         new, old = barrier.splits.get(source) if readers else None, None
         if wanted := [p for p in scheduled.parts if p.first < p.end]:
@@ -104,7 +104,7 @@ class LeafCells:
         return self._located(scheduled, new), self._located(scheduled, old)
 
     def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
-        """With the places to read it from."""
+        """Return the document with the places to read from."""
         if document is None or scheduled.source is None:
             return document
         statement = scheduled.source.statement
@@ -127,7 +127,7 @@ class LeafCells:
 
 
 def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:
-    """What an epoch records as taken, per source."""
+    """Yield the rows of each source's table of taken files in this epoch."""
     for relation in catalog.live():
         if (statement := source_of(relation)) is not None:
             pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id))
@@ -139,7 +139,7 @@ def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:
 def taken_document(
     meta: MetaStore, base: Base, source: int, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
 ) -> msgspec.Raw | None:
-    """What a source had taken by the base's epoch, as its reader's document: all of it, or what has these numbers."""
+    """Return a source's taken files at the base as its reader's document: all files, or those with these numbers."""
     known = next((r for r in base.version.catalog.live() if r.id == source), None)
     if known is None or (statement := source_of(known)) is None:
         return None
@@ -148,7 +148,7 @@ def taken_document(
 
 
 def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> str:
-    """Where the row of a source came from, as far as this epoch can read its input."""
+    """Return the place of a source's row, if this epoch can read its input."""
     statement = next(
         statement for r in plan.catalog.live() if r.id == source and (statement := source_of(r)) is not None
     )

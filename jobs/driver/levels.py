@@ -1,4 +1,4 @@
-"""The levels of one epoch, from its plan to what they answer."""
+"""Runs the levels of one epoch: from its plan to the answers of its actors."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What the levels of an epoch did.
+    """The result of an epoch's levels.
 
     Args:
-        reports: one of each actor that had something to do.
-        uploaded: SSTs that were uploaded where they were sealed.
-        held: all else that was sealed, to be flushed; None where no fragment had anything to do.
-        measured: by units and workers; it grows while Spark flushes.
+        reports: one per actor that had rows.
+        uploaded: SSTs that units uploaded when they sealed.
+        held: the other sealed MemTables, which must be flushed; None if no fragment had rows.
+        measured: measurements of units and workers; Spark adds to it during the flush.
     """
 
     reports: Sequence[FragmentReport] = ()
@@ -45,10 +45,13 @@ class Ran:
     measured: MeasurementSum = field(default_factory=MeasurementSum)
 
     def __str__(self) -> str:
-        """For the log."""
+        """Summarize for the log."""
         rows = sum(report.rows_in for report in self.reports)
         fragments = len({report.fragment for report in self.reports})
-        return f"{fragments} fragments in {len(self.reports)} actors, {rows} rows in, {len(self.uploaded)} SSTs uploaded by units"
+        return (
+            f"{fragments} fragments in {len(self.reports)} actors, {rows} rows in, {len(self.uploaded)} SSTs uploaded "
+            "by units"
+        )
 
 
 def run_levels(
@@ -61,10 +64,11 @@ def run_levels(
     """Run an epoch's levels, without its flush.
 
     Args:
-        held: what epochs in flight sealed, oldest first: the rows that `plan.base` counts and that are not in its version's SSTs.
-        progress: called with one line from time to time, where it takes long.
+        held: sealed MemTables of the epochs in flight, oldest first: the rows that `plan.base` contains and that the
+            SSTs of its version lack.
+        progress: receives a line now and then during long work.
 
-    Raises: InputError branches when an input stops the epoch; errors of the object store. Nothing is flushed then.
+    Raises: InputError branches if an input blocks the epoch; errors of the object store. Nothing was flushed then.
     """
     leaf = LeafCells(meta, plan)
     own, reads = list(leaf.batches()), leaf.spark_reads()
@@ -105,7 +109,7 @@ def run_levels(
 
 
 def views_by_spark(schedule: Schedule, started: Iterable[int]) -> tuple[str, ...]:
-    """The views of which Spark computes something, where only these leaves have anything to start from."""
+    """Return the views with expressions that Spark computes, if only these leaves have input."""
     reached, found = set(started), set()
     for scheduled in schedule.fragments():
         if coming := [feed for feed in scheduled.feeds if feed.producer in reached]:
@@ -116,7 +120,7 @@ def views_by_spark(schedule: Schedule, started: Iterable[int]) -> tuple[str, ...
 
 
 def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo, ...]]:
-    """What came back to the driver: reports and SSTs. Raises the first failure among the cells."""
+    """Return the reports and the SSTs from the cells that reached the driver. Raises the first failure among them."""
     by_kind: dict[int, list[bytes]] = {}
     for fragment, chunk in zip(answers["fragment"].to_pylist(), answers["chunk"].to_pylist(), strict=True):
         by_kind.setdefault(fragment, []).append(chunk)
@@ -127,11 +131,11 @@ def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo
 
 
 def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:
-    """SSTs of an epoch, each once, in the one order in which every run of it names them."""
+    """Return the SSTs of an epoch without duplicates, in an order that is the same in each run of the epoch."""
     found = {sst.name: sst for sst in ssts}
     return tuple(found[name] for name in sorted(found))
 
 
 def with_names(err: InputError, meta: MetaStore, plan: EpochPlan) -> InputError:
-    """An actor's error with names in it: actors know columns by number, and the files of rows by number too."""
+    """Return an actor's error with the names of columns and files; actors only have their numbers."""
     return named_error(err, plan.schedule, plan.catalog, lambda source, row_id: place_of(meta, plan, source, row_id))

@@ -1,9 +1,8 @@
-"""Views that a run pauses by itself, where `[epoch] on_error = "pause"`: their rows stay, with those of the views over them.
+"""Views that a run pauses automatically, if `[epoch] on_error = "pause"`. They and their readers keep their rows.
 
-What a view cannot compute has its barrier superseded by one that pauses the view (jobs/driver/supersede.py). That stands in the catalog
-from
-then on (`Relation.paused`, `paused_for`), so no later run meets the row again. The run that paused a view ends with PausedViewsError once
-everything else is committed; those after it do not.
+If a view's rows raise, the barrier is superseded by one that pauses the view (jobs/driver/supersede.py). The catalog
+contains the pause from then on (`Relation.paused`, `paused_for`), so later runs do not fail on the same row. The run
+that paused a view fails with PausedViewsError after everything else is committed; later runs succeed.
 """
 
 import warnings
@@ -20,7 +19,7 @@ from tussock.statestore.meta.store import MetaStore
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A view that a run paused. `over`: the views that were paused with it, since they read it."""
+    """A view that a run paused. `over` contains its readers, which were paused with it."""
 
     epoch: int
     reason: str
@@ -28,7 +27,7 @@ class Paused:
 
 
 class PausedViewsError(InputError):
-    """Views that this run paused, since it met rows that they cannot take. Everything else was taken in. `reasons` by view."""
+    """Views were paused because their rows raise. Everything else was taken in. `reasons` is by view."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))
@@ -38,14 +37,15 @@ class PausedViewsError(InputError):
         paused = "\n  ".join(f"view {view!r} is paused: {reason}" for view, reason in self.reasons.items())
         resume = " ".join(f"--resume {view}" for view in self.reasons)
         return (
-            f"{paused}\n  They keep the rows of the epoch before, with the views over them. Everything else was taken in and committed. "
-            "Correct the row (UPDATE or DELETE it in its table, `tussock restate` its file) or the view's SELECT; then "
-            f"`tussock apply PIPELINE {resume}` builds anew what is paused, and so does CREATE OR REPLACE MATERIALIZED VIEW."
+            f"{paused}\n  They keep the rows of the previous epoch, as do the views that read them. Everything else "
+            "was taken and committed. Correct the row (UPDATE or DELETE it in its table, `tussock restate` its file) "
+            f"or the view's SELECT. Then `tussock apply PIPELINE {resume}` or CREATE OR REPLACE MATERIALIZED VIEW "
+            "rebuilds the paused views."
         )
 
 
 def paused_views(catalog: Catalog) -> dict[str, Paused]:
-    """The views that runs have paused and that are not resumed yet, by name."""
+    """Return the views that runs have paused and that are not yet resumed, by name."""
     found: dict[str, Paused] = {}
     for view in catalog.live():
         if view.paused is not None and view.paused_for:
@@ -56,20 +56,20 @@ def paused_views(catalog: Catalog) -> dict[str, Paused]:
 
 
 def paused_by(catalog: Catalog, epochs: Iterable[int]) -> dict[str, Paused]:
-    """Those that one of these epochs paused."""
+    """Return the views that one of these epochs paused."""
     wanted = set(epochs)
     return {view: paused for view, paused in paused_views(catalog).items() if paused.epoch in wanted}
 
 
 def require_none_paused(meta: MetaStore, done: Iterable[EpochSummary]) -> None:
-    """Raises PausedViewsError where one of these epochs, a run's own, paused a view."""
+    """Raises PausedViewsError if one of these epochs of a run paused a view."""
     _require_none(paused_by(meta.latest().catalog, (s.epoch for s in done)))
 
 
 def require_none_paused_by(meta: MetaStore, run: Mapping[str, str]) -> None:
-    """Raises PausedViewsError where an epoch whose barrier this run injected paused a view that is paused still.
+    """Raises PausedViewsError if a view is still paused by an epoch whose barrier this run injected.
 
-    Cost: two GETs a paused view.
+    Cost: two GETs per paused view.
     """
     catalog = meta.latest().catalog
     epochs = {paused.epoch for paused in paused_views(catalog).values()}
@@ -77,13 +77,13 @@ def require_none_paused_by(meta: MetaStore, run: Mapping[str, str]) -> None:
 
 
 def warn_of_paused(catalog: Catalog, done: EpochSummary) -> None:
-    """Warns: PausedViewWarning for each view that an epoch paused."""
+    """Warns with PausedViewWarning for each view that an epoch paused."""
     for view, paused in paused_by(catalog, [done.epoch]).items():
         warnings.warn(PausedViewWarning(view, paused.epoch, paused.reason), stacklevel=3)
 
 
 def _run_of(meta: MetaStore, epoch: int) -> Mapping[str, str] | None:
-    """What the barrier of a committed epoch keeps of its run; None where the floor has passed the epoch."""
+    """Return the run of a committed epoch's barrier; None if the epoch is below the floor."""
     sealed = meta.sealed(epoch)
     barrier = None if sealed is None else meta.barrier_after(sealed.prev_epoch)
     return None if barrier is None else barrier.run
@@ -95,4 +95,4 @@ def _require_none(paused: Mapping[str, Paused]) -> None:
 
 
 def _over(paused: Paused) -> str:
-    return f" (with {', '.join(paused.over)}, over it)" if paused.over else ""
+    return f" (with {', '.join(paused.over)}, which read it)" if paused.over else ""

@@ -1,4 +1,4 @@
-"""Publishing: the one place where the epoch that readers see moves."""
+"""Publishing: the only place that changes the epoch that readers see."""
 
 import logging
 from collections.abc import Collection
@@ -11,16 +11,18 @@ log = logging.getLogger(__name__)
 
 
 def publish(meta: MetaStore, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
-    """Let every reader see a committed epoch, but for what is held back. Never goes back: without effect when it or a later one is
-    published.
+    """Make a committed epoch visible to all readers, except for held-back views.
+
+    Never goes back: no effect if this epoch or a later one is already published.
 
     Args:
-        refused: relations that the quality gate refused, where it judges view by view; see `MetaStore.publish`. None: nobody asked it.
+        refused: relations that the quality gate refused, if it judges view by view; see `MetaStore.publish`. None: the
+            gate was not consulted.
 
-    A sink hooks in here, after the pointer has moved: what it owes is the net change between the epoch that was published before
-    and `epoch`. A publish may be cut off and repeated, so a sink writes keyed by epoch, and is called again for an epoch that is published.
+    Sinks run after this. A sink must apply the net change between the previously published epoch and `epoch`. A publish
+    can be interrupted and repeated, so a sink writes by epoch, and is called again for a published epoch.
 
-    Requires: the quality gate passed the rest of `epoch`, where the pipeline has suites (tussock.jobs.gate).
+    Requires: if the pipeline has suites, the rest of `epoch` passed the quality gate (tussock.jobs.gate).
     Raises: EpochNotCommittedError.
     """
     before = meta.latest()
@@ -34,7 +36,5 @@ def publish(meta: MetaStore, epoch: int, refused: Collection[int] | None = None)
         )
     if version.held != before.held:
         held = published_sight(version).held
-        log.info(
-            "held back: %s", ", ".join(f"{name} as of epoch {at}" for name, at in held.items()) or "nothing any more"
-        )
+        log.info("held back: %s", ", ".join(f"{name} as of epoch {at}" for name, at in held.items()) or "no view")
     return version

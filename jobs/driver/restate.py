@@ -1,7 +1,7 @@
-"""Restating: what was taken of a source goes, and what is there now comes, in one ordinary epoch.
+"""Restating: replace rows that a source has taken with the current rows of its files, in one ordinary epoch.
 
-The barrier pins the files as they were at weight -1 and as they are at weight +1, so every view over the source follows at the cost of
-those rows. It takes in the log's statements and nothing new of other sources: their files wait for their own run.
+The barrier pins the old files with weight -1 and the current files with weight +1, so each reader of the source updates
+at the cost of these rows. The epoch also takes the log's statements, but no new files of other sources.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class EpochUnderWayError(InputError):
-    """A barrier is open, and only its epoch can come next."""
+    """A barrier is open, and its epoch must run first."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(epoch)
@@ -46,18 +46,18 @@ class EpochUnderWayError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.epoch} is under way, or was begun and not finished, and comes first. Nothing was changed. Finish it (`tussock "
-            "epoch`, or the run that began it), then restate."
+            f"epoch {self.epoch} is running or unfinished, and must be finished first. Nothing was changed. Finish it "
+            "(`tussock epoch`, or the run that started it), then restate."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Restatement:
-    """What restating a source does.
+    """The changes of a restatement.
 
     Args:
-        goes, comes: the files whose rows go and come; both empty where all is as it was taken.
-        readers: the views that follow, in the order of the catalog.
+        goes, comes: the files whose rows are removed and added; both empty if no file has changed.
+        readers: the views that read the source, in catalog order.
     """
 
     source: str
@@ -70,15 +70,15 @@ class Restatement:
 
 
 class Restating:
-    """One restatement, first looked at, then done.
+    """One restatement: created to inspect it, then started with `begin`.
 
     Raises: UnknownRelationError; EpochUnderWayError; CannotRestateError; errors of listing and of the object stores.
-    Cost: a listing or a HEAD; of each file that comes one read where it is local, and its copy (jobs/sources/kept.py), which a vacuum takes
-        away again where nothing comes of it.
+    Cost: a listing or a HEAD. Each added local file is read once and copied (jobs/sources/kept.py); vacuum removes the
+        copy if the restatement is not run.
     """
 
     def __init__(self, meta: MetaStore, source: str, restated: Restated, run: Mapping[str, str] | None = None) -> None:
-        """`run`: what it is for, kept with its barrier."""
+        """`run`: the run that the barrier belongs to; stored with it."""
         version = meta.latest()
         if (held := meta.barrier_after(version.epoch)) is not None:
             raise EpochUnderWayError(held.epoch)
@@ -97,7 +97,10 @@ class Restating:
         return self._pinning.pin(self._pinning.source, None).pins
 
     def rows(self, spark: "Callable[[], SparkSession]") -> tuple[int, int]:
-        """How many rows go, and how many come. Raises what reading the files raises. Cost: reads them, of Parquet files no column."""
+        """Return the number of removed and of added rows.
+
+        Raises errors of the files. Cost: reads the files; no columns of Parquet.
+        """
         if (document := self._pins.read) is None:
             return 0, 0
         statement = statement_of(self._pinning.source)
@@ -121,9 +124,10 @@ class Restating:
         return goes, comes
 
     def begin(self) -> Barrier | None:
-        """Put its barrier in force, for an epoch that is run as any other. None where all is as it was taken.
+        """Put its barrier in force, for an ordinary run of its epoch. None if no file has changed.
 
-        Raises: LostRaceError where another barrier came first."""
+        Raises: LostRaceError if another barrier came first.
+        """
         return (
             self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan) if self.found else None
         )
@@ -131,13 +135,13 @@ class Restating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PinningRestated(Pinning):
-    """Pins what is to be restated of one source, and nothing of others."""
+    """Pins the restated items of one source, and nothing of other sources."""
 
     source: Relation
     restated: Restated
 
     def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
-        """See Pinning. What can't be done is an error here, and no hold."""
+        """See Pinning. A failing source is an error here, and is not held."""
         if source.id != self.source.id:
             return Pinned(Pins(), source.holds)
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
@@ -148,7 +152,7 @@ class _PinningRestated(Pinning):
 
 
 def _readers_of(catalog: Catalog, relation: int) -> tuple[str, ...]:
-    """The materialized views that read a relation, directly or through others, in the order of the catalog."""
+    """Return the views that read a relation, directly or through others, in catalog order."""
     reached, names = {relation}, []
     for other in catalog.live():
         if reached & set(other.depends_on):

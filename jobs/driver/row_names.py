@@ -1,7 +1,7 @@
-"""A row on which an expression raised, in the user's own words: view, expression, reason, and the row by its columns' names.
+"""Errors of rows in the user's terms: view, expression, reason, and the row by column names.
 
-An actor knows its columns by number, so it sends facts (`FailedRow`); the driver, which has the catalog and the pinned files, names them
-(`named_error`). Names are looked for only when something has failed.
+An actor has column numbers only, so it sends facts (`FailedRow`). The driver has the catalog and the pinned files, and
+replaces numbers by names (`named_error`). This work is only done after a failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ from tussock.jobs.wire.failed_row import FailedRow, RaisedInSpark
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog
 
-PlaceOf = Callable[[int, int], str]  # (a source's relation id, a row's `_row_id`) -> where the row came from
+PlaceOf = Callable[[int, int], str]  # (relation id of a source, `_row_id` of a row) -> the place of the row in a file
 
 
 class ViewRowError(InputError):
-    """A view cannot take a row: one of its expressions raises on it, as the same SELECT run by Spark would."""
+    """An expression of a view raises on a row. The same SELECT would raise in Spark."""
 
     def __init__(
         self,
@@ -30,31 +30,41 @@ class ViewRowError(InputError):
         replaces: bool = False,
         build: bool = False,
     ) -> None:
-        """`pausable`: the view and all that read it have rows of an earlier epoch to stay at. `replaces`: another is there in its place.
-        `build`: several epochs build it."""
+        """
+        Args:
+            pausable: the view and all its readers have rows of an earlier epoch, which they would keep.
+            replaces: the view replaces an existing one.
+            build: the view is built over several epochs.
+        """
         super().__init__(view, expression, reason, row, pausable, replaces, build)
         self.view, self.expression, self.reason, self.row, self.pausable = view, expression, reason, row, pausable
         self.replaces, self.build = replaces, build
 
     @property
     def what(self) -> str:
-        """What happened, without what to do."""
+        """The finding, without the remedy."""
         return f"{self.expression} raised: {self.reason}. The row: {self.row}"
 
     def __str__(self) -> str:
-        pause = f"; --pause {self.view} keeps the rows it has" if self.pausable else ""
-        without = f"or without the view (--drop {self.view}{pause})"
+        pause = f"; --pause {self.view} keeps its current rows" if self.pausable else ""
+        without = f"or continue without the view (--drop {self.view}{pause})"
         if self.replaces:
-            without = "or with the view as it was (--skip-entry, the one that replaces it: `tussock barrier show` has its number)"
+            without = (
+                "or keep the old view (--skip-entry N; `tussock barrier show` prints the number of the entry that "
+                "replaces it)"
+            )
         return (
-            f"view {self.view!r}: {self.what}. Nothing of this epoch was committed. "
-            "Correct the row (UPDATE or DELETE it in its table, then `tussock barrier abandon --take-log`), go on without its file or its "
-            f"log entry (--skip-file, --skip-entry), {without}."
+            f"view {self.view!r}: {self.what}. Nothing of this epoch was committed. Correct the row (UPDATE or DELETE "
+            "it in its table, then `tussock barrier abandon --take-log`), skip its file or its log entry (--skip-file, "
+            f"--skip-entry), {without}."
         )
 
 
 def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: PlaceOf) -> InputError:
-    """An epoch's error with the names of the catalog that it ran with; errors that speak in names already are returned as they are."""
+    """Replace the column numbers in an epoch's error by names.
+
+    Errors that already contain names are returned unchanged.
+    """
     match error:
         case RaisedInSpark():
             return _raised_in_spark(error, plan, catalog, place_of)
@@ -112,7 +122,7 @@ def _named(
 
 
 def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:
-    """One column of the row; a `_row_id` as the place in its file."""
+    """Format one column of the row; a `_row_id` as its place in the file."""
     if column.numbers is None or not value.isdigit():
         return f"{column.name}={value}" if column.name else ""
     return place_of(column.numbers, int(value))

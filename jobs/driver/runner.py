@@ -1,7 +1,7 @@
-"""Runners: where the levels of an epoch run.
+"""Runners: the execution of an epoch's levels.
 
-    Spark    each level is a stage, each unit a task (tussock.jobs.driver.spark_runner). What pipelines run on.
-    local    this process runs all units, one after the other: no JVM, no exchange. What small epochs of an embedded session run on.
+    Spark    each level is a stage, each unit a task (jobs/driver/spark_runner.py). Used by pipelines.
+    local    this process runs all units one after another, without JVM or exchange. Used for small epochs.
 
 Both run the same level functions over the same cells, and write the same bytes.
 """
@@ -30,35 +30,34 @@ R = TypeVar("R")
 
 
 class NeedsSparkError(InputError):
-    """An epoch takes in files that only Spark reads, or changes views with expressions that only Spark computes, and the session is one
-    without Spark."""
+    """An epoch needs Spark to read files or to compute expressions, and the session has no Spark."""
 
     def __init__(self, sources: Sequence[str], views: Sequence[str] = ()) -> None:
         super().__init__(list(sources), list(views))
         self.sources, self.views = sources, views
 
     def __str__(self) -> str:
-        files = [f"reads the files of {', '.join(self.sources)}"] if self.sources else []
-        views = [f"computes some expressions of {', '.join(self.views)} (EXPLAIN names them)"] if self.views else []
+        files = [f"can read the files of {', '.join(self.sources)}"] if self.sources else []
+        views = [f"can compute some expressions of {', '.join(self.views)} (EXPLAIN lists them)"] if self.views else []
         return (
-            f"only Spark {', and '.join(files + views)}, and this session runs epochs without it. Nothing of this epoch was "
-            'committed; run it from a Session(…, runner="auto") or by `tussock epoch`.'
+            f"only Spark {', and '.join(files + views)}, and this session runs epochs without Spark. Nothing of this "
+            'epoch was committed. Run it in a Session(…, runner="auto"), or with `tussock epoch`.'
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LevelsToRun:
-    """An epoch as a runner gets it.
+    """An epoch as the input of a runner.
 
     Args:
         objects: the store.
-        task: what every unit knows, the driver's own cells included.
-        reads: files that Spark's own reader reads, for the level that takes them.
-        held: epochs in flight that `task` counts, oldest first.
-        time_zone: the store's.
-        by_spark: views of which Spark computes something in this epoch.
-        measured: gets what units and workers measured; of a flush by Spark when it is done.
-        far: gets what says how much of it is done.
+        task: the data that every unit gets, including the driver's own cells.
+        reads: files that Spark reads, for the level that takes them.
+        held: the epochs in flight in `task`, oldest first.
+        time_zone: the time zone of the store.
+        by_spark: views with expressions that Spark computes in this epoch.
+        measured: receives the measurements of units and workers; those of a flush on Spark at its end.
+        far: receives a function that returns the progress.
     """
 
     objects: ObjectStore
@@ -72,22 +71,22 @@ class LevelsToRun:
 
 
 class LevelRunner(Protocol):
-    """Where the levels of an epoch run."""
+    """Runs the levels of an epoch."""
 
     policy: FlushPolicy
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        """Run the levels alone: the cells that answer the driver, and what was sealed.
+        """Run the levels; return the cells for the driver and the sealed MemTables.
 
-        Raises: errors that a retry may mend, where it did not; others are among the answers (Mail.FAILURE).
+        Raises: retryable errors that retries did not solve. Other errors are among the cells (Mail.FAILURE).
         """
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
-        """`work` for another thread of this process, which is to run jobs of this runner."""
+        """Return `work` so that another thread of this process can run jobs of this runner in it."""
 
 
 class LocalRunner:
-    """Runs levels in this process, a unit after the other: for epochs that take in little. Starts no JVM and imports no Spark."""
+    """Runs the levels of small epochs in this process, one unit after another. Starts no JVM, imports no Spark."""
 
     def __init__(self, policy: FlushPolicy | None = None) -> None:
         self.policy = policy or FlushPolicy()
@@ -118,32 +117,32 @@ class LocalRunner:
         return found.filter(pc.invert(is_sealed)), self.hold(levels, found.filter(is_sealed))
 
     def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
-        """A unit's task: its cells through its function. Raises the error that Spark would carry to the driver."""
+        """Run a unit's function over its cells. Raises the error that Spark would carry to the driver."""
         try:
             return pa.Table.from_batches(list(function(iter(cells.to_batches()))), CELL_SCHEMA)
         except TaskError as err:
             raise carried_failure(err) or err from err
 
     def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
-        """Keep what the levels sealed."""
+        """Keep the MemTables that the levels sealed."""
         return HeldByDriver(levels.objects, levels.task, sealed)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
-        """See LevelRunner: as it is."""
+        """See LevelRunner. Returns `work` unchanged."""
         return work
 
 
 class SparkWantedError(TussockError):
-    """An epoch that is to run on Spark, in a process that starts none. Nothing of it was committed; its barrier may be in force."""
+    """An epoch requires Spark, and this process cannot start it. Nothing was committed; its barrier may be in force."""
 
     def __str__(self) -> str:
-        return "the epoch is not small, or Spark reads or computes something of it: it runs on Spark"
+        return "this epoch requires Spark: it is large, or Spark must read or compute a part of it"
 
 
 class AutoRunner:
-    """Runs on Spark where it is at work already, or is needed; else here.
+    """Runs on Spark if Spark is already running or necessary, and otherwise in this process.
 
-    Needed: by an epoch that takes in much, or files that only Spark reads, or changes views of which Spark computes something.
+    Spark is necessary for large epochs, for files that only Spark reads, and for expressions that only Spark computes.
     """
 
     def __init__(
@@ -154,8 +153,8 @@ class AutoRunner:
     ) -> None:
         """
         Args:
-            spark: the runner on Spark; called when it is wanted, and may start it.
-            at_work: whether Spark has been started; left out where it never is.
+            spark: returns the runner on Spark, and may start Spark.
+            at_work: returns whether Spark is running; by default never.
         """
         self.policy = policy or FlushPolicy()
         self._spark, self._at_work, self._local = spark, at_work, LocalRunner(policy)
@@ -171,10 +170,10 @@ class AutoRunner:
 
 
 def no_spark() -> LevelRunner:
-    """The runner on Spark of a process that starts none: raises SparkWantedError."""
+    """The runner on Spark of a process that cannot start it. Raises SparkWantedError."""
     raise SparkWantedError
 
 
 def tables_of_all_levels(task: EpochTask) -> frozenset[int]:
-    """Ids of the state tables that any actor of the epoch may read."""
+    """Return the ids of the state tables that any actor of the epoch may read."""
     return frozenset[int]().union(*(tables_read(task.schedule, level) for level in range(len(task.schedule.levels))))

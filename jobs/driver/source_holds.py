@@ -1,11 +1,12 @@
-"""Holds: a source in trouble waits with its new files, and everything else goes on.
+"""Holds: the new files of a failing source wait, and everything else continues.
 
-    at the barrier   the reader's error while it lists or pins: the barrier takes in nothing of that source (tussock.jobs.driver.barrier)
-    in an actor      a file that cannot be read: its barrier is superseded by one without the source's new files (jobs/driver/supersede.py)
+    at the barrier   the reader fails to list or pin: the barrier takes nothing of that source (jobs/driver/barrier.py)
+    in an actor      a file cannot be read: its barrier is superseded by one without the source's new files
+                     (jobs/driver/supersede.py)
 
-Either way the hold stands in the catalog from that epoch on, hence in SHOW SOURCES, until a barrier finds the cause gone. Views are over
-what their sources have taken, so each goes on to equal its SELECT. What failed is the run that wanted the files: it ends with
-HeldSourcesError once everything else is committed.
+The catalog contains the hold from that epoch on, and SHOW SOURCES lists it, until a barrier finds that the cause is
+gone. Views read the files that their sources have taken, so each view still equals its SELECT. The run that wanted the
+files fails with HeldSourcesError after everything else is committed.
 """
 
 import re
@@ -26,11 +27,13 @@ from tussock.statestore.meta.catalog import Catalog, Hold, Relation
 
 
 class HoldKind(StrEnum):
-    """Kinds of holds that the engine tells apart. The values are stored, and stay as they are when a class gets another name; any other
-    hold is stored by the name of its error's class."""
+    """Kinds of holds that the engine distinguishes. Other holds are stored under the name of their error's class.
 
-    NEEDS_SPARK = "KafkaNeedsSparkError"  # a process without Spark could not ask what a source has
-    UNFORESEEN = "SourceTroubleError"  # such errors share one class
+    The values are stored and must not change, even if a class gets another name.
+    """
+
+    NEEDS_SPARK = "KafkaNeedsSparkError"  # a process without Spark could not list the source
+    UNFORESEEN = "SourceTroubleError"  # one class for all unforeseen errors
 
 
 def _kind_of(error: InputError | SourceAwayError) -> str:
@@ -44,7 +47,7 @@ def _kind_of(error: InputError | SourceAwayError) -> str:
 
 
 class HeldSourcesError(InputError):
-    """Sources whose new files a run wanted, and which are in trouble. Everything else was taken in. `reasons` by source."""
+    """New files of failing sources were not taken. Everything else was. `reasons` is by source."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))
@@ -53,13 +56,13 @@ class HeldSourcesError(InputError):
     def __str__(self) -> str:
         held = "\n  ".join(f"source {source!r} is held: {reason}" for source, reason in self.reasons.items())
         return (
-            f"{held}\n  New files of {', '.join(self.reasons)} wait, and are taken in by the next run after the cause is gone; rows taken "
-            "before stay. Everything else was taken in and committed."
+            f"{held}\n  New files of {', '.join(self.reasons)} wait until the cause is gone; the next run then takes "
+            "them. Rows that were taken before stay. Everything else was taken and committed."
         )
 
 
 class HeldSourceWarning(UserWarning):
-    """A flush went on without the new files of a source in trouble."""
+    """A flush continued without the new files of a failing source."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(source, reason)
@@ -70,7 +73,7 @@ class HeldSourceWarning(UserWarning):
 
 
 def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str, str]:
-    """The sources whose new files a run of this interval did not get, by name, each with its reasons."""
+    """Return the sources whose new files were kept from a run of this interval, by name, with the reasons."""
     found: dict[str, str] = {}
     for relation in catalog.live():
         if reasons := [hold.reason for hold in wanted_holds(relation, interval)]:
@@ -79,28 +82,28 @@ def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str
 
 
 def require_not_held(catalog: Catalog, interval: Interval | None = None) -> None:
-    """Raises HeldSourcesError where a run of this interval did not get all that it wanted."""
+    """Raises HeldSourcesError if files were kept from a run of this interval."""
     if found := held_sources(catalog, interval):
         raise HeldSourcesError(found)
 
 
 def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
-    """Warns: HeldSourceWarning for each source whose new files were wanted."""
+    """Warns with HeldSourceWarning for each source whose new files were kept from a run of this interval."""
     for source, reason in held_sources(catalog, interval).items():
         warnings.warn(HeldSourceWarning(source, reason), stacklevel=3)
 
 
 def holds_text(before: Catalog, after: Catalog) -> tuple[str, ...]:
-    """What a barrier that brings `after` says of holds: those that begin, and sources that go on."""
+    """Describe the changes of holds between two catalogs: new holds, and released sources."""
     known = {r.id: r.holds for r in before.live()}
     begun = [
         f"holds {r.name}" for r in after.live() if set(r.holds) - set(known.get(r.id, ()))
-    ]  # the summary gives the reasons
-    return (*begun, *(f"{r.name} goes on" for r in after.live() if known.get(r.id) and not r.holds))
+    ]  # the summary contains the reasons
+    return (*begun, *(f"{r.name} continues" for r in after.live() if known.get(r.id) and not r.holds))
 
 
 def wanted_holds(source: Relation, interval: Interval | None) -> tuple[Hold, ...]:
-    """The holds that keep something from a run of this interval. One that names no file keeps everything from every run."""
+    """Return the holds that affect a run of this interval. A hold without a file affects every run."""
     statement = source_of(source)
     if statement is None:
         return ()
@@ -108,21 +111,23 @@ def wanted_holds(source: Relation, interval: Interval | None) -> tuple[Hold, ...
 
 
 def hold_of(error: InputError | SourceAwayError, before: tuple[Hold, ...] = ()) -> Hold:
-    """The hold that an error of the reader makes; the one of `before` if it is about the same, so that trouble that stays makes no epochs.
-    Its epoch is 0 until a barrier has one."""
-    reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file's name may hold bytes that are not UTF-8
+    """Return the hold for a reader's error, with epoch 0 until a barrier has one.
+
+    If `before` contains a hold with the same cause, that one is returned, so that a persistent error causes no epochs.
+    """
+    reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file name may contain bytes that are not UTF-8
     found = Hold(reason, 0, str(_kind_of(error)), getattr(error, "path", ""))
     return next((h for h in before if _about(h) == _about(found)), found)
 
 
 def _about(hold: Hold) -> tuple[str, str, str]:
-    """What two holds are compared by. Of unforeseen errors the text counts, without its numbers."""
+    """Return the key that compares holds. For unforeseen errors it contains the text, without numbers."""
     text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == HoldKind.UNFORESEEN else ""
     return hold.kind, hold.file, text
 
 
 def with_holds(catalog: Catalog, holds: Mapping[int, tuple[Hold, ...]], epoch: int) -> Catalog:
-    """The catalog in which these sources have these holds; new ones are dated to `epoch`. The same one where nothing changes."""
+    """Return the catalog with these holds, new ones dated `epoch`. Returns the same object if nothing changes."""
 
     def held(relation: Relation) -> Relation:
         dated = tuple(

@@ -1,8 +1,8 @@
-"""The levels of an epoch on Spark: each a stage, each parallel unit a task, an exchange of cells before it.
+"""The levels of an epoch on Spark: each level is a stage after an exchange of cells, and each parallel unit is a task.
 
     frame.repartitionById(units, slot).mapInArrow(level)
 
-The first level needs no exchange unless Spark's own reader feeds it: the driver's cells go out with the task.
+The first level has no exchange unless Spark reads files for it: the driver sends its cells with the task.
 """
 
 import threading
@@ -37,7 +37,7 @@ from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.version import SstInfo
 
-#: Of a cell, as a Spark type: a DDL string would be parsed, by the JVM, for every level of every epoch.
+#: The Spark type of a cell. A DDL string would be parsed in the JVM for each level of each epoch.
 CELL_TYPE = from_arrow_schema(CELL_SCHEMA)
 
 _IS_SEALED = f"fragment = {int(Mail.SEALED)}"
@@ -49,7 +49,7 @@ class SparkRunner:
     def __init__(self, spark: SparkSession, policy: FlushPolicy | None = None) -> None:
         """
         Args:
-            spark: a classic session; the runner uses another one of the same application.
+            spark: a classic session; the runner creates another session of the same application.
         """
         self.spark, self.policy = spark, policy or FlushPolicy()
         self._measuring = _Measuring(spark)
@@ -74,18 +74,18 @@ class SparkRunner:
         except BaseException:
             known.destroy()
             raise
-        known.destroy()  # the driver has all there is
+        known.destroy()  # the driver has all results
         is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
         return found.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, task, found.filter(is_sealed))
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
-        """See LevelRunner: Spark's properties of this thread hold in that one."""
+        """See LevelRunner. Copies this thread's Spark properties to the other thread."""
         wrapped: Callable[P, R] = inheritable_thread_target(self.spark)(work)
         return wrapped
 
 
 class _Sum(AccumulatorParam[Measurement]):
-    """How Spark adds measurements up."""
+    """Adds measurements in Spark."""
 
     def zero(self, value: Measurement) -> Measurement:
         return NOTHING
@@ -95,10 +95,10 @@ class _Sum(AccumulatorParam[Measurement]):
 
 
 class _Measuring:
-    """An accumulator: what tasks measure, on its way to the epoch whose job runs.
+    """An accumulator that carries the measurements of tasks to the epoch whose job runs.
 
-    Jobs of two epochs of a train overlap, the levels of one and the flush of the other: requests of the one may then be counted to the
-    other, and none is lost. Seconds are of levels alone.
+    In a train, the levels of one epoch overlap with the flush of another. Requests of one may then be counted for the
+    other, and none is lost. Seconds are measured in levels only.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -107,12 +107,12 @@ class _Measuring:
 
     @property
     def report(self) -> Report:
-        """For tasks."""
+        """The function that tasks call."""
         return self._sum.add
 
     @contextmanager
     def into(self, measured: MeasurementSum) -> Iterator[None]:
-        """What has come by the end of the block goes to `measured`. A job's is there before it answers."""
+        """Add the measurements that arrive during the block to `measured`. Those of a job arrive before its result."""
         try:
             yield
         finally:
@@ -135,16 +135,16 @@ class HeldBySpark:
     ) -> None:
         """
         Args:
-            cells: what the last level put out, checkpointed.
-            nbytes: of the sealed MemTables among them.
-            measured: gets what the flush measures.
+            cells: the output of the last level, checkpointed.
+            nbytes: size of the sealed MemTables among them.
+            measured: receives the measurements of the flush.
         """
         self.epoch, self.tables = known.value.epoch, tables
         self._known, self._cells, self._nbytes = known, cells, nbytes
         self._measuring, self._measured = measuring, measured
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
-        """See SealedTables. The driver holds none of them."""
+        """See SealedTables. Empty: the driver holds none."""
         return iter(())
 
     def frames(self, number: int, tables: frozenset[int]) -> Iterator[DataFrame]:
@@ -154,7 +154,7 @@ class HeldBySpark:
             yield mine.withColumn("fragment", F.lit(Address.in_flight(number, 0).fragment))
 
     def flush(self) -> list[SstInfo]:
-        """See SealedTables: through an exchange into few tasks."""
+        """See SealedTables. Uses an exchange to a few tasks."""
         if not self.tables:
             return []
         known, tasks = self._known, self._known.value.policy.exchange_tasks(self._nbytes)
@@ -171,8 +171,10 @@ class HeldBySpark:
 
 
 def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, report: Report) -> DataFrame:
-    """The frame that the last level puts out; nothing runs yet. All frames are of the one session: a union takes the settings of its first
-    frame."""
+    """Return the output of the last level as a frame that has not run yet.
+
+    All frames belong to one session, because a union takes the settings of its first frame.
+    """
     task = levels.task
     units = task.unit_count
     frame: DataFrame | None = None
@@ -196,7 +198,7 @@ def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToR
 
 
 def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
-    """A source's rows as cells. A failure goes to the unit of its part, which announces it to the others."""
+    """Return a source's rows as cells. A failure goes to the unit of its part, which announces it to the others."""
     with SourceFileError.met_in(read.source.name):
         rows = source_frame(spark, read)
     return rows.select(
@@ -212,7 +214,7 @@ def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
 def _kept_by_spark(
     known: "Broadcast[EpochTask]", cells: DataFrame, measuring: _Measuring, measured: MeasurementSum
 ) -> tuple[pa.Table, SealedTables]:
-    """Run the levels and leave what they sealed with Spark; the driver gets its sizes."""
+    """Run the levels and leave their sealed MemTables in Spark. The driver gets the sizes."""
     kept = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
     answer = f"if({_IS_SEALED}, NULL, chunk) AS chunk"
     size = f"if({_IS_SEALED}, octet_length(chunk), NULL) AS size"
@@ -225,7 +227,7 @@ def _kept_by_spark(
 
 @contextmanager
 def spark_errors_as_ours(spark: SparkSession, reads: Sequence[SparkRead]) -> Iterator[None]:
-    """Raises the error of a task, or of a source's reader, in the place of Spark's, if one of them is its cause."""
+    """Replace a Spark error by the error of a task or of a source's reader, if one of these is its cause."""
     try:
         yield
     except Exception as err:

@@ -1,4 +1,4 @@
-"""What an epoch did, for people and programs."""
+"""The summary of an epoch, as data and as text."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from tussock.statestore.meta.version import HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """What one epoch did. Times are wall seconds of this run's parts; a resumed epoch shows only what was left to do."""
+    """The result of one epoch. Times are wall seconds of this run; a resumed epoch has only its remaining parts."""
 
     epoch: int
     version: int
@@ -30,10 +30,10 @@ class EpochSummary:
     seconds: Mapping[str, float]
     undeclared: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
-    )  # columns of new files that a source does not declare, by name
+    )  # undeclared columns of new files, by source
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
-    paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with why
-    rejected: Mapping[str, int] = field(default_factory=dict)  # records of new files that could not be read, by source
+    paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with reasons
+    rejected: Mapping[str, int] = field(default_factory=dict)  # number of unreadable records in new files, by source
 
 
 def summary_of(
@@ -42,7 +42,7 @@ def summary_of(
     seconds: Mapping[str, float],
     undeclared: Mapping[str, tuple[str, ...]],
 ) -> EpochSummary:
-    """The summary of a sealed epoch, committed as `version`."""
+    """Return the summary of a sealed epoch that was committed as `version`."""
     size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
     paused = {r.name: r.paused_for for r in catalog.live() if r.paused == sealed.epoch and r.paused_for}
     tables = fed_by_source(catalog, Port.REJECTS)
@@ -54,12 +54,12 @@ def summary_of(
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
-    """The sources that are held, by name, with why."""
+    """Return the held sources by name, with their holds."""
     return {r.name: r.holds for r in catalog.live() if r.holds}
 
 
 def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, RowCounts]:
-    """The rows of each relation that took part."""
+    """Sum the rows of each relation with reports."""
     rows: dict[str, RowCounts] = {}
     names = {s.id: s.shown for s in plan.fragments()}
     for report in reports:
@@ -73,7 +73,7 @@ def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, R
 def unit_work(
     reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float]
 ) -> tuple[UnitWork, ...]:
-    """What each unit did, of those that did something. `seconds`: that it was busy."""
+    """Return the work of each unit that did any. `seconds`: its busy time."""
     of_unit: dict[int, list[FragmentReport]] = {}
     for report in reports:
         of_unit.setdefault(report.unit, []).append(report)
@@ -97,7 +97,7 @@ def _named(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:
 
 
 def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[str, ...]]:
-    """What new files hold that their source does not declare, each `name type`, by source."""
+    """Return the undeclared columns of new files by source, each as `name type`."""
     names = {s.id: s.shown for s in plan.fragments()}
     found: dict[str, set[str]] = {}
     for report in reports:
@@ -106,17 +106,17 @@ def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dic
 
 
 def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
-    """What a manifest keeps of `Timed`'s seconds, to the millisecond."""
+    """Return the seconds of `Timed` in the format of a manifest, to the millisecond."""
     return StepSeconds(*(round(measured.get(step, 0.0), 3) for step in StepSeconds.__struct_fields__))
 
 
 def seconds_text(seconds: Mapping[str, float]) -> str:
-    """Steps and their seconds, e.g. `plan 0.10 s, run 1.25 s`."""
+    """Format steps and their seconds, such as `plan 0.10 s, run 1.25 s`."""
     return ", ".join(f"{step} {s:.2f} s" for step, s in seconds.items())
 
 
 def barrier_text(barrier: Barrier, before: Catalog) -> str:
-    """A barrier in one line: what it changes, and what was left out. `before`: the catalog of the epoch before."""
+    """Describe a barrier in one line: its changes, and skipped input. `before`: the catalog of the previous epoch."""
     names = {r.id: r.name for r in (*before.stored(), *(barrier.catalog or before).stored())}
     about = ", ".join(names.get(r, f"relation {r}") for r in barrier.mutation.relations)
     changes: tuple[str, ...]
@@ -152,7 +152,7 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
 
 
 def show_summary(summary: EpochSummary) -> str:
-    """The summary as lines: the epoch, then each relation with the rows that came in and the changes it put out."""
+    """Format the summary: the epoch, then each relation with its rows in and its changes out."""
     seconds = seconds_text(summary.seconds)
     lines = [
         f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"
@@ -162,12 +162,11 @@ def show_summary(summary: EpochSummary) -> str:
         f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given, _) in summary.rows.items()
     ]
     lines += [
-        f"  new files of {name} hold columns that it does not declare: {', '.join(c)}"
+        f"  new files of {name} contain columns that it does not declare: {', '.join(c)}"
         for name, c in summary.undeclared.items()
     ]
     lines += [
-        f"  records of {name} that could not be read: {n:,}, in {rejects_name(name)}"
-        for name, n in summary.rejected.items()
+        f"  unreadable records of {name}: {n:,}, stored in {rejects_name(name)}" for name, n in summary.rejected.items()
     ]
     lines += [
         f"  {name} is held since epoch {hold.since}: {hold.reason}"

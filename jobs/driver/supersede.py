@@ -1,4 +1,4 @@
-"""Superseding a barrier: the ways out when an input can't be taken. Needs no Spark."""
+"""Superseding a barrier whose input blocks the epoch. Needs no Spark."""
 
 import logging
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class NothingToAbandonError(InputError):
-    """There is no open barrier, or nothing was said that changes it."""
+    """No barrier is open, or the detour does not change it."""
 
     def __init__(self, epoch: int, reason: str) -> None:
         super().__init__(epoch, reason)
@@ -50,21 +50,24 @@ class NothingToAbandonError(InputError):
 
 
 def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = None) -> Barrier:
-    """Supersede the open barrier by one that goes around what can't be taken; what is not named is taken as before. Where none is open (a
-    changed file stops the listing already), inject one that takes the log and counts the skipped files as taken; other files wait for
-    their run. Nothing committed is touched.
+    """Supersede the open barrier with one that makes a detour; all other input is taken as before.
+
+    If no barrier is open (a changed file already fails the listing), inject one that takes the log and marks the
+    skipped files as taken. Other files wait for their run. Committed data is not changed.
 
     Args:
-        run: what a barrier is for that is injected here, kept with it.
+        run: the run that a barrier injected here belongs to; stored with it.
 
-    Raises: NothingToAbandonError; InputError where a name is unknown; LostRaceError where the open barrier was committed meanwhile.
+    Raises: NothingToAbandonError; InputError if a name is unknown; LostRaceError if the open barrier was committed
+        meanwhile.
     """
     version = meta.latest()
     held = meta.barrier_after(version.epoch)
     if not detour:
         raise NothingToAbandonError(
             version.epoch,
-            "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop or to pause, or to take the log's end",
+            "name a file to skip or re-pin, a log entry to skip, or a view to drop or pause, or take the newer log "
+            "entries",
         )
     if held is None:
         pinning = _PinningSkipped(meta, Base(version), detour, interval=None, max_epoch_bytes=None, run=dict(run or {}))
@@ -84,13 +87,14 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
 
 
 def hold(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayError) -> str:
-    """Supersede a barrier whose epoch met a source in trouble by one that takes in nothing new of that source, which is held.
+    """Supersede a barrier whose epoch failed on a source with one that takes nothing new from it, and hold the source.
 
-    The hold is about the item that the error names, else about the first one that the barrier takes in. It stays while that item has the
-    same mark; if the source's server was away, the next run tries it again. No effect if `failed` is no longer the open barrier.
+    The hold concerns the item that the error names, or else the first item that the barrier takes. It lasts while the
+    item has the same mark. If the source's server was unreachable, the next run tries the item again. No effect if
+    `failed` is no longer the open barrier.
 
-    Returns: the source that is held.
-    Raises: `error` if the barrier takes in nothing of this item: a new view reads again what was taken, and no hold helps it.
+    Returns: the held source.
+    Raises: `error` if the barrier does not take this item: a new view reads it again, and a hold cannot prevent that.
         LostRaceError if the barrier was committed or superseded meanwhile.
     """
     version = meta.latest()
@@ -113,12 +117,12 @@ def hold(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayEr
 
 
 def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: InputError) -> None:
-    """Supersede a barrier whose epoch met rows that a view cannot take by one that pauses the view, and those over it.
+    """Supersede a barrier whose epoch failed on rows of a view with one that pauses the view and its readers.
 
-    Without effect where `failed` is no longer the open barrier.
+    No effect if `failed` is no longer the open barrier.
 
-    Raises: `error` where the view, or one over it, is new in that epoch, and has no rows to stay at. LostRaceError where the barrier was
-        committed or superseded meanwhile.
+    Raises: `error` if the view or a reader of it is new in that epoch and therefore has no rows to keep. LostRaceError
+        if the barrier was committed or superseded meanwhile.
     """
     try:
         superseded = _superseded(meta, failed, Detour(pause=(view,)), {view: reason})
@@ -129,19 +133,24 @@ def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: Input
 
 
 def finish_build(meta: MetaStore, failed: Barrier, view: str) -> None:
-    """Supersede a barrier in whose epoch a view that is built over several epochs met a row that it cannot take, by one that reads all that
-    is left: over a part of the rows an expression may raise that does not over all of them.
+    """Supersede a barrier whose epoch failed on a row of a build with one whose build reads everything that is left.
 
-    Without effect where `failed` is no longer the open barrier. Raises LostRaceError where it was committed or superseded meanwhile.
+    An expression may raise on a part of the rows although it does not raise on all of them.
+
+    No effect if `failed` is no longer the open barrier. Raises LostRaceError if it was committed or superseded
+    meanwhile.
     """
     if _superseded(meta, failed, finished=view):
         log.warning(
-            "view %s is finished in one epoch: over the part of the rows that is read so far an expression raises", view
+            "view %s is finished in one epoch: an expression raises on the part of the rows that has been read", view
         )
 
 
 def give_up_build(meta: MetaStore, failed: Barrier, view: str) -> None:
-    """Supersede a barrier in whose epoch a build was to be finished, and cannot be, by one without that build. As `finish_build` else."""
+    """Supersede a barrier whose epoch could not finish a build with one without that build.
+
+    Otherwise as `finish_build`.
+    """
     if _superseded(meta, failed, given_up=view):
         log.warning("the build of view %s is given up", view)
 
@@ -154,7 +163,7 @@ def _superseded(
     finished: str = "",
     given_up: str = "",
 ) -> bool:
-    """Supersede `failed`; False where it is no longer the open barrier."""
+    """Supersede `failed`; return False if it is no longer the open barrier."""
     version = meta.latest()
     barrier = meta.barrier_after(version.epoch)
     if barrier is None or barrier.epoch != failed.epoch:
@@ -168,16 +177,16 @@ def _superseded(
 
 @dataclass(frozen=True, slots=True)
 class _Superseding:
-    """Decides what takes the place of an open barrier."""
+    """Decides the barrier that replaces an open one."""
 
     meta: MetaStore
     version: HummockVersion
     held: Barrier
     detour: Detour
-    holds: Mapping[int, Hold] = field(default_factory=dict)  # that begin, by the source of the held barrier
-    reasons: Mapping[str, str] = field(default_factory=dict)  # why views of the detour are paused, where a run does it
-    finished: str = ""  # a view of a build that is to be finished in this epoch
-    given_up: str = ""  # a view of a build that is to be given up
+    holds: Mapping[int, Hold] = field(default_factory=dict)  # new holds, by the source's id in the held barrier
+    reasons: Mapping[str, str] = field(default_factory=dict)  # reasons of views that a run pauses automatically
+    finished: str = ""  # a view whose build finishes in this epoch
+    given_up: str = ""  # a view whose build is given up
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
@@ -208,7 +217,7 @@ class _Superseding:
         )
 
     def require_known(self) -> None:
-        """Every name has to be one that the barrier can go around. Raises NothingToAbandonError."""
+        """Raises NothingToAbandonError if the barrier does not contain a name of the detour."""
         held, detour = self.held, self.detour
         pinned = sorted(
             name
@@ -225,7 +234,8 @@ class _Superseding:
             if name not in pinned and not (name in taken and name in detour.skip_files):
                 raise NothingToAbandonError(
                     held.prev_epoch,
-                    f"the open barrier pins no file {name!r}, and none was taken; it pins {', '.join(pinned) or 'none'}",
+                    f"the open barrier pins no file {name!r}, and none was taken; it pins "
+                    f"{', '.join(pinned) or 'none'}",
                 )
         end = self.meta.log_end() if detour.take_log else held.log_end
         for position in detour.skip_entries:
@@ -239,29 +249,34 @@ class _Superseding:
         return self.version.catalog if self.held.catalog is None else self.held.catalog
 
     def _dropped_before(self, catalog: Catalog) -> tuple[str, ...]:
-        """Relations that the superseded barrier dropped by itself, not by the log: they stay dropped."""
+        """Return the relations that the superseded barrier itself dropped, without a log entry: they stay dropped."""
         held = self.held
         logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
         readers_first = reversed(catalog.live())
         return tuple(
             r.name for r in readers_first if r.name in gone and fed_by(r) is None
-        )  # a fed table goes with its source
+        )  # a fed table is dropped with its source
 
     def _paused_before(self, catalog: Catalog) -> dict[str, str]:
-        """Views that the superseded barrier paused, if they still exist, with why. They are older than this barrier, so matching by id is
-        safe."""
+        """Return the views that the superseded barrier paused and that still exist, with the reasons.
+
+        They are older than this barrier, so their ids are still valid.
+        """
         stopped = {r.id: r.paused_for for r in self._held_catalog.live() if r.paused == self.held.epoch}
         return {r.name: stopped[r.id] for r in catalog.live() if r.id in stopped}
 
     def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
-        """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids after it."""
+        """Return the held barrier's sources, each with its relation in `catalog`.
+
+        Matched by name: skipped entries shift ids.
+        """
         now = {r.name: r for r in catalog.live() if r.kind is RelationKind.SOURCE}
         then = [r for r in self._held_catalog.live() if r.kind is RelationKind.SOURCE]
         return [(r, now[r.name]) for r in then if r.name in now and statement_of(r) == statement_of(now[r.name])]
 
     def _revised(self, source: Relation, held: Barrier | None = None) -> Pins:
-        """A source's pins with the detour; `held` where it is not those of the barrier that is superseded."""
+        """Return a source's pins with the detour. `held` replaces the superseded barrier as the origin of the pins."""
         barrier = self.held if held is None else held
         statement = statement_of(source)
         read = None if source.id in self.holds else barrier.splits.get(source.id)
@@ -273,7 +288,7 @@ class _Superseding:
         )
 
     def _holds(self, source: Relation) -> tuple[Hold, ...]:
-        """A source's holds as the superseded barrier has them, but for files that a person decides on, and the one that begins."""
+        """Return a source's holds in the superseded barrier, without files that the user decided, plus the new hold."""
         begins = self.holds.get(source.id)
         decided = {*self.detour.skip_files, *self.detour.repin_files, *(() if begins is None else [begins.file])}
         kept = (h for h in source.holds if h.file not in decided)
@@ -282,20 +297,22 @@ class _Superseding:
 
 @dataclass(frozen=True, slots=True)
 class _PinningSkipped(Pinning):
-    """Pins nothing but what is to be skipped, where no barrier is open: what else is due, only a run knows."""
+    """Pins only the files to skip. Used if no barrier is open, because only a run can decide the other input."""
 
-    troubles: list[InputError | SourceAwayError] = field(default_factory=list)  # of sources that cannot be listed
+    troubles: list[InputError | SourceAwayError] = field(
+        default_factory=list
+    )  # errors of sources that cannot be listed
 
     def asked(self, max_bytes: int | None) -> Asked:
         """See Pinning."""
         return Asked(self.interval, max_bytes, self.detour.skip_files, True)
 
     def building(self, catalog: Catalog, epoch: int) -> Catalog:
-        """See Pinning. Builds that are under way read nothing."""
+        """See Pinning. Running builds read nothing."""
         return AsInBarrier(self.version.catalog, self.version.catalog, epoch).on(catalog, epoch)
 
     def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
-        """See Pinning. What a person skips or wants tried again is held no more. A source in trouble stays as it is."""
+        """See Pinning. Removes the holds of files that the user skips or retries. A failing source stays unchanged."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
         keeper = keeper_of(self.meta, self.base)
@@ -306,8 +323,10 @@ class _PinningSkipped(Pinning):
             return Pinned(Pins(), holds)
 
     def require_known(self) -> None:
-        """A file to skip has to be one of a source's, a file to take as it is one that is held. Raises NothingToAbandonError; for a file
-        to skip that no source has, the error of a source that cannot be listed."""
+        """Raises NothingToAbandonError if a file to skip belongs to no source, or a file to re-pin is not held.
+
+        If a file to skip belongs to no source that could be listed, raises the first error of the other sources.
+        """
         catalog = replay(
             self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1
         ).catalog
@@ -323,13 +342,14 @@ class _PinningSkipped(Pinning):
         if unheld := [path for path in self.detour.repin_files if path not in held]:
             raise NothingToAbandonError(
                 self.version.epoch,
-                f"no barrier is open, so {unheld[0]!r} is not pinned and the next epoch takes it as it is then; "
-                "if an epoch has taken it, its rows can only be kept: --skip-file",
+                f"no barrier is open, so {unheld[0]!r} is not pinned, and the next epoch takes its content at that "
+                "time; if an epoch has already taken it, --skip-file keeps its rows",
             )
         if unknown := [path for path in self.detour.skip_files if path not in found]:
             if self.troubles:
                 raise self.troubles[0]
             raise NothingToAbandonError(
                 self.version.epoch,
-                f"no barrier is open, and {unknown[0]!r} is no source's file to skip: none that is new or has changed since it was taken",
+                f"no barrier is open, and {unknown[0]!r} is not a file to skip: no source has a new or changed file "
+                "of this name",
             )

@@ -1,16 +1,17 @@
-"""Epochs, one after another, each followed by its checkpoint: the one way in which epochs run. A train of one is an epoch.
+"""Trains of epochs: all epochs run in one. A single epoch is a train of one.
 
-An epoch's levels run; then its flush, its manifest and its commit (its *checkpoint*) run in a thread, in the order of epochs, while the
-next epoch's levels run already. That one reads the train's base version, and what the epochs in flight have sealed, which the driver or
-Spark holds as cells (tussock.jobs.driver.held). At most `depth` epochs are in flight; beyond, the train waits.
+After an epoch's levels have run, its *checkpoint* (flush, manifest and commit) runs in a thread, in the order of
+epochs, while the next epoch's levels already run. The next epoch reads the train's base version, and the sealed
+MemTables of the epochs in flight, which the driver or Spark holds as cells (tussock.jobs.driver.held). At most `depth`
+epochs are in flight; then the train waits.
 
-Nothing of this is visible in the store, whose protocol stays that of single epochs: the barrier of an epoch that follows one in flight is a
-draft, put in force when that one is committed, and sealed after that. So a driver that dies, or loses, leaves a store at a committed epoch
-with at most one open barrier; what came after it in the train was never there.
+The store only contains the protocol of single epochs. The barrier of an epoch behind one in flight is a draft. It is
+put in force when that epoch is committed, and sealed afterwards. If a driver dies or loses a race, it leaves a store at
+a committed epoch with at most one open barrier, and without a trace of later epochs of the train.
 
-The open barrier of the first epoch keeps its base from vacuum. From the second epoch on the train pins its base version; a train that
-ends with its first epoch, as most do, pins none. It moves on when `keep` epochs after that version are committed: until then these are
-still read from memory, and their SSTs not at all.
+The open barrier of the first epoch protects its base from vacuum. From the second epoch on, the train pins its base
+version; most trains have one epoch and pin nothing. The train moves to a newer base version when `keep` later epochs
+are committed. Until then, it reads these epochs from memory and not from their SSTs.
 """
 
 import logging
@@ -58,13 +59,13 @@ from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
-DEPTH = EpochSettings().in_flight  # epochs whose checkpoint may be under way at once
-KEEP = 2  # committed epochs that stay in memory before the train moves on to a newer version
+DEPTH = EpochSettings().in_flight  # maximum number of epochs with a running checkpoint
+KEEP = 2  # committed epochs that stay in memory before the train moves to a newer version
 
 
 @dataclass(frozen=True, slots=True)
 class _BaseVersion:
-    """A version that epochs run on, and the pin that keeps its SSTs; no pin: the open barrier on it does."""
+    """A version that epochs run on, and the pin that keeps its SSTs. Without a pin, the open barrier on it does."""
 
     version: HummockVersion
     pin: Pin | None
@@ -72,53 +73,57 @@ class _BaseVersion:
 
 @dataclass(frozen=True, slots=True)
 class _ToCommit:
-    """An epoch whose levels have run, as its checkpoint gets it."""
+    """The input of a checkpoint: an epoch whose levels have run."""
 
     barrier: Barrier
     drafted: bool  # its barrier is not in force yet
     held: SealedTables | None
     uploaded: tuple[SstInfo, ...]
-    seconds: dict[str, float]  # of its parts so far
+    seconds: dict[str, float]  # of its parts until now
     rows: Mapping[str, RowCounts] | None = None  # by relation
-    undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as summaries have it
+    undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as in summaries
     units: tuple[UnitWork, ...] = ()
     measured: MeasurementSum = field(default_factory=MeasurementSum)
-    sealed: SealedManifest | None = None  # where a run before this one has come that far: only its commit is left to do
+    sealed: SealedManifest | None = None  # set if an earlier run sealed the epoch, and only its commit is left
 
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    """What a checkpoint did."""
+    """The result of a checkpoint."""
 
     summary: EpochSummary
-    base: _BaseVersion | None  # a version that holds the epoch, where it is time to move there
+    base: _BaseVersion | None  # a version that contains the epoch, if the train should move to it
 
 
 @dataclass(slots=True)
 class _InFlight:
-    """An epoch whose levels have run. It stays until the train's base version holds it."""
+    """An epoch whose levels have run, until the train's base version contains it."""
 
     barrier: Barrier
-    held: SealedTables | None  # None: nothing was sealed, or all of it is uploaded
-    uploaded: tuple[SstInfo, ...]  # SSTs that are in the bucket before the checkpoint
-    taken: tuple[SealedBatch, ...]  # what the driver sealed: files taken
+    held: SealedTables | None  # None: nothing was sealed, or everything is uploaded
+    uploaded: tuple[SstInfo, ...]  # SSTs that units uploaded before the checkpoint
+    taken: tuple[SealedBatch, ...]  # taken files, sealed by the driver
     checkpoint: "Future[_Committed]"
     collected: bool = False
 
     def uncollected_base(self) -> _BaseVersion | None:
-        """A base version that its checkpoint pinned and the train, ended by an error, never moved to. Requires: the checkpoint is over."""
+        """Return a pinned base version to which the train never moved because of an error.
+
+        Requires: the checkpoint has ended.
+        """
         return None if self.collected or self.checkpoint.exception() is not None else self.checkpoint.result().base
 
     def release(self) -> None:
-        """Forget what it sealed."""
+        """Delete the sealed MemTables."""
         if self.held is not None:
             self.held.release()
 
 
 class Train:
-    """See the module. Use as a context: leaving it waits for the commits of what has run, also after an error in a later epoch.
+    """A train of epochs; see the module. Use it as a context manager.
 
-    Not safe for threads. Everything it raises, `run`, `next_barrier` and `drain` raise: errors of the epoch at hand or of one before it.
+    Its exit waits for the commits of all epochs that have run, also after an error in a later epoch. Not thread-safe.
+    `run`, `next_barrier` and `drain` raise the errors of the current epoch or of an earlier one.
     """
 
     def __init__(
@@ -131,23 +136,23 @@ class Train:
     ) -> None:
         """
         Args:
-            runner: where levels run.
-            depth: epochs in flight at most, at least 1.
-            keep: committed epochs that stay in memory before the train moves on, at least 0.
-            progress: called with one line as each part begins or ends; also from the thread that commits.
+            runner: runs the levels.
+            depth: maximum number of epochs in flight, at least 1.
+            keep: committed epochs that stay in memory before the train moves, at least 0.
+            progress: receives one line at the start or end of each part, also from the committing thread.
         """
         self.runner, self.meta, self.depth, self.keep, self.progress = runner, meta, depth, keep, progress
         self.done: list[EpochSummary] = []
-        self._committer_meta = meta.for_another_thread()  # the committing thread's own
+        self._committer_meta = meta.for_another_thread()  # for the committing thread only
         self._committing = ThreadPoolExecutor(1, "checkpoint")
-        self._broken = False  # a checkpoint failed: those after it have no base
-        self._base_version: _BaseVersion | None = None  # None: the train has not begun
-        self._taken_in: TakenIn | None = None  # by the last `next_barrier`
+        self._broken = False  # a checkpoint failed: later ones have no base
+        self._base_version: _BaseVersion | None = None  # None before the first epoch
+        self._taken_in: TakenIn | None = None  # from the last `next_barrier`
         self._in_flight: deque[_InFlight] = deque()
         self._since_move = 0
         self._counted = requests_so_far(
             meta.objects
-        )  # the driver's requests that are in a manifest, or before this train
+        )  # requests of the driver that a manifest contains, or from before this train
 
     def __enter__(self) -> Self:
         return self
@@ -173,9 +178,12 @@ class Train:
         settings: EpochSettings = UNBOUNDED,
         resting: frozenset[str] = frozenset(),
     ) -> Barrier | None:
-        """What the next epoch takes in; None where nothing waits. The first one is in force, or was left open by somebody; the others are
-        drafts that count on the epochs before them. Another number of units waits for these to be committed. Arguments and errors are
-        those of tussock.jobs.driver.barrier.take_in."""
+        """Return the barrier of the next epoch; None without input.
+
+        The first barrier is in force, or was left open by another run. The others are drafts on top of the epochs
+        before them. A change of the number of units waits until these are committed. Arguments and errors are those of
+        tussock.jobs.driver.barrier.take_in.
+        """
         self._collect()
         if self._base_version is None:
             self._taken_in = take_in(self.meta, wish, settings, resting)
@@ -185,19 +193,20 @@ class Train:
                 base, before = self._rescaled(self._pinned(base), units), base.version.mapping
             try:
                 self._taken_in = draft(self.meta, self._base(base), wish, settings, before, resting)
-            except MissingSstError:  # the first epoch is committed, and vacuum was quicker than this draft
+            except MissingSstError:  # the first epoch is committed, and vacuum ran before this draft
                 if base.pin is not None:
                     raise
                 self._taken_in = draft(self.meta, self._base(self._pinned(base)), wish, settings, before, resting)
         return None if self._taken_in is None else self._taken_in.barrier
 
     def run(self, barrier: Barrier) -> None:
-        """Run an epoch's levels, and let its checkpoint follow; of one that is sealed already only the commit is left. Waits where `depth`
-        epochs are in flight.
+        """Run an epoch's levels and start its checkpoint. Waits while `depth` epochs are in flight.
 
-        Raises: InputError branches, and SourceAwayError, when an input stops the epoch: those before it are committed then, and its barrier
-            is in force, so that it can be abandoned or run again. LostRaceError when another driver was first; this and all that was in
-            flight is discarded.
+        If the epoch is already sealed, only its commit runs.
+
+        Raises: InputError branches and SourceAwayError if an input blocks the epoch. Earlier epochs are committed then,
+            and its barrier is in force, so that it can be superseded or run again. LostRaceError if another driver was
+            first: this epoch and all epochs in flight are discarded.
         """
         self._collect()
         while self.pending() >= self.depth:
@@ -233,7 +242,7 @@ class Train:
         log.info("epoch %d ran: %s, %s", barrier.epoch, ran, seconds_text(seconds))
         undeclared = undeclared_columns(ran.reports, plan.schedule)
         for source, columns in undeclared.items():
-            log.warning("new files of %s hold columns that it does not declare: %s", source, ", ".join(columns))
+            log.warning("new files of %s contain columns that it does not declare: %s", source, ", ".join(columns))
         rows = row_counts(ran.reports, plan.schedule)
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0])
         to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured)
@@ -241,8 +250,10 @@ class Train:
 
     @contextmanager
     def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:
-        """An SST may be missing because another driver committed this epoch or another one, and what this run stood on was compacted away
-        and removed since. Then nothing is damaged: LostRaceError."""
+        """Raise LostRaceError instead of MissingSstError if another driver was faster.
+
+        If another driver commits an epoch, the base of this run may be compacted and removed. Nothing is damaged then.
+        """
         try:
             yield
         except MissingSstError as err:
@@ -256,22 +267,22 @@ class Train:
             raise LostRaceError(f"epoch {barrier.epoch}", reason) from err
 
     def drain(self) -> None:
-        """Wait until nothing is in flight. Raises what a checkpoint raised."""
+        """Wait until no epoch is in flight. Raises the error of a failed checkpoint."""
         while self.pending():
             self._wait()
-        self._collect()  # the last one may have ended before anybody waited for it
+        self._collect()  # the last checkpoint may have ended before the wait
 
-    # --- checkpoints, in the committing thread -----------------------------------------------------------------------------------
+    # --- checkpoints, in the committing thread ------------------------------------------------------------------------
 
     def _follow(self, epoch: _ToCommit, taken: tuple[SealedBatch, ...]) -> None:
-        """Let the epoch's checkpoint follow those before it."""
+        """Queue the epoch's checkpoint after the earlier ones."""
         move = self._since_move == self.keep
         self._since_move = 0 if move else self._since_move + 1
         checkpoint = self._committing.submit(self.runner.for_a_thread(self._checkpoint), epoch, move)
         self._in_flight.append(_InFlight(epoch.barrier, epoch.held, epoch.uploaded, taken, checkpoint))
 
     def _checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
-        """Flush, seal and commit. `move`: also pin the version that holds the epoch, to base later epochs on."""
+        """Flush, seal and commit. If `move`, also pin the version with the epoch as the base of later epochs."""
         with working_on(epoch=epoch.barrier.epoch):
             return self._checkpointed(epoch, move)
 
@@ -281,7 +292,7 @@ class Train:
             raise LostRaceError(
                 f"epoch {barrier.epoch}", f"the epoch before it, {barrier.prev_epoch}, was not committed"
             )
-        self._broken = True  # until all is well
+        self._broken = True  # until the commit has succeeded
         meta = self._committer_meta
         sealed = epoch.sealed or self._sealed(epoch)
         with Timed(epoch.seconds, "commit"):
@@ -303,7 +314,7 @@ class Train:
         return _Committed(summary_of(sealed, committed, epoch.seconds, epoch.undeclared), base)
 
     def _sealed(self, epoch: _ToCommit) -> SealedManifest:
-        """Flush the epoch and seal what it wants to commit."""
+        """Flush the epoch and seal its manifest."""
         barrier, meta = epoch.barrier, self._committer_meta
         with Timed(epoch.seconds, "flush"):
             flushed = [] if epoch.held is None else epoch.held.flush()
@@ -317,16 +328,18 @@ class Train:
         return sealed
 
     def _requests_since(self) -> Requests:
-        """The driver's own since the train began, or sealed the epoch before this one. Of epochs in flight at once, each request counts to
-        one of them."""
+        """Return the driver's requests since the last call, or since the start of the train.
+
+        If several epochs are in flight, each request is counted for one of them.
+        """
         now = requests_so_far(self.meta.objects)
         before, self._counted = self._counted, now
         return now - before
 
-    # --- the base version --------------------------------------------------------------------------------------------------------
+    # --- the base version ---------------------------------------------------------------------------------------------
 
     def _base_version_for(self, barrier: Barrier) -> _BaseVersion:
-        """A version to run `barrier` on, whose SSTs stay while it runs."""
+        """Return a version to run `barrier` on, whose SSTs stay during the run."""
         if self._base_version is None:  # the barrier is in force: vacuum keeps the SSTs of its base
             version = self.meta.latest()
             if version.epoch != barrier.prev_epoch:
@@ -338,7 +351,7 @@ class Train:
         return self._pinned(self._base_version)
 
     def _pinned(self, base: _BaseVersion) -> _BaseVersion:
-        """The base version, kept by a pin of the train's own: what the first barrier kept may go as soon as it is committed."""
+        """Return the base version with a pin. After its commit, the first barrier no longer keeps the SSTs."""
         if base.pin is None:
             self._move_to(_pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch))
             assert self._base_version is not None
@@ -346,7 +359,7 @@ class Train:
         return base
 
     def _rescaled(self, base: _BaseVersion, units: int) -> _BaseVersion:
-        """The base version after a change of the mapping, which waits for all epochs in flight."""
+        """Return the base version after a change of the mapping. Waits for all epochs in flight."""
         self.drain()
         self.meta.rescale(units)
         self._move_to(_pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch))
@@ -354,11 +367,11 @@ class Train:
         return self._base_version
 
     def _in_flight_after(self, base: _BaseVersion) -> list[_InFlight]:
-        """Epochs that the base version does not hold, oldest first."""
+        """Return the epochs that the base version does not contain, oldest first."""
         return [one for one in self._in_flight if one.barrier.epoch > base.version.epoch]
 
     def _base(self, base: _BaseVersion) -> Base:
-        """What the next epoch builds on: the base version, as if the epochs after it were committed."""
+        """Return the base of the next epoch: the base version, as if the later epochs were committed."""
         version = base.version
         runs: dict[int, list[tuple[int, Load]]] = {}
         for one in self._in_flight_after(base):
@@ -371,10 +384,10 @@ class Train:
         return Base(version, SharedBuffer(runs))
 
     def _move_to(self, base: _BaseVersion) -> None:
-        """Base epochs on a newer version, and forget those that it holds."""
+        """Base epochs on a newer version, and release the epochs that it contains."""
         assert self._base_version is not None
         if any(one.barrier.mapping.id != base.version.mapping.id for one in self._in_flight):
-            self.drain()  # what they sealed lies on the units of another mapping
+            self.drain()  # their MemTables are partitioned by another mapping
             if base.pin is not None:
                 self.meta.unpin(base.pin)
             base = _pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch)
@@ -386,10 +399,10 @@ class Train:
         ):
             self._in_flight.popleft().release()
 
-    # --- waiting -----------------------------------------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------------------------
 
     def pending(self) -> int:
-        """Epochs whose checkpoint is under way."""
+        """Return the number of epochs with a running checkpoint."""
         return sum(not one.checkpoint.done() for one in self._in_flight)
 
     def _wait(self) -> None:
@@ -397,7 +410,7 @@ class Train:
         self._collect()
 
     def _collect(self) -> None:
-        """Take what checkpoints have brought, in the order of epochs. Raises what one raised."""
+        """Collect the results of checkpoints in the order of epochs. Raises the error of a failed one."""
         for one in list(self._in_flight):
             if one.collected:
                 continue
@@ -413,5 +426,5 @@ class Train:
 def _pinned_at(meta: MetaStore, epoch: int) -> _BaseVersion:
     pin = meta.pin(
         epoch, onward=True
-    )  # it reads SSTs of epochs in flight, which compaction may take out as soon as they are committed
+    )  # compaction may replace SSTs of epochs in flight right after their commit, and the train still reads them
     return _BaseVersion(meta.pinned_version(pin), pin)

@@ -311,7 +311,7 @@ def test_explain_of_an_unknown_view_names_those_that_are(tussock: Tussock, spark
     tussock("query", "--store", "s", "CREATE TABLE t (k int, PRIMARY KEY (k))")
     failed(tussock("explain", "--store", "s", "v"), "'v'", "t")
     failed(tussock("inspect", "rows", "--store", "s", "v"), "no state table 'v'")
-    failed(tussock("barrier", "abandon", "--store", "s"), "say what to go around")
+    failed(tussock("barrier", "abandon", "--store", "s"), "name a file to skip or re-pin")
     failed(tussock("barrier", "abandon", "--store", "s", "--drop", "v"), "'v'")
 
 

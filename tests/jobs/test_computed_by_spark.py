@@ -271,5 +271,5 @@ def test_a_session_without_spark_says_what_needs_it(spark: SparkSession, tmp_pat
         local.execute("INSERT INTO u VALUES (1)")
         local.flush()
         local.execute("INSERT INTO t VALUES (1, 'abc')")
-        with pytest.raises(NeedsSparkError, match="computes some expressions of v"):
+        with pytest.raises(NeedsSparkError, match="can compute some expressions of v"):
             local.flush()

@@ -308,7 +308,7 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
         session.meta, CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}), CreateView("v", "…", counted)
     )
     version = session.meta.latest()
-    with pytest.raises(NeedsSparkError, match="only Spark reads the files of s"):
+    with pytest.raises(NeedsSparkError, match="only Spark can read the files of s"):
         Session(str(folder), create=False, runner="local").flush()
     assert session.meta.latest() == version
     abandon(session.meta, Detour(skip_files=(str(tmp_path / "files" / "1.csv"),)))

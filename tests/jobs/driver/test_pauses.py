@@ -97,11 +97,11 @@ def test_the_view_is_paused_with_the_one_over_it_and_everything_else_goes_on_in_
     assert list(summary.paused) == ["sums"]
     assert "sums is paused from this epoch on: k + a raised" in show_summary(summary)
     with pytest.raises(
-        PausedViewsError, match=rf"view 'sums' is paused: {RAISED}.*\(with per_sum, over it\)"
+        PausedViewsError, match=rf"view 'sums' is paused: {RAISED}.*\(with per_sum, which read it\)"
     ) as raised:
         require_none_paused(meta, done)
     assert "tussock apply PIPELINE --resume sums" in str(raised.value)
-    assert "Everything else was taken in and committed" in str(raised.value)
+    assert "Everything else was taken and committed" in str(raised.value)
     shown = show(meta.latest().catalog, Show(Shown.VIEWS))
     states = dict(zip(shown["name"], shown["state"], strict=True))
     assert states["sums"].startswith(f"paused since epoch {summary.epoch}: k + a raised")

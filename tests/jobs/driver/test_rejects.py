@@ -132,7 +132,7 @@ def test_the_summary_and_show_count_the_rejects(tmp_path: Path, files: Path) -> 
     append(meta, source(files))
     (summary,) = advance(LocalRunner(), meta)
     assert summary.rejected == {"events": 3}
-    assert "records of events that could not be read: 3, in events__rejects" in show_summary(summary)
+    assert "unreadable records of events: 3, stored in events__rejects" in show_summary(summary)
     shown = show(meta.latest().catalog, Show(Shown.SOURCES), rejected(meta.objects, meta.latest()))
     assert list(shown["state"]) == ["rejects in events__rejects: 3"]
 

@@ -101,7 +101,7 @@ def run(meta: MetaStore, interval: Interval | None = None, runner: LocalRunner |
 
 def reason(meta: MetaStore, interval: Interval | None = None) -> str:
     """Of a run that did not get the files of `s`."""
-    with pytest.raises(HeldSourcesError, match="Everything else was taken in and committed") as raised:
+    with pytest.raises(HeldSourcesError, match="Everything else was taken and committed") as raised:
         run(meta, interval)
     assert list(raised.value.reasons) == ["s"]
     return raised.value.reasons["s"]
@@ -298,7 +298,7 @@ def test_columns_that_new_files_hold_and_the_source_does_not_declare_are_named_a
         pq.write_table(pa.table({**more, "v": pa.array([7], pa.int32())}), files / "s" / f"{name}.parquet")
     (summary,) = run(meta)
     assert summary.undeclared == {"s": ("u double", "w string")}
-    assert "\n  new files of s hold columns that it does not declare: u double, w string" in show_summary(summary)
+    assert "\n  new files of s contain columns that it does not declare: u double, w string" in show_summary(summary)
     assert rows(meta, "of_s") == [(1, 10), (2, 7), (3, 7)]
     append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     (later,) = run(meta)
