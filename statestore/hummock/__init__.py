@@ -1,1 +1,4 @@
-"""Hummock: an LSM tree on object storage. Typed rows under memcomparable keys, read at an epoch, written a batch per epoch."""
+"""Hummock: an LSM tree on object storage.
+
+Typed rows with memcomparable keys, read as of an epoch, written per epoch.
+"""

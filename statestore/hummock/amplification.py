@@ -1,4 +1,4 @@
-"""What the shape of a store costs: sorted runs a read looks at, bytes stored and bytes written compared with the bytes that were needed."""
+"""Measures amplification: sorted runs per read, and bytes stored and written relative to the bytes needed."""
 
 from dataclasses import dataclass
 
@@ -14,48 +14,47 @@ from tussock.statestore.meta.version_log import VersionLog
 
 @dataclass(frozen=True, slots=True)
 class LevelShape:
-    """One level in use."""
+    """One non-empty level."""
 
     level: int
     ssts: int
     rows: int
     bytes: int
-    goal: int | None  # bytes it should hold at most; None for L0, which goes by its runs
+    goal: int | None  # size limit in bytes; None for L0, which is limited by its number of runs
 
 
 @dataclass(frozen=True, slots=True)
 class Amplification:
-    """The three costs of a log-structured tree, at one version."""
+    """The three costs of a log-structured merge tree at one version."""
 
     levels: tuple[LevelShape, ...]
-    read: int  # sorted runs that hold rows of one table: of the table with most, so of any key at most
-    space: (
-        float | None
-    )  # stored bytes / bytes of the largest level below L0: at least what live rows are stored as; None: all is on L0
-    flushed: int  # bytes that epochs wrote, over the versions looked at
-    compacted: int  # bytes that compaction wrote anew there
+    read: int  # the most sorted runs of any table: the upper limit for any key
+    # Stored bytes / bytes of the largest level below L0, which approximate the live rows. None: all rows are on L0.
+    space: float | None
+    flushed: int  # bytes that epochs wrote in the inspected versions
+    compacted: int  # bytes that compaction rewrote in them
 
     @property
     def write(self) -> float | None:
-        """Bytes written / bytes flushed; None: nothing was flushed."""
+        """Bytes written / bytes flushed; None if nothing was flushed."""
         return (self.flushed + self.compacted) / self.flushed if self.flushed else None
 
 
 def read_amplification(version: HummockVersion) -> int:
-    """The most sorted runs that any table has. Cost: O(tables x SSTs), no I/O."""
+    """The number of sorted runs of the table with the most. Cost: O(tables x SSTs), no I/O."""
     tables = {section.table_id for level in version.levels for sst in level for section in sst.sections}
     return max((len(sorted_runs(list(sections_at(version, table)))) for table in tables), default=0)
 
 
 def space_amplification(version: HummockVersion) -> float | None:
-    """Stored bytes over those of the largest level below L0, which holds each row once."""
+    """Stored bytes / bytes of the largest level below L0, which holds each row once. None if all rows are on L0."""
     sizes = level_bytes(version)
     largest = max(sizes[1:])
     return sum(sizes) / largest if largest else None
 
 
 def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
-    """(bytes that epochs flushed, bytes that compaction wrote) in the newest versions of the log. Cost: one GET for each."""
+    """(bytes that epochs flushed, bytes that compaction wrote) in the newest versions. Cost: one GET per version."""
     log = VersionLog(meta.objects, meta.writer, lambda: initial_version(meta.settings))
     newest = log.latest().id
     flushed = compacted = 0
@@ -63,15 +62,14 @@ def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
         match delta.change:
             case EpochCommitted(ssts=ssts):
                 flushed += sum(sst.size for sst in ssts)
-            case CompactionCommitted(
-                task_id, outputs
-            ):  # SSTs that stayed as they were are among the outputs, and cost nothing
+            # Outputs include SSTs that stayed unchanged, which cost nothing.
+            case CompactionCommitted(task_id, outputs):
                 compacted += sum(sst.size for sst in outputs if sst.name.startswith(task_prefix(task_id)))
     return flushed, compacted
 
 
 def measure(meta: MetaStore, options: CompactionOptions, last_versions: int = 1_000) -> Amplification:
-    """The costs at the newest version."""
+    """Measure the costs at the newest version."""
     version = meta.latest()
     _, goals = level_goals(version, options)
     levels = tuple(

@@ -1,8 +1,10 @@
-"""Where decoded blocks come from: the cache of the process, bytes that came with a footer, else one parallel fetch per call, which
-range_reader.py answers from the host's disk or from the bucket.
+"""Supplies decoded blocks: from the process's cache, from bytes read with a footer, or from one fetch per call.
 
-Blocks are 1,024 rows or fewer so that a random read fetches little. A call that needs many of them would pay Python's overhead for each;
-so where it needs at least half of a partition's 64 blocks, the partition is read, decoded and cached as one.
+range_reader.py serves the fetch from the host's disk cache or the bucket.
+
+Blocks have at most 1,024 rows, so that a random read fetches little. A call that needs many blocks would pay Python's
+overhead for each. If it needs at least half of a partition's 64 blocks, the partition is read, decoded and cached as
+one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,9 +26,11 @@ from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionRead
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
-_DENSE = 2  # a partition is read whole from one needed block in this many on; sooner, the cache fills with blocks that nobody asked for
-_RUN_BYTES = 8 << 20  # neighbouring blocks that are fetched as one
-_WAVE_BYTES = 16 << 20  # encoded blocks that are fetched together, if so many are needed
+# Read a partition whole if at least one in this many blocks is needed. A higher value fills the cache with unneeded
+# blocks.
+_DENSE = 2
+_RUN_BYTES = 8 << 20  # limit of neighbouring blocks per range request
+_WAVE_BYTES = 16 << 20  # encoded blocks per fetch, if a call needs more
 _WAVES_AT_ONCE = 2
 
 T = TypeVar("T")
@@ -35,52 +39,52 @@ Bytes = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class OpenSection:
-    """A section ready to be read."""
+    """An opened section."""
 
     sst: SstReader
     reader: SectionReader
 
     @property
     def per_partition(self) -> int:
-        """Blocks of a filter partition."""
+        """Blocks per filter partition."""
         return self.sst.tail.blocks_per_partition
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRequest:
-    """Blocks a call needs from one section: ascending, each once."""
+    """Blocks that a call needs from one section: ascending, distinct."""
 
     section: OpenSection
     blocks: Positions
 
 
 class _Span(NamedTuple):
-    """Consecutive blocks to be read, decoded and cached as one. A call may have a thousand of them: they are made and read cheaply."""
+    """Consecutive blocks to read, decode and cache as one. Cheap to create, since a call may have thousands."""
 
     request: int
     first: int
     end: int
-    offset: int  # where they lie in the object
+    offset: int  # in the object
     length: int
 
 
 class _Run(NamedTuple):
-    """Spans of one section that lie next to each other in its object."""
+    """Spans of one section that are adjacent in its object."""
 
     spans: list[_Span]
     range: Range
 
 
 class BlockSource:
-    """Reads indexes, filters and blocks of SSTs of one object store, through a cache."""
+    """Reads indexes, filters and blocks of SSTs in one object store, through a cache."""
 
     def __init__(self, objects: ObjectStore, cache: BlockCache, ranges: RangeReader | None = None) -> None:
-        """`ranges` reads bytes of `objects`; by default through the host's disk cache where the store is remote."""
+        """`ranges` reads bytes of `objects`. Default: through the host's disk cache if the store is remote."""
         self.objects, self.cache = objects, cache
         self.ranges = RangeReader(objects, disk_cache_for(objects)) if ranges is None else ranges
 
     def open(self, ssts: Sequence[SstInfo]) -> list[SstReader]:
-        """Open SSTs; those not in the cache are fetched in parallel, one range read each. Raises DamagedSstError."""
+        """Open SSTs. Fetches uncached footers in parallel, one range read each. Raises DamagedSstError."""
         found = {sst.name: self.cache.get((self.objects.uri, sst.name), SstReader) for sst in ssts}
         missing = list({sst.name: sst for sst in ssts if found[sst.name] is None}.values())
         footers = self.ranges.fetch([(sst, [_footer(sst)]) for sst in missing])
@@ -91,7 +95,7 @@ class BlockSource:
         return [reader for sst in ssts if (reader := found[sst.name]) is not None]
 
     def filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
-        """Filters of the sections; of each, the partitions asked for (numbers, ascending) are loaded. Raises DamagedSstError."""
+        """Filters of the sections, with the requested partitions (ascending numbers) loaded. Raises DamagedSstError."""
         arenas: list[FilterArena] = []
         wanted: list[tuple[SstReader, Range]] = []
         loads: list[tuple[int, int]] = []  # request, partition
@@ -117,9 +121,9 @@ class BlockSource:
         return arenas
 
     def blocks(self, requests: Sequence[BlockRequest]) -> list[list[Rows]]:
-        """Decoded blocks of each request, ascending, all blocks asked for among them. Raises DamagedSstError.
+        """Decoded blocks of each request, ascending; may include unrequested neighbours. Raises DamagedSstError.
 
-        Cost: nothing but lookups where all is cached, else one round of range reads for all requests together, or one per 16 MB.
+        Cost: look-ups if all blocks are cached, else one round of range reads for all requests, or one per 16 MB.
         """
         answers: list[dict[int, Rows]] = [{} for _ in requests]
         missing: list[_Span] = []
@@ -138,7 +142,10 @@ class BlockSource:
         return [[answer[first] for first in sorted(answer)] for answer in answers]
 
     def scan(self, section: OpenSection, first: int, end: int, columns: Sequence[str] | None) -> Rows:
-        """Blocks first … end - 1 as one, past the caches: a scan must not push out what point reads keep warm."""
+        """Read blocks first … end - 1 as one.
+
+        Bypasses the caches: a scan must not evict data that point reads need.
+        """
         part = _bytes_of(section, first, end)
         (data,) = self._fetch([(section.sst, part)], keep=False)
         return self._checked(
@@ -146,8 +153,10 @@ class BlockSource:
         )
 
     def _read(self, requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[tuple[_Span, Rows]]:
-        """The spans, decoded. A call that reads much does so in waves, two at a time: one comes in while another is decoded, and memory
-        holds the encoded form of no more."""
+        """Decode spans. Large reads proceed in waves, two at a time.
+
+        One wave is fetched while another is decoded, and memory holds the encoded form of at most two.
+        """
         waves = list(_waves(spans))
         if len(waves) <= 1:
             for wave in waves:
@@ -158,7 +167,7 @@ class BlockSource:
                 yield from decoded
 
     def _read_wave(self, requests: Sequence[BlockRequest], runs: Sequence[_Run]) -> list[tuple[_Span, Rows]]:
-        """The spans of some runs. A run is one range: nobody copies it apart, and its parts are only looked at."""
+        """Decode the spans of some runs. A run is fetched as one range and not copied: spans are views of it."""
         decoded = []
         fetched = self._fetch([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
         for (spans, (start, _)), data in zip(runs, fetched, strict=True):
@@ -174,7 +183,7 @@ class BlockSource:
         return decoded
 
     def _fetch(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
-        """The bytes of each range: those that came with the footer, else all others in one round."""
+        """The bytes of each range: those read with the footer, and all others in one round."""
         found: list[Bytes | None] = [sst.held(*part) for sst, part in wanted]
         by_sst: dict[str, tuple[SstInfo, list[Range]]] = {}
         for (sst, part), here in zip(wanted, found, strict=True):
@@ -189,7 +198,7 @@ class BlockSource:
         ]
 
     def _checked(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:
-        """What `read` makes of the bytes; if they are damaged and a disk cache may be why, of those in the bucket."""
+        """Apply `read` to the bytes. If they are damaged and came from a disk cache, retry with the bucket's bytes."""
         try:
             return read(data)
         except DamagedSstError:
@@ -206,7 +215,7 @@ class BlockSource:
         return np.array(cached, np.int64)
 
     def _section_key(self, section: OpenSection) -> tuple[str, str, int, int]:
-        """How keys of the cache begin that are of this section, in the shape in which it is read."""
+        """The common part of this section's cache keys, for the shape in which it is read."""
         shape = section.reader.shape
         return self.objects.uri, section.reader.name, section.reader.table_id, 0 if shape is None else len(shape.names)
 
@@ -216,7 +225,7 @@ def _partition_span(section: OpenSection, partition: int) -> tuple[int, int]:
 
 
 def _spans(number: int, request: BlockRequest, cached: Positions) -> Iterable[_Span]:
-    """How to read a request's blocks: whole partitions where they are cached or much of them is needed, else single blocks."""
+    """Spans for a request's blocks: whole partitions if they are cached or largely needed, else single blocks."""
     section = request.section
     partitions, owner, needed = np.unique(
         request.blocks // section.per_partition, return_inverse=True, return_counts=True
@@ -234,7 +243,7 @@ def _spans(number: int, request: BlockRequest, cached: Positions) -> Iterable[_S
 
 
 def _waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:
-    """The spans as runs of at most about _RUN_BYTES, and those in waves of about _WAVE_BYTES."""
+    """Group spans into runs of about _RUN_BYTES at most, and runs into waves of about _WAVE_BYTES."""
     wave: list[_Run] = []
     size = 0
     for run in _neighbours(spans):
@@ -265,7 +274,7 @@ def _footer(sst: SstInfo) -> Range:
 
 
 def _bytes_of(section: OpenSection, first: int, end: int) -> Range:
-    """Where blocks first … end - 1 lie."""
+    """The range of blocks first … end - 1 in the object."""
     reader = section.reader
     offset = int(reader.offsets[first])
     return offset, int(reader.offsets[end - 1] + reader.lengths[end - 1]) - offset

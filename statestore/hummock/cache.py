@@ -1,6 +1,6 @@
-"""Decoded blocks, indexes and filters of SSTs, kept in the memory of one process and bounded in bytes.
+"""A process's memory cache of decoded blocks, indexes and filters of SSTs, limited in bytes.
 
-Names of SSTs are hashes of their bytes, so nothing in here is ever stale.
+SSTs are named by a hash of their bytes, so entries never become stale.
 """
 
 import functools
@@ -13,21 +13,21 @@ from typing import Protocol, TypeVar
 from tussock.statestore.memory import whole_memory
 
 DEFAULT_CAPACITY_BYTES = 512 << 20
-LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30  # of a process's own cache
-_SHARE = 16  # of the memory one part in so many: a host runs a worker per core, and its JVM
+LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30  # limits of a process's default cache
+_SHARE = 16  # fraction of memory per process: a host runs a worker per core, and its JVM
 
 
 def block_cache_bytes(memory: int) -> int:
-    """Bytes that one process of a host, or container, with so much memory may keep."""
+    """The cache size of one process on a host or in a container with `memory` bytes."""
     return max(LEAST_BYTES, min(MOST_BYTES, memory // _SHARE))
 
 
 class Sized(Protocol):
-    """What can be cached: it knows how much memory it holds."""
+    """A cacheable value that reports its memory."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Memory in bytes."""
         ...
 
 
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Sized)
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What a cache has done so far."""
+    """Statistics of a cache since its creation."""
 
     hits: int = 0
     misses: int = 0
@@ -44,7 +44,7 @@ class CacheCounts:
 
 
 class BlockCache:
-    """A least-recently-used map from (SST, part) to its decoded form, of at most `capacity` bytes. Safe among threads."""
+    """A least-recently-used map from (SST, part) to its decoded form, limited to `capacity` bytes. Thread-safe."""
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY_BYTES) -> None:
         self.capacity = capacity
@@ -59,7 +59,7 @@ class BlockCache:
         return self._bytes
 
     def get(self, key: Hashable, kind: type[T]) -> T | None:
-        """The entry, now the most recently used, or None."""
+        """Return an entry and mark it as used, or return None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -71,17 +71,19 @@ class BlockCache:
         return entry[0]
 
     def holds(self, key: Hashable) -> bool:
-        """Whether the entry is here; counts as no use of it."""
+        """Whether the entry exists. Does not count as a use."""
         return key in self._entries
 
     def held(self) -> list[Hashable]:
-        """What is held now, least recently used first."""
+        """The keys held now, least recently used first."""
         with self._lock:
             return list(self._entries)
 
     def put(self, key: Hashable, value: Sized) -> None:
-        """Keep an entry, in place of an older one of that key, and drop the least recently used beyond the capacity. One that
-        is larger than the capacity is not kept."""
+        """Store or replace an entry, and evict the least recently used ones beyond the capacity.
+
+        A value larger than the capacity is not stored.
+        """
         size = value.nbytes
         with self._lock:
             if (old := self._entries.pop(key, None)) is not None:
@@ -96,14 +98,17 @@ class BlockCache:
                 self.counts.evictions += 1
 
     def get_or_load(self, key: Hashable, kind: type[T], load: Callable[[], T]) -> T:
-        """The entry, loaded and kept if it was not there. Two threads may load the same; both get a right answer."""
+        """Return the entry, and load it if it is absent.
+
+        Concurrent calls may load it twice; all results are correct.
+        """
         if (found := self.get(key, kind)) is None:
             found = load()
             self.put(key, found)
         return found
 
     def clear(self) -> None:
-        """Forget everything, as a new process would."""
+        """Remove all entries."""
         with self._lock:
             self._entries.clear()
             self._bytes = 0
@@ -111,5 +116,5 @@ class BlockCache:
 
 @functools.cache
 def process_cache() -> BlockCache:
-    """The cache all stores of this process share unless they are given another."""
+    """The default cache of all stores in this process."""
     return BlockCache(block_cache_bytes(whole_memory()))

@@ -5,17 +5,18 @@
     |           |  xxh3_64 of these 32 bytes u64, then zeros
     | index     |  `sets` sets of `ways` entries of 32 B each: id high u64 | id low u64 | checksum u64 | stamp u64
     +-----------+  the next multiple of 4,096
-    | slots     |  one per entry, in order, `piece bytes` each: the first bytes of a slot are the piece
+    | slots     |  one per entry, in order, `piece bytes` each: the piece starts at the first byte of its slot
     +-----------+  end of file
 
-Numbers are little-endian. An id is that of an object (disk_cache.py) with `piece * STEP` added to its low half; a piece may lie in any
-slot of one set, which its id names. The checksum is xxh3_64 of the piece's bytes, seeded with its id and length, so an entry vouches for
-bytes of that piece alone. An id of zeros: the slot is free. Stamps order a set by use: the greatest was used last.
+Numbers are little-endian. An id is that of an object (disk_cache.py) with `piece * STEP` added to its low half. A piece
+can be in any slot of one set, which the id determines. The checksum is the xxh3_64 of the piece's bytes, seeded with
+its id and length, so an entry is valid only for the bytes of that piece. An id of zeros marks a free slot. Stamps order
+a set by use; the greatest was used last.
 
-The file is sparse: it takes the room of what was ever written, and never more than its length. It lies in a folder that only this user
-can enter (0700, of our own uid), and is opened without following links. It is made under a temporary name and renamed, so it is there
-whole or not at all; one that is cut, foreign or of another version is replaced by a new one. A process that still has the replaced
-one open sees that it has no name any more, and opens the new one.
+The file is sparse: it occupies the space of all slots ever written, and never more than its length. It is in a folder
+that only this user can enter (0700, our uid), and is opened without following links. It is created under a temporary
+name and renamed, so it is always complete. A truncated or foreign file, or one of another version, is replaced. A
+process that still has the replaced file open notices that it has no name, and opens the new one.
 """
 
 import errno
@@ -38,30 +39,30 @@ PIECE_BYTES = 64 << 10
 WAYS = 64
 ENTRY_BYTES = 32
 HEADER_BYTES = 4096
-MIN_BYTES = HEADER_BYTES + 4096 + WAYS * PIECE_BYTES  # a file of one set
+MIN_BYTES = HEADER_BYTES + 4096 + WAYS * PIECE_BYTES  # of a file with one set
 
 _FILE, _NEW = "sst-pieces", "sst-pieces.new"
 _HEADER = struct.Struct("<8sIIIIQ")
-_FOREIGN = 0o077  # permissions of others, of which folder and file may grant none
-_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: a planted FIFO must not stop us
+_FOREIGN = 0o077  # permissions of other users, which folder and file must not grant
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: do not block on a planted FIFO
 
 
 class UnsafeFolderError(OSError):
-    """Somebody else could write into the cache's folder; nothing in it is touched."""
+    """Another user could write to the cache's folder. The cache does not touch its contents."""
 
 
 class BusyError(OSError):
-    """Another process is making the file at this moment."""
+    """Another process is creating the file right now."""
 
 
 class CacheFile:
-    """An open cache file: its index mapped read-only, all writes by pwrite.
+    """An open cache file: its index is mapped read-only, and all writes use pwrite.
 
-    A write into a mapped page of a full disk is a signal that kills the process; a pwrite is an error that can be handled.
+    Writing to a mapped page on a full disk kills the process with a signal; pwrite returns an error.
     """
 
     def __init__(self, handle: int, sets: int) -> None:
-        """Take over an open file of `sets` sets. Requires: its length is that of such a file."""
+        """Take ownership of an open file. Requires: its length is that of a file with `sets` sets."""
         self.handle, self.sets = handle, sets
         self.slots_offset = _slots_offset(sets)
         self.size = self.slots_offset + sets * WAYS * PIECE_BYTES
@@ -71,47 +72,46 @@ class CacheFile:
         weakref.finalize(self, os.close, handle)
 
     def in_place(self) -> bool:
-        """Whether the file still has its name and its length: no other has taken its place, and touching the map is safe."""
+        """Whether the file still has its name and length: it was not replaced, and reading the map is safe."""
         found = os.fstat(self.handle)
         return found.st_nlink == 1 and found.st_size == self.size
 
     def entry_offset(self, slot: int) -> int:
-        """Where a slot's entry begins."""
+        """File offset of a slot's entry."""
         return HEADER_BYTES + slot * ENTRY_BYTES
 
     def piece_offset(self, slot: int) -> int:
-        """Where a slot's piece begins."""
+        """File offset of a slot's piece."""
         return self.slots_offset + slot * PIECE_BYTES
 
     def free_bytes(self) -> int:
-        """What the file system has left for this user."""
+        """Free bytes in the file system for this user."""
         found = os.fstatvfs(self.handle)
         return found.f_bavail * found.f_frsize
 
 
 def open_cache_file(parent: Path, capacity: int | None, insist: bool = True) -> CacheFile:
-    """Open the user's cache file below `parent`, or make it.
+    """Open or create the user's cache file below `parent`.
 
     Args:
-        parent: a folder; made if it is not there. The file lies in `tussock-cache-<uid>` in it, which is made with mode 0700.
-        capacity: bytes the file may have at most; None: as it is found, else `default_capacity`.
-        insist: whether a file of another length is replaced.
+        parent: a folder, created if missing. The file is in its subfolder `tussock-cache-<uid>` (mode 0700).
+        capacity: size limit of the file in bytes; None: keep an existing file, else `default_capacity`.
+        insist: replace an existing file of another length.
 
     Raises:
-        UnsafeFolderError: the folder is another user's, or others may enter it.
-        BusyError: another process is making the file; try again later.
-        OSError: anything else that keeps the file from being made.
+        UnsafeFolderError: the folder belongs to another user, or others may enter it.
+        BusyError: another process is creating the file; retry later.
+        OSError: the file cannot be created for another reason.
     """
     wanted = _sets_of(capacity) if capacity is not None and insist else None
     folder = _open_folder(parent / f"tussock-cache-{os.geteuid()}")
     try:
         if (found := _open_file(folder, wanted)) is None:
             try:
-                fcntl.flock(
-                    folder, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # let go of when `folder` is closed, or its process dies
+                # Released when `folder` is closed or the process dies.
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as err:
-                raise BusyError(err.errno, "another process is making the cache's file") from err
+                raise BusyError(err.errno, "another process is creating the cache file") from err
             if (found := _open_file(folder, wanted)) is None:
                 found = _make_file(folder, _sets_of(default_capacity(folder) if capacity is None else capacity))
         return found
@@ -120,7 +120,7 @@ def open_cache_file(parent: Path, capacity: int | None, insist: bool = True) -> 
 
 
 def default_capacity(folder: int) -> int:
-    """8 GiB, or a tenth of what is free where that is less."""
+    """8 GiB, or a tenth of the free space if that is less."""
     found = os.fstatvfs(folder)
     return min(8 << 30, found.f_bavail * found.f_frsize // 10)
 
@@ -133,18 +133,21 @@ def _open_folder(path: Path) -> int:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as err:
         if err.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise UnsafeFolderError(err.errno, "it is a link or no folder", str(path)) from err
+            raise UnsafeFolderError(err.errno, "it is a link or not a folder", str(path)) from err
         raise
     found = os.fstat(handle)
     if found.st_uid != os.geteuid() or found.st_mode & _FOREIGN:
         os.close(handle)
-        facts = f"it belongs to uid {found.st_uid} with mode {found.st_mode & 0o777:04o}, expected uid {os.geteuid()} and 0700"
+        facts = (
+            f"it belongs to uid {found.st_uid} with mode {found.st_mode & 0o777:04o}; "
+            f"expected uid {os.geteuid()} and mode 0700"
+        )
         raise UnsafeFolderError(errno.EPERM, facts, str(path))
     return handle
 
 
 def _open_file(folder: int, wanted: int | None) -> CacheFile | None:
-    """The file that is there, if it is one of ours and, where a number is wanted, of so many sets."""
+    """Open the existing file if it is valid and has `wanted` sets (None: any number), else return None."""
     try:
         handle = os.open(_FILE, _OPEN, dir_fd=folder)
     except OSError as err:
@@ -171,9 +174,9 @@ def _open_file(folder: int, wanted: int | None) -> CacheFile | None:
 
 
 def _make_file(folder: int, sets: int) -> CacheFile:
-    """A new file in place of whatever is there. Requires: the folder's lock is held."""
+    """Create a new file and replace an existing one. Requires: the folder's lock is held."""
     with suppress(FileNotFoundError):
-        os.unlink(_NEW, dir_fd=folder)  # left by a process that was killed
+        os.unlink(_NEW, dir_fd=folder)  # left by a killed process
     handle = os.open(_NEW, _OPEN | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     try:
         header = _HEADER.pack(MAGIC, VERSION, PIECE_BYTES, WAYS, 0, sets)
@@ -191,7 +194,7 @@ def _make_file(folder: int, sets: int) -> CacheFile:
 
 
 def _read_header(handle: int) -> int:
-    """The number of sets; 0 if this is no cache file of this version."""
+    """The number of sets, or 0 if this is not a cache file of this version."""
     data = os.pread(handle, _HEADER.size + 8, 0)
     if len(data) < _HEADER.size + 8 or xxhash.xxh3_64_intdigest(data[: _HEADER.size]) != int.from_bytes(
         data[_HEADER.size :], "little"
@@ -210,10 +213,10 @@ def _size_of(sets: int) -> int:
 
 
 def _sets_of(capacity: int) -> int:
-    """The most sets that fit. Raises OSError if not even one does."""
+    """The largest number of sets that fits. Raises OSError if none does."""
     sets = (capacity - HEADER_BYTES - 4096) // (WAYS * (PIECE_BYTES + ENTRY_BYTES))
     if sets < 1:
         if capacity >= MIN_BYTES:
             return 1
-        raise OSError(errno.ENOSPC, f"a disk cache needs {MIN_BYTES} bytes at least, {capacity} are allowed")
+        raise OSError(errno.ENOSPC, f"a disk cache needs at least {MIN_BYTES} bytes, but the limit is {capacity}")
     return int(sets)

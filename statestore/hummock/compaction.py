@@ -1,17 +1,18 @@
-"""Compaction: merging what a task took, in pieces of the key space, into SSTs without what no reader can see.
+"""Compaction: merges a task's inputs, in pieces of the key space, into SSTs without rows that no reader can see.
 
-    plan_merge(...)   ──>  a MergePlan: SSTs that stay as they are, and pieces
-    run_piece(...)    ──>  the SSTs of one piece; pieces need nothing of each other and run wherever there is room
+    plan_merge(...)   ──>  a MergePlan: SSTs that stay unchanged, and pieces
+    run_piece(...)    ──>  the SSTs of one piece; pieces are independent and run anywhere
 
-What is kept of a key is decided by its rows within the task: a row is seen by the readers from its epoch up to the one before the next
-newer row's. It stays if that holds a readable epoch, or if nothing newer is there (then also readers to come see it). Tombstones go where
-nothing older can lie below them, and no older row of the key is kept.
+The rows of a key within the task determine which of them stay. A row is visible to readers from its epoch up to the one
+before the next newer row. It stays if this range contains a readable epoch, or if no newer row exists, since later
+readers see it too. A tombstone is dropped if no older row can be below it and no older row of its key stays.
 
-A piece streams: windows of blocks of each run come in, blocks go out, and an SST is uploaded as soon as it is full. Reading, merging, and
-encoding with uploads are done side by side, in threads that work on successive windows: requests cost no time of the merge, and two cores
-are busy where there are two. Memory: the windows (`WINDOW_BYTES` at hand, and as much again coming) and an SST or two of the target size,
-however large the state. SSTs end at borders of tables, units and vnode groups where one is near, so that what one actor reads lies
-together. The bytes depend on the plan alone: a piece run again makes the same objects.
+A piece is a stream: it reads windows of blocks from each run, writes blocks, and uploads each SST as soon as it is
+full. Reading, merging, and encoding with upload run in separate threads on successive windows, so requests do not delay
+the merge and two cores can be busy. Memory is independent of the state's size: the current windows (`WINDOW_BYTES`) and
+as much again for the next ones, and one or two SSTs of the target size. SSTs end at nearby borders of tables, units and
+vnode groups, so that the rows of one actor are close together. The bytes depend only on the plan: running a piece again
+makes the same objects.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,43 +44,42 @@ from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyR
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.vnode import one_array
 
-WINDOW_BYTES = (
-    32 << 20
-)  # decoded, of all runs of a merge together; merging and encoding hold several copies of a window
+# Decoded bytes of all runs of a merge together. Merging and encoding hold several copies of a window.
+WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide
-_CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # encoded at once
+_CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # per encoding step
 _CHUNK_BYTES = 16 << 20
-_CUT_BLOCKS = 256  # tables of more blocks than this in a piece start one at each border of a unit or vnode group
-_SNAP = 8  # an SST ends at a border from 7/8 of its target on, and anywhere from 9/8 on
-_INDEX_BYTES = 64 << 20  # footers kept open by a piece
+_CUT_BLOCKS = 256  # tables with more blocks in a piece start a block at each border of a unit or vnode group
+_SNAP = 8  # an SST ends at a border from 7/8 of its target size, and anywhere from 9/8
+_INDEX_BYTES = 64 << 20  # cache of opened footers per piece
 
 
 class TableInput(msgspec.Struct, frozen=True):
-    """What a piece has to know about one of its tables."""
+    """The data of one table that a piece needs."""
 
     table_id: int
-    below: tuple[KeyRange, ...]  # where older rows of the table may lie outside the task: tombstones stay there
-    columns: tuple[ColumnSpec, ...] = ()  # of a table that columns were added to: older sections get them here
+    below: tuple[KeyRange, ...]  # ranges that may hold older rows outside the task; tombstones stay there
+    columns: tuple[ColumnSpec, ...] = ()  # if columns were added to the table: added to older sections here
 
 
 class MergePiece(msgspec.Struct, frozen=True):
-    """A part of a task's keys, with all that is needed to merge it anywhere: plain data, JSON goes through."""
+    """A part of a task's keys, with all data for merging it in any process. Plain data that survives JSON."""
 
     task_id: int
-    levels: tuple[tuple[SstInfo, ...], ...]  # as in a version: the task's inputs with keys of the piece
+    levels: tuple[tuple[SstInfo, ...], ...]  # as in a version: the task's inputs with keys in the piece
     first: bytes | None  # inclusive
     last: bytes | None  # exclusive
-    tables: tuple[TableInput, ...]  # ascending; rows of others are dropped
-    readable: tuple[int, ...]  # epochs that somebody may read, ascending
+    tables: tuple[TableInput, ...]  # ascending; rows of other tables are dropped
+    readable: tuple[int, ...]  # epochs that readers may read, ascending
     units: tuple[int, ...]  # vnode -> parallel unit
     target_bytes: int
 
 
 class MergePlan(msgspec.Struct, frozen=True):
-    """How a task is run."""
+    """The plan for running a task."""
 
-    kept: tuple[SstInfo, ...]  # inputs that stay on the target level as they are
-    pieces: tuple[MergePiece, ...]  # apart, in key order
+    kept: tuple[SstInfo, ...]  # inputs that stay unchanged on the target level
+    pieces: tuple[MergePiece, ...]  # disjoint, in key order
 
 
 def plan_merge(
@@ -91,16 +91,17 @@ def plan_merge(
     pieces: int = 1,
     rewrite: bool = False,
 ) -> MergePlan:
-    """Cut a task into pieces.
+    """Split a task into pieces.
 
     Args:
-        version: one in which the task is open.
-        readable: epochs somebody may read, listed with that version or a later one (`MetaStore.readable_epochs`).
-        target_bytes: of an SST.
-        pieces: into how many parts of about equal bytes to cut, fewer where they would be smaller than two SSTs. Cuts lie at vnodes.
-        rewrite: whether also SSTs that meet no other input are written anew: old versions and tombstones in them go.
+        version: a version in which the task is open.
+        readable: epochs that readers may read, listed with that version or a later one (`MetaStore.readable_epochs`).
+        target_bytes: size of an SST.
+        pieces: desired number of pieces of about equal size; fewer if they would be smaller than two SSTs. Borders are
+            vnodes.
+        rewrite: also rewrite SSTs that overlap no other input, which drops their old versions and tombstones.
 
-    Cost: one range read per input to see how its bytes are spread, none for a single piece.
+    Cost: one range read per input to find the distribution of its bytes; none for a single piece.
     """
     names = {name for given in task.inputs for name in given.ssts}
     inputs = tuple(tuple(sst for sst in level if sst.name in names) for level in version.levels)
@@ -130,13 +131,13 @@ def plan_merge(
 
 
 def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
-    """The columns of the tables that some were added to, by table id."""
+    """The columns, by table id, of tables to which columns were added."""
     tables = (table for relation in version.catalog.stored() for table in relation.state_tables)
     return {table.table_id: table.columns for table in tables if any(column.missing for column in table.columns)}
 
 
 def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstInfo]:
-    """All outputs of a task in key order, given those of each piece."""
+    """All outputs of a task in key order, from the outputs of each piece."""
     return sorted((*plan.kept, *(sst for part in made for sst in part)), key=lambda sst: sst.sections[0].first_key)
 
 
@@ -144,9 +145,10 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
     """Merge one piece and upload its SSTs. Returns them in key order.
 
     Args:
-        beat: called in this thread for every window of rows that is merged or written, seconds apart: the merge gets on.
+        beat: called in this thread for every window that is merged or written, seconds apart, as a sign of progress.
 
-    Cost: reads each input block of the piece once and writes what stays, 4 to 6 million narrow rows a second of CPU; memory as said above.
+    Cost: reads each input block of the piece once and writes the rows that stay: 4 to 6 million narrow rows per CPU
+        second. The module docstring gives the memory.
     """
     source = BlockSource(objects, BlockCache(_INDEX_BYTES))
     writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, _groups_of(piece.units))
@@ -156,7 +158,7 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
             found = _refs(piece, table.table_id)
             size = sum(ref.section.bytes for ref in found)
             for chunk in _chunks(_kept_rows(source, piece, table, found, beat)) if found else ():
-                if before is not None:  # at most one chunk waits: memory stays bounded, and an error comes up soon
+                if before is not None:  # At most one chunk waits, which limits memory and reports errors early.
                     before.result()
                     beat()
                 before = encoder.submit(writer.write, table.table_id, size, chunk)
@@ -167,16 +169,16 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
     return made
 
 
-# --- which rows stay -------------------------------------------------------------------------------------------------------------
+# --- which rows stay -------------------------------------------------------------------------------------------------
 
 
 def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) -> Mask:
-    """Which rows somebody can see.
+    """Find the rows that readers can see.
 
     Args:
         rows: key, epoch, op, …; all rows of each key, newest first.
         readable: epochs, ascending.
-        bottom: whether nothing older than these rows lies below them.
+        bottom: whether no older rows are below these.
     """
     first = differs_from_previous(one_array(rows.column(0)))
     epochs = rows.column(1).to_numpy()
@@ -184,25 +186,23 @@ def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) ->
     if not first.all():
         newer = np.empty_like(epochs)
         newer[1:] = epochs[:-1]
-        seen_by = np.searchsorted(
-            readable, epochs
-        )  # the first readable epoch that sees the row, if no newer row hides it
+        # The first readable epoch that sees the row, unless a newer row hides it.
+        seen_by = np.searchsorted(readable, epochs)
         hidden = seen_by == len(readable)
         seen_by[hidden] = 0
         keep |= ~hidden & (readable[seen_by] < newer)
     if bottom and not (puts := rows.column(2).to_numpy() == PUT).all():
         starts = np.flatnonzero(first)
         last_put = np.maximum.reduceat(np.where(keep & puts, np.arange(len(keep)), -1), starts)
-        keep &= (
-            np.arange(len(keep)) <= last_put[np.cumsum(first) - 1]
-        )  # below a key's oldest row that is there, nothing needs hiding
+        # A tombstone below the oldest remaining row of its key has nothing to hide.
+        keep &= np.arange(len(keep)) <= last_put[np.cumsum(first) - 1]
     return keep
 
 
 def _kept_rows(
     source: BlockSource, piece: MergePiece, table: TableInput, refs: Sequence[SectionRef], beat: Callable[[], None]
 ) -> Iterator[pa.Table]:
-    """The rows of one table that stay, in order, all with one schema."""
+    """The remaining rows of one table in order, all with the same schema."""
     readers = source.open([ref.sst for ref in refs])
     shape = shape_of(table.columns)
     opened = {
@@ -239,16 +239,16 @@ def _kept_rows(
 
 
 def _decoded_block_bytes(section: OpenSection) -> int:
-    """About what a block of a section takes in memory; more rather than less, where the widths of its rows are not known."""
+    """Estimate the memory of a decoded block of a section. Overestimates if the row width is unknown."""
     widths = [_bits(field.type) for field in (*list(section.reader.schema)[:HEAD_COLUMNS], *section.reader.row_schema)]
     known = [width for width in widths if width is not None]
     if len(known) == len(widths):
         return int(section.reader.rows.max()) * sum(known) // 8
-    return max(_BLOCK_BYTES, 2 * int(section.reader.lengths.mean()))  # decoded from encoded
+    return max(_BLOCK_BYTES, 2 * int(section.reader.lengths.mean()))  # twice the encoded size
 
 
 def _bits(kind: pa.DataType) -> int | None:
-    """Bits of a value, where all have the same."""
+    """Bits per value of a fixed-width type, else None."""
     try:
         return int(kind.bit_width)
     except ValueError:
@@ -256,7 +256,7 @@ def _bits(kind: pa.DataType) -> int | None:
 
 
 def _one_schema(table_id: int, sections: Sequence[OpenSection]) -> pa.Schema:
-    """What all sections of a table agree on; keys of several lengths are binary."""
+    """The common schema of a table's sections. Keys of several lengths are binary."""
     first = sections[0].reader.row_schema
     for section in sections[1:]:
         if not section.reader.row_schema.equals(first):
@@ -270,7 +270,7 @@ def _any_holds(ranges: Sequence[KeyRange], first: bytes, last: bytes) -> bool:
 
 
 def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Tables put together until they are worth encoding. Keys stay whole: a table holds all rows of its keys."""
+    """Combine tables until they are worth encoding. Each table holds all rows of its keys, so keys stay whole."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:
@@ -283,15 +283,15 @@ def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(held)
 
 
-# --- cutting the task ------------------------------------------------------------------------------------------------------------
+# --- cutting the task ------------------------------------------------------------------------------------------------
 
 
 def _undisturbed(
     inputs: Sequence[Sequence[SstInfo]], target: int, dropped: frozenset[int], target_bytes: int
 ) -> tuple[SstInfo, ...]:
-    """SSTs of the target level with no other input's keys between their first and last: they are part of the output as they are.
+    """SSTs of the target level whose range holds no key of another input; they become outputs unchanged.
 
-    Not those with dropped tables, nor small ones, which are better put together with others.
+    Excludes SSTs with dropped tables, and small SSTs, which are better merged with others.
     """
     if target == 0 or target >= len(inputs):
         return ()
@@ -316,9 +316,9 @@ def _undisturbed(
 def _around(
     kept: Sequence[SstInfo], first: bytes | None, last: bytes | None
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """The ranges (first inclusive, last exclusive) between first … last that hold no key of SSTs that stay."""
+    """The ranges (first inclusive, last exclusive) within first … last that contain no key of kept SSTs."""
     for hull in sorted((hull_of((sst,)) for sst in kept), key=lambda hull: hull.first):
-        after = hull.last + b"\x00"  # the least key above
+        after = hull.last + b"\x00"  # the smallest greater key
         if (last is not None and hull.first >= last) or (first is not None and after <= first):
             continue
         if first is None or first < hull.first:
@@ -329,7 +329,7 @@ def _around(
 
 
 def _below(version: HummockVersion, names: set[str], target: int, table_id: int) -> Iterator[KeyRange]:
-    """Where the version has rows of a table that may be older than what the task puts out: on deeper levels, or in older runs of L0."""
+    """Ranges with rows of a table that may be older than the task's outputs: on deeper levels, or in older L0 runs."""
     older = False
     for sst in version.levels[0] if target == 0 else ():
         older |= sst.name in names
@@ -342,7 +342,7 @@ def _below(version: HummockVersion, names: set[str], target: int, table_id: int)
 
 
 def _cuts(objects: ObjectStore, inputs: Sequence[Sequence[SstInfo]], pieces: int) -> list[bytes]:
-    """Keys, each the start of a vnode of a table, that cut the inputs' bytes into about equal pieces."""
+    """Keys at starts of vnodes that split the inputs into pieces of about equal size."""
     if pieces < 2:
         return []
     source = BlockSource(objects, BlockCache(_INDEX_BYTES))
@@ -370,7 +370,7 @@ def _has_keys(sst: SstInfo, first: bytes | None, last: bytes | None) -> bool:
 
 
 def _refs(piece: MergePiece, table_id: int) -> list[SectionRef]:
-    """Sections of a table with keys of the piece, newest first."""
+    """Sections of a table with keys in the piece, newest first."""
     found = []
     for level, ssts in enumerate(piece.levels):
         for sst in ssts:
@@ -386,11 +386,11 @@ def _bytes_of(levels: Sequence[Sequence[SstInfo]]) -> int:
     return sum(sst.size for level in levels for sst in level)
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------------------
+# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def _groups_of(units: Sequence[int]) -> npt.NDArray[np.int64]:
-    """vnode -> number of its group: neighbouring vnodes of one unit, at most VNODE_GROUP of them."""
+    """vnode -> number of its group: at most VNODE_GROUP consecutive vnodes of one unit."""
     owners = np.asarray(units)
     starts = np.arange(len(owners)) % VNODE_GROUP == 0
     starts[1:] |= owners[1:] != owners[:-1]
@@ -400,21 +400,21 @@ def _groups_of(units: Sequence[int]) -> npt.NDArray[np.int64]:
 
 @dataclass(slots=True)
 class _SstStream:
-    """Rows in, SSTs out, as soon as each is full."""
+    """Turns rows into SSTs, and uploads each SST as soon as it is full."""
 
     objects: ObjectStore
     prefix: str
     target: int
     groups: npt.NDArray[np.int64]
     done: list[SstInfo] = field(default_factory=list)
-    _sections: dict[int, list[EncodedBlocks]] = field(default_factory=dict)  # of the SST at hand, by table
+    _sections: dict[int, list[EncodedBlocks]] = field(default_factory=dict)  # of the current SST, by table
     _size: int = 0
-    _table: int | None = None  # whose rows were written last
+    _table: int | None = None  # the table of the last rows
     _table_bytes: int = 0
-    _group: int = -1  # of the last key written of the table at hand
+    _group: int = -1  # of the last key written in the current table
 
     def write(self, table_id: int, table_bytes: int, rows: pa.Table) -> None:
-        """More rows, in order, whole keys. The table has about `table_bytes`, all in all."""
+        """Append rows in key order, with all rows of each key. The whole table has about `table_bytes`."""
         if table_id != self._table:
             self._begin_table(table_bytes)
             self._table = table_id
@@ -437,19 +437,19 @@ class _SstStream:
             blocks = blocks.part(end, len(blocks))
 
     def _begin_table(self, table_bytes: int) -> None:
-        """Small tables share an SST; a large one starts its own."""
+        """Decide whether the table shares the current SST, as small tables do, or starts a new one."""
         if 2 * self._size >= self.target or (2 * table_bytes >= self.target and 2 * _SNAP * self._size >= self.target):
             self._close()
         self._table_bytes, self._group = table_bytes, -1
 
     def finish(self) -> list[SstInfo]:
-        """Upload what is left. Returns all SSTs, in key order."""
+        """Upload the rest. Returns all SSTs in key order."""
         self._close()
         return self.done
 
     def _room_for(self, blocks: EncodedBlocks) -> int:
-        """How many of the blocks still go into the SST at hand: all, or those up to the border, or the place, where it ends."""
-        before = self._size + np.cumsum(blocks.sizes) - blocks.sizes  # bytes of the SST if it ended before each block
+        """The number of blocks that still belong to the current SST: all, or those before its end."""
+        before = self._size + np.cumsum(blocks.sizes) - blocks.sizes  # size of the SST if it ends before each block
         if before[-1] < self.target - self.target // _SNAP:
             return len(blocks)
         groups = np.concatenate([[self._group], self._groups(blocks.first_keys)])

@@ -1,20 +1,24 @@
-"""Which SSTs to compact: scores over a version, and the tasks that lower them. Pure functions; meta checks again what comes out of here.
+"""Selects SSTs to compact: scores a version and plans tasks that lower the scores.
 
-L0 takes flushes. Below it there is at first one level, the last one: most rows lie in a single sorted run, tombstones go as soon as they
-get there, and little is stored twice. When that level outgrows `level_ratio` x `base_bytes`, the level above it opens, a tenth its size,
-and so on. The base is the highest level in use; runs of L0 go there.
+Pure functions; meta checks each plan again.
 
-L0 is due when a read would touch many of its runs, or when it holds much compared with the levels below. Its oldest runs then sink:
+L0 receives flushes. At first there is only one level below it, the last one. Most rows are then in a single sorted run,
+tombstones disappear when they arrive there, and few rows are stored twice. When that level exceeds `level_ratio` x
+`base_bytes`, the level above it opens, at a tenth of its size, and so on. The base is the highest level in use; runs of
+L0 go there.
 
-    as they are (a move)                            where nothing on the base has keys of theirs
-    merged with the base                            where they are enough to be worth writing the base anew
-    not yet; neighbouring runs become one           else: small epochs gather on L0 as in a size-tiered tree
+L0 is due if a read would touch many of its runs, or if it is large compared with the levels below. Its oldest runs then
+go down:
 
-SSTs that are to a good part dead are written anew in their place: rows of dropped tables, rows that were kept for readers of old epochs
-until the floor rose, and deletes that sank to where nothing is left for them to hide.
+    unchanged (a move)                              if the base has none of their keys
+    merged with the base                            if they are large enough to justify rewriting the base
+    not yet; neighbouring runs are merged           otherwise: small epochs gather on L0 as in a size-tiered tree
 
-A level below is due when it is larger than its share. Its SSTs sink one by one, those first that drag the least along; SSTs apart from
-each other are tasks apart, and run in parallel.
+SSTs that are largely dead are rewritten on their level. Dead are rows of dropped tables, rows that were kept for
+readers of old epochs until the floor rose, and deletes with no rows left to hide.
+
+A level below L0 is due if it exceeds its size. Its SSTs go down one by one, first those that overlap the fewest bytes.
+Disjoint SSTs form separate tasks and run in parallel.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,30 +46,30 @@ BOTTOM = MAX_LEVELS - 1
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """When compaction is due, and what it makes. Sizes in bytes of SSTs."""
+    """Thresholds of compaction, and the size of its outputs. Sizes are bytes of SSTs."""
 
-    l0_runs: int = 4  # so many runs on L0 are worth a task
-    l0_limit: int = 5  # more runs on L0 are merged at any price: each costs every read
-    base_bytes: int = 256 << 20  # the least size of a level, other than the last, that is worth having
-    level_ratio: int = 10  # a level holds this many times the one above it
-    merge_ratio: int = 4  # runs of L0 go to the base when it holds at most so many times their bytes in their range
-    small_bytes: int = 1 << 20  # below this, what L0 holds twice is no reason to act
-    dead_share: float = 0.25  # of an SST, in bytes that nobody needs any more, from which on it is written anew
-    target_bytes: int = DEFAULT_TARGET_BYTES  # of an SST
+    l0_runs: int = 4  # runs on L0 that justify a task
+    l0_limit: int = 5  # more runs on L0 are merged at any cost, because every read pays for each run
+    base_bytes: int = 256 << 20  # minimum size of a level, except the last
+    level_ratio: int = 10  # size of a level relative to the one above it
+    merge_ratio: int = 4  # L0 runs go to the base if it holds at most this many times their bytes in their range
+    small_bytes: int = 1 << 20  # an L0 below this size does not trigger a task by its size
+    dead_share: float = 0.25  # rewrite an SST from this share of dead bytes
+    target_bytes: int = DEFAULT_TARGET_BYTES  # size of an SST
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One task to be opened, or one move to be made."""
+    """A task to open, or a move to make."""
 
     plan: CompactionPlan
-    move: bool  # True: the SSTs go down as they are
-    score: float  # at least 1; the greater, the more urgent
+    move: bool  # True: the SSTs move down unchanged
+    score: float  # at least 1; higher is more urgent
     reason: str
 
 
 def dropped_tables(version: HummockVersion, readable: Sequence[int]) -> frozenset[int]:
-    """Tables that have rows in the version and that no reader of a readable epoch has in its catalog."""
+    """Tables with rows in the version that no readable epoch's catalog contains."""
     oldest = min(readable)
     live = {
         table.table_id
@@ -79,12 +83,12 @@ def dropped_tables(version: HummockVersion, readable: Sequence[int]) -> frozense
 
 
 def l0_runs(version: HummockVersion) -> list[tuple[SstInfo, ...]]:
-    """What lies on L0, newest first, by the epoch or task that wrote it: SSTs of one share no key."""
+    """The runs on L0, newest first, by the epoch or task that wrote them. SSTs of one run share no key."""
     return [tuple(run) for _, run in groupby(version.levels[0], key=lambda sst: sst.name.rpartition("/")[0])]
 
 
 def level_goals(version: HummockVersion, options: CompactionOptions) -> tuple[int, tuple[int, ...]]:
-    """(the base level, how many bytes each level should hold at most). Goals of L0 and of levels above the base are of no meaning."""
+    """(base level, size limit of each level in bytes). Limits of L0 and of levels above the base are meaningless."""
     sizes = level_bytes(version)
     goal = max(options.base_bytes, *sizes[1:])
     goals = [0] * (BOTTOM + 1)
@@ -99,7 +103,7 @@ def level_goals(version: HummockVersion, options: CompactionOptions) -> tuple[in
 
 
 def level_bytes(version: HummockVersion) -> tuple[int, ...]:
-    """Bytes on each level, empty ones included."""
+    """Bytes on each level, including empty levels."""
     held = [sum(sst.size for sst in level) for level in version.levels]
     return tuple(held + [0] * (BOTTOM + 1 - len(held)))
 
@@ -111,19 +115,20 @@ def pick_compactions(
     most: int = 8,
     oldest: int = 0,
 ) -> list[Pick]:
-    """What to do now, most urgent first: tasks and moves that are in the way of no open task nor of each other; empty: nothing is due.
+    """Due compactions, most urgent first; empty if none is due.
+
+    They conflict with no open task and not with each other.
 
     Args:
-        dropped: tables whose rows nobody reads, see `dropped_tables`.
-        most: at most so many.
-        oldest: the oldest epoch that somebody may read; 0: any.
+        dropped: tables without readers; see `dropped_tables`.
+        most: maximum number of results.
+        oldest: the oldest readable epoch; 0: any.
 
-    Cost: O(SSTs log SSTs) comparisons of keys for each pick; no I/O.
+    Cost: O(SSTs log SSTs) key comparisons per pick; no I/O.
     """
     picks: list[Pick] = []
-    candidates = sorted(
-        _candidates(version, options, dropped, oldest), key=lambda pick: -pick.score
-    )  # stable: equal ones in level order
+    # Stable: candidates of equal score stay in level order.
+    candidates = sorted(_candidates(version, options, dropped, oldest), key=lambda pick: -pick.score)
     for pick in candidates:
         if len(picks) == most:
             break
@@ -134,7 +139,7 @@ def pick_compactions(
 
 
 def full_compaction(version: HummockVersion) -> Pick | None:
-    """Everything into the last level; None: there is nothing, or a task is open that has some of it."""
+    """Merge everything into the last level. None if the store is empty or a task is open."""
     inputs = tuple(
         LevelInput(level, tuple(sst.name for sst in ssts)) for level, ssts in enumerate(version.levels) if ssts
     )
@@ -154,7 +159,7 @@ def _candidates(
         yield from _dead_candidates(version, level, dropped, oldest, options)
 
 
-# --- L0 --------------------------------------------------------------------------------------------------------------------------
+# --- L0 --------------------------------------------------------------------------------------------------------------
 
 
 def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: int) -> Iterator[Pick]:
@@ -167,9 +172,8 @@ def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: in
         score = max(score, size * options.merge_ratio / below)
     if score < 1:
         return
-    oldest = next(
-        (i for i in range(len(runs), 0, -1) if not free[i - 1]), 0
-    )  # runs from here on are free, to the oldest
+    # Runs from this one to the oldest are free.
+    oldest = next((i for i in range(len(runs), 0, -1) if not free[i - 1]), 0)
     if sinking := runs[oldest:]:
         yield from _sinking(version, sinking, base, options, score)
     if window := _window(runs, free, options):
@@ -180,7 +184,7 @@ def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: in
 def _sinking(
     version: HummockVersion, runs: Sequence[Sequence[SstInfo]], base: int, options: CompactionOptions, score: float
 ) -> Iterator[Pick]:
-    """Ways down to the base for the oldest runs, newest first."""
+    """Ways to take the oldest runs down to the base. `runs` are newest first."""
     last = runs[-1]
     ssts = [sst for run in runs for sst in run]
     size, met = sum(sst.size for sst in ssts), _touched(version, base, ssts)
@@ -192,18 +196,17 @@ def _sinking(
     picks = [Pick(into, False, score, f"{len(runs)} runs of L0 into level {base}")] if merges else []
     if sinks:
         move = CompactionPlan((_input(0, last),), base)
-        picks.append(Pick(move, True, score, f"the oldest run of L0 sinks to level {base}: none of its keys are there"))
-    yield from (
-        picks if small else reversed(picks)
-    )  # a small run that sinks as it is stays an SST of its own: merge it, if possible
+        picks.append(Pick(move, True, score, f"the oldest run of L0 moves to level {base}, which has none of its keys"))
+    # A small run that moves unchanged remains a separate SST, so prefer a merge.
+    yield from (picks if small else reversed(picks))
 
 
 def _with_small_neighbours(
     version: HummockVersion, level: int, ssts: Sequence[SstInfo], met: Sequence[SstInfo], options: CompactionOptions
 ) -> list[SstInfo]:
-    """The SSTs that `met` names, and small SSTs beside them, as long as each is at most `merge_ratio` times the bytes merged so far.
+    """Extend `met` by small neighbouring SSTs, while each has at most `merge_ratio` times the bytes merged so far.
 
-    Each row is then written a few times, and the number of small SSTs grows with the logarithm of their bytes.
+    Each row is then rewritten a few times, and the number of small SSTs grows with the logarithm of their bytes.
     """
     there = version.levels[level] if level < len(version.levels) else ()
     hull, total = hull_of([*ssts, *met]), sum(sst.size for sst in (*ssts, *met))
@@ -222,10 +225,11 @@ def _with_small_neighbours(
 def _window(
     runs: Sequence[Sequence[SstInfo]], free: Sequence[bool], options: CompactionOptions
 ) -> Sequence[Sequence[SstInfo]]:
-    """Neighbouring runs of L0 to be made one; empty: none are worth it.
+    """Neighbouring L0 runs to merge into one; empty if it does not pay.
 
-    From the newest run on, as long as the next is no larger than all before it: each row is then written once per doubling. When there
-    are too many runs, and none such, the cheapest neighbours that bring the number down.
+    Starts at the newest run and continues while the next run is no larger than all before it, so each row is written
+    once per doubling. If there are too many runs and no such group, returns the cheapest neighbours that reduce the
+    number enough.
     """
     sizes = [sum(sst.size for sst in run) for run in runs]
     for start in range(len(runs)):
@@ -244,11 +248,11 @@ def _window(
     return runs[start : start + width]
 
 
-# --- levels below ----------------------------------------------------------------------------------------------------------------
+# --- levels below ----------------------------------------------------------------------------------------------------
 
 
 def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterator[Pick]:
-    """SSTs of a level that is too large, cheapest first, until what stays is within the goal."""
+    """SSTs of an oversized level, cheapest first, until the rest fits its limit."""
     ssts = version.levels[level] if level < len(version.levels) else ()
     excess = sum(sst.size for sst in ssts) - goal
     if excess <= 0:
@@ -265,21 +269,21 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
                 CompactionPlan((own, _input(level + 1, others)), level + 1),
                 False,
                 score,
-                f"level {level} is beyond {goal:,} bytes",
+                f"level {level} is larger than {goal:,} bytes",
             )
         else:
             yield Pick(
                 CompactionPlan((own,), level + 1),
                 True,
                 score,
-                f"level {level} is beyond {goal:,} bytes; nothing is in the way",
+                f"level {level} is larger than {goal:,} bytes; the next level has none of these keys",
             )
 
 
 def _dead_candidates(
     version: HummockVersion, level: int, dropped: frozenset[int], oldest: int, options: CompactionOptions
 ) -> Iterator[Pick]:
-    """SSTs of a level that are, to a good part, rows that nobody needs: written anew in their place without them, neighbours together."""
+    """SSTs of a level with many dead rows, to rewrite on their level; neighbours together."""
     held: list[SstInfo] = []
     for sst in version.levels[level]:
         dead = _dead_bytes(version, level, sst, dropped, oldest) >= options.dead_share * sst.size
@@ -297,15 +301,16 @@ def _rewritten(level: int, ssts: Sequence[SstInfo]) -> Pick:
         CompactionPlan((_input(level, ssts),), level),
         False,
         1.0,
-        f"rows that nobody needs in {len(ssts)} SSTs of level {level}",
+        f"dead rows in {len(ssts)} SSTs of level {level}",
     )
 
 
 def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: frozenset[int], oldest: int) -> int:
-    """About how many bytes a merge of the SST alone drops now.
+    """Estimate the bytes that a merge of this SST alone drops now.
 
-    Of a live table, its dead rows, if all readers see the SST's newest rows and nothing older lies below for deletes to hide. Else it is
-    not known how many, and the SST waits: what is written often is merged often.
+    The dead rows of a live table count only if all readers see the SST's newest rows and no older rows are below for
+    deletes to hide. Otherwise the number is unknown and the SST waits: frequently written keys are merged frequently
+    anyway.
     """
     found = 0
     for section in sst.sections:
@@ -317,7 +322,7 @@ def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: froz
 
 
 def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bool:
-    """Whether deeper levels have rows of the section's table among its keys."""
+    """Whether deeper levels have rows of the section's table in its key range."""
     return any(
         other.table_id == section.table_id
         and other.first_key <= section.last_key
@@ -329,14 +334,16 @@ def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bo
 
 
 def _touched(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> list[SstInfo]:
-    """SSTs of a level below L0 within the least range that holds the keys of `ssts`. Those at its ends reach out of it, to nobody:
-    a level's SSTs are apart."""
+    """SSTs of a level below L0 within the smallest range that covers the keys of `ssts`.
+
+    The outer ones may extend past the range. They still overlap nothing else, because a level's SSTs are disjoint.
+    """
     hull = hull_of(ssts)
     return _between(version, level, hull.first, hull.last)
 
 
 def _between(version: HummockVersion, level: int, first: bytes, last: bytes) -> list[SstInfo]:
-    """SSTs of a level below L0 whose range meets the keys `first` to `last`. Cost: two binary searches."""
+    """SSTs of a level below L0 that overlap the keys `first` to `last`. Cost: two binary searches."""
     if level >= len(version.levels):
         return []
     ssts = version.levels[level]
@@ -349,7 +356,7 @@ def _input(level: int, ssts: Sequence[SstInfo]) -> LevelInput:
 
 
 def _fits(version: HummockVersion, pick: Pick) -> bool:
-    """Whether meta would take it now."""
+    """Whether meta would accept the pick now."""
     inputs, target = pick.plan.inputs, pick.plan.target
     if merge_objection(version, inputs, target) is not None or conflict_of(version, inputs, target) is not None:
         return False
@@ -361,6 +368,6 @@ def _fits(version: HummockVersion, pick: Pick) -> bool:
 
 
 def _with_open(version: HummockVersion, plan: CompactionPlan) -> HummockVersion:
-    """The version as if the plan's task were open, so that the next pick keeps clear of it."""
+    """The version with the plan's task open, so that the next pick avoids it."""
     task = CompactionTask(version.next_task_id, "", 0, 0, plan.target, plan.inputs)
     return msgspec.structs.replace(version, tasks=(*version.tasks, task), next_task_id=version.next_task_id + 1)

@@ -1,17 +1,19 @@
-"""The disk cache of a host: pieces of SSTs on the local disk, shared by all its worker processes, between their memory and the bucket.
+"""The disk cache of a host: pieces of SSTs on a local disk, shared by all worker processes.
 
-An SST is cut into pieces of 64 KiB. Pieces lie in the slots of one file (cache_file.py) whose index all processes map. Nobody holds a
-lock, and no daemon tends it: a process that misses a piece fetches it and puts it over the least recently used one of its set. What two
-processes do to one slot at once, what a kill, a crash or a bad disk leaves there: every piece is checked against its entry after it
-was read, and the entry names the object, the piece and the bytes. What does not match is a miss, and is fetched from the bucket again.
+An SST is split into pieces of 64 KiB. Pieces are in the slots of one file (cache_file.py), whose index all processes
+map. No process holds a lock, and there is no daemon: a process that misses a piece fetches it and overwrites the least
+recently used piece of its set. Concurrent writes to a slot, a kill, a crash or a bad disk can leave wrong bytes.
+Therefore each piece is checked against its entry after it is read; the entry identifies the object, the piece and the
+bytes. A mismatch is a miss, and the piece is fetched from the bucket again.
 
-Nothing in here raises to a reader. What keeps the cache from working switches it off, with one warning.
+Readers never see an error of the cache. An error that keeps the cache from working switches it off, with one warning.
 
-Settings, from the environment of the process (Spark hands its executors' environment to their workers):
+Settings from the environment of the process (Spark passes an executor's environment to its workers):
 
     TUSSOCK_DISK_CACHE         auto (default): for stores in S3; on: for every store; off
-    TUSSOCK_DISK_CACHE_BYTES   the most bytes the file may have, e.g. 20000000000 or 20GiB; default 8 GiB or a tenth of the free disk
-    TUSSOCK_DISK_CACHE_DIR     a folder on a local disk, shared among users if need be; default /var/tmp, which outlives a reboot
+    TUSSOCK_DISK_CACHE_BYTES   size limit of the file, e.g. 20000000000 or 20GiB;
+                               default 8 GiB or a tenth of the free space
+    TUSSOCK_DISK_CACHE_DIR     a folder on a local disk, may be shared by users; default /var/tmp (survives reboots)
 """
 
 import functools
@@ -34,36 +36,38 @@ from tussock.statestore.hummock.cache_file import ENTRY_BYTES, PIECE_BYTES, WAYS
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.objectstore.base import ObjectStore
 
-SPARE_BYTES = (
-    1 << 30
-)  # of the file system that are left to others: with less free, only slots that have their room are written
+# Bytes of the file system to leave free. With less free space, only slots that already occupy disk space are written.
+SPARE_BYTES = 1 << 30
 
-_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbouring pieces spread evenly over the sets
+_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive pieces evenly over the sets
 _MASK = (1 << 64) - 1
 _LAST = np.iinfo(np.int64).max
-_LATEST = 1 << 62  # no honest stamp gets here; one that does was damaged, and counts as the oldest
-_FREE = bytes(ENTRY_BYTES - 8)  # an entry but for its stamp
+_LATEST = 1 << 62  # above every valid stamp; a stamp above it is damaged and counts as the oldest
+_FREE = bytes(ENTRY_BYTES - 8)  # an entry without its stamp
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 Words = npt.NDArray[np.uint64]
 
-_lock = threading.Lock()  # of this process's threads; a child that is forked meanwhile must not inherit it taken
+_lock = threading.Lock()  # for the threads of this process; a forked child must not inherit it locked
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @dataclass(slots=True)
 class DiskCounts:
-    """What this process has done with the cache, in pieces."""
+    """Statistics of this process's use of the cache, in pieces."""
 
     hits: int = 0
     misses: int = 0
-    damaged: int = 0  # of the misses: pieces that were not what their entry says
+    damaged: int = 0  # misses whose piece did not match its entry
     writes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CachedObject:
-    """An object as the cache knows it: 128 bits of blake2b over store, name and size. Names of SSTs are hashes of their bytes."""
+    """The cache's identity of an object: 128 bits of blake2b over store, name and size.
+
+    SSTs are named by their bytes.
+    """
 
     high: int
     low: int
@@ -71,13 +75,13 @@ class CachedObject:
 
     @staticmethod
     def of(uri: str, name: str, size: int) -> "CachedObject":
-        """The object `name`, of `size` bytes, of the store at `uri`."""
+        """The identity of the object `name` with `size` bytes in the store at `uri`."""
         digest = hashlib.blake2b(f"{uri}\0{name}\0{size}".encode(), digest_size=16).digest()
         return CachedObject(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"), size)
 
     @property
     def pieces(self) -> int:
-        """How many it is cut into."""
+        """The number of pieces."""
         return -(-self.size // PIECE_BYTES)
 
     def lows(self, pieces: Positions) -> Words:
@@ -85,26 +89,28 @@ class CachedObject:
         return np.uint64(self.low) + pieces.astype(np.uint64) * np.uint64(_STEP)
 
     def length(self, piece: int) -> int:
-        """Bytes of a piece: PIECE_BYTES but for the last one."""
+        """Bytes of a piece: PIECE_BYTES, except for the last one."""
         return min(PIECE_BYTES, self.size - piece * PIECE_BYTES)
 
     def checksum(self, low: int, data: bytes | memoryview) -> int:
-        """What the entry of the piece with this id must say of its bytes."""
+        """The expected checksum in the entry of the piece with this id."""
         return xxhash.xxh3_64_intdigest(data, seed=(self.high ^ low) + len(data) & _MASK)
 
 
 class DiskCache:
-    """Pieces of SSTs in a file of at most `capacity` bytes, the least recently used of a set out first. Safe among threads and processes.
+    """Pieces of SSTs in a file of at most `capacity` bytes. Evicts the least recently used piece of a set.
 
-    Cost: a hit about 15 us, of which 10 us are the copy and checksum of 64 KiB; a write about 30 us; a lookup of n pieces is one gather.
+    Safe for concurrent threads and processes.
+    Cost: about 15 us per hit, including 10 us for copying and checking 64 KiB; about 30 us per write. Looking up n
+        pieces is one gather.
     """
 
     def __init__(self, parent: Path, capacity: int | None = None, spare: int = SPARE_BYTES) -> None:
-        """Use the cache below the folder `parent`. Nothing is opened before the first use.
+        """Use the cache below the folder `parent`. The first use opens it.
 
         Args:
-            capacity: bytes; None: as the file is found, else `cache_file.default_capacity`.
-            spare: bytes of the file system that stay free.
+            capacity: bytes; None: keep an existing file, else `cache_file.default_capacity`.
+            spare: bytes of the file system to leave free.
         """
         self.parent, self.capacity, self.spare = parent, capacity, spare
         self.counts = DiskCounts()
@@ -114,11 +120,11 @@ class DiskCache:
     def read(
         self, of: CachedObject, pieces: Positions, starts: Positions, ends: Positions, use: bool = True
     ) -> list[bytes | None]:
-        """Bytes starts[i] … ends[i] - 1 of each piece, counted from the piece's begin; None where they are not here.
+        """Read bytes starts[i] … ends[i] - 1 of each piece; None for pieces that are not cached.
 
         Args:
-            pieces: numbers, each once.
-            use: whether this counts as a use of them.
+            pieces: distinct numbers.
+            use: whether the read counts as a use of the pieces.
         """
         if (file := self._opened()) is None:
             self.counts.misses += len(pieces)
@@ -130,7 +136,7 @@ class DiskCache:
         here = np.flatnonzero(same.any(axis=1))
         ways = same.argmax(axis=1)
         slots = (sets.astype(np.int64) * WAYS + ways)[here].tolist()
-        for slot in slots if len(slots) > 1 else ():  # a disk works on all of them at once
+        for slot in slots if len(slots) > 1 else ():  # lets the disk work on all of them at once
             with suppress(OSError):
                 os.posix_fadvise(file.handle, file.piece_offset(slot), PIECE_BYTES, os.POSIX_FADV_WILLNEED)
         found: list[bytes | None] = [None] * len(pieces)
@@ -141,7 +147,7 @@ class DiskCache:
             if data is not None and of.checksum(low, data) == expected:
                 found[place] = bytes(data[starts[place] : ends[place]])
             elif np.array_equal(file.index[slot // WAYS, slot % WAYS, :3], rows[place, ways[place], :3]):
-                self.counts.damaged += 1  # and not written over meanwhile
+                self.counts.damaged += 1  # The entry is unchanged, so the slot was not overwritten meanwhile.
                 self._free(file, slot)
         if use:
             self._touch(file, slots, rows[here])
@@ -151,11 +157,11 @@ class DiskCache:
         return found
 
     def write(self, of: CachedObject, first: int, data: bytes | memoryview) -> None:
-        """Keep bytes of an object; pieces that are here already stay as they are.
+        """Store pieces of an object. Pieces that are already cached stay unchanged.
 
         Args:
-            first: the piece that `data` starts with.
-            data: whole pieces, but for the object's last one.
+            first: number of the first piece in `data`.
+            data: whole pieces, except for the object's last one.
         """
         if self._read_only or (file := self._opened()) is None:
             return
@@ -167,18 +173,19 @@ class DiskCache:
             for place, (low, number) in enumerate(zip(lows.tolist(), _sets_of(lows, file.sets).tolist(), strict=True)):
                 piece = view[place * PIECE_BYTES : (place + 1) * PIECE_BYTES]
                 checksum = of.checksum(low, piece)
-                with _lock:  # threads of a process need not get into each other's way; processes may
+                with _lock:  # Only threads of one process exclude each other; processes may collide.
                     self._write_piece(file, number, of.high, low, checksum, piece, roomy)
         except OSError as err:
             with _lock:
                 known, self._read_only = self._read_only, True
             if not known:
                 _warn(
-                    f"this process writes no more to the disk cache below {self.parent}: {err}. Reads go on, from it and the bucket."
+                    f"this process no longer writes to the disk cache below {self.parent}: {err}. "
+                    "Reads continue from the cache and the bucket."
                 )
 
     def forget(self, of: CachedObject, pieces: Positions) -> None:
-        """Free the pieces' slots: what is in them came damaged from the bucket."""
+        """Free the slots of pieces that were damaged in the bucket."""
         if (file := self._opened()) is None:
             return
         lows = of.lows(pieces)
@@ -190,7 +197,7 @@ class DiskCache:
             self._free(file, int(sets[place]) * WAYS + way)
 
     def _opened(self) -> CacheFile | None:
-        """The file, opened when there is none yet or another has taken its place; None: there is no cache, or none right now."""
+        """The file, reopened if it was replaced; None if there is no cache, or not at the moment."""
         if (file := self._file) is not None and file.in_place():
             return file
         if self._off:
@@ -199,28 +206,32 @@ class DiskCache:
             if self._off or ((file := self._file) is not None and file.in_place()):  # another thread was faster
                 return None if self._off else file
             try:
-                # Two processes that were set up with different bounds must not replace each other's files for ever.
+                # After the first time do not insist on a size: processes with different limits would replace the file
+                # forever.
                 self._file = open_cache_file(self.parent, self.capacity, insist=self._file is None)
             except BusyError:
                 return None
             except (OSError, ValueError) as err:
                 self._file, self._off = None, True
-                advice = "Let TUSSOCK_DISK_CACHE_DIR name a folder on a local disk this user may write to, or set TUSSOCK_DISK_CACHE=off."
-                _warn(f"there is no disk cache below {self.parent}: {err}. Reads go to the bucket. {advice}")
+                advice = (
+                    "Set TUSSOCK_DISK_CACHE_DIR to a folder on a local disk that this user may write to, "
+                    "or set TUSSOCK_DISK_CACHE=off."
+                )
+                _warn(f"no disk cache is available below {self.parent}: {err}. Reads go to the bucket. {advice}")
             return self._file
 
     def _write_piece(
         self, file: CacheFile, number: int, high: int, low: int, checksum: int, data: memoryview, roomy: bool
     ) -> None:
-        """Put a piece into set `number`. In this order: no entry ever names a slot whose bytes were not all written before."""
+        """Write a piece to set `number`. The order of writes ensures that an entry never names incomplete bytes."""
         row = np.array(file.index[number])
         if ((row[:, 0] == np.uint64(high)) & (row[:, 1] == np.uint64(low))).any():
             return
         stamps = _stamps(row)
-        order = np.where((row[:, 0] | row[:, 1]) == 0, 0, stamps + 1)  # free ones first
+        order = np.where((row[:, 0] | row[:, 1]) == 0, 0, stamps + 1)  # free slots first
         if not roomy:
-            order[stamps == 0] = _LAST  # what was never written has no room on the disk yet
-        turn = low % WAYS  # of several free ones, writers at work at once should take different ones
+            order[stamps == 0] = _LAST  # A slot that was never written occupies no disk space yet.
+        turn = low % WAYS  # lets concurrent writers choose different free slots
         way = (int(np.roll(order, -turn).argmin()) + turn) % WAYS
         if order[way] == _LAST:
             return
@@ -233,7 +244,7 @@ class DiskCache:
         self.counts.writes += 1
 
     def _touch(self, file: CacheFile, slots: Sequence[int], rows: Words) -> None:
-        """Make the slots the most recently used ones of their sets, `rows`, as those were found."""
+        """Mark the slots as the most recently used of their sets. `rows` are the sets as read."""
         stamps = _stamps(rows)
         newest = stamps.max(axis=1)
         mine = stamps[np.arange(len(slots)), np.array(slots, np.int64) % WAYS]
@@ -243,18 +254,18 @@ class DiskCache:
             try:
                 os.pwrite(file.handle, int(stamp).to_bytes(8, "little"), file.entry_offset(slot) + ENTRY_BYTES - 8)
             except OSError:
-                return  # the order of use suffers, and nothing else
+                return  # affects only the order of eviction
 
     def _free(self, file: CacheFile, slot: int) -> None:
         try:
             _write_all(file, _FREE, file.entry_offset(slot))
         except OSError:
-            return  # it is found damaged again, and is a miss again
+            return  # The next read finds the same damage and is a miss again.
 
 
 @dataclass(frozen=True, slots=True)
 class DiskCacheSettings:
-    """What the environment says; see above."""
+    """Settings from the environment; see the module docstring."""
 
     stores: str = "auto"
     capacity: int | None = None
@@ -262,7 +273,7 @@ class DiskCacheSettings:
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> "DiskCacheSettings":
-        """Read the settings. A value that cannot be understood switches the cache off, with a warning: reads need none of this."""
+        """Parse the settings. An invalid value switches the cache off with a warning, since reads work without it."""
         stores = environment.get("TUSSOCK_DISK_CACHE") or "auto"
         size = environment.get("TUSSOCK_DISK_CACHE_BYTES") or ""
         folder = environment.get("TUSSOCK_DISK_CACHE_DIR") or ""
@@ -273,8 +284,9 @@ class DiskCacheSettings:
             or (folder and not Path(folder).is_absolute())
         ):
             _warn(
-                f"the disk cache is off: found TUSSOCK_DISK_CACHE={stores!r}, TUSSOCK_DISK_CACHE_BYTES={size!r}, TUSSOCK_DISK_CACHE_DIR="
-                f"{folder!r}; expected auto, on or off; a number of bytes such as 20GiB (0: off); an absolute path."
+                f"the disk cache is off: found TUSSOCK_DISK_CACHE={stores!r}, TUSSOCK_DISK_CACHE_BYTES={size!r}, "
+                f"TUSSOCK_DISK_CACHE_DIR={folder!r}; expected auto, on or off; a number of bytes such as 20GiB "
+                "(0: off); an absolute path."
             )
             return DiskCacheSettings("off")
         capacity = int(match[1]) * _UNITS[match[2]] if match is not None else None
@@ -284,7 +296,7 @@ class DiskCacheSettings:
 
 @functools.cache
 def process_settings() -> DiskCacheSettings:
-    """What this process's environment says; read once."""
+    """The settings in this process's environment, read once."""
     return DiskCacheSettings.of(os.environ)
 
 
@@ -295,9 +307,9 @@ def process_disk_cache() -> DiskCache:
 
 
 def disk_cache_for(objects: ObjectStore) -> DiskCache | None:
-    """The cache for reads of this store, if it is to have one: a directory or this process's memory is as near as the cache would be."""
+    """The cache for reads of this store, or None. By default only S3 stores use it: a local directory is as fast."""
     stores = process_settings().stores
-    remote = objects.uri.partition(":")[0].rpartition("+")[2] == "s3"  # also s3 after another scheme, as in latency+s3
+    remote = objects.uri.partition(":")[0].rpartition("+")[2] == "s3"  # also with a prefix scheme, as in latency+s3
     return process_disk_cache() if stores == "on" or (stores == "auto" and remote) else None
 
 
@@ -312,7 +324,10 @@ def _stamps(rows: Words) -> npt.NDArray[np.int64]:
 
 
 def _read_into(file: CacheFile, slot: int, room: memoryview) -> memoryview | None:
-    """The slot's first len(room) bytes; None: the disk refuses. Not by a map: there, that is a signal, and waiting holds the GIL."""
+    """Read the first len(room) bytes of a slot; None on an error.
+
+    Does not use a map: there an error is a signal, and waiting holds the GIL.
+    """
     try:
         return room if os.preadv(file.handle, [room], file.piece_offset(slot)) == len(room) else None
     except OSError:
@@ -320,7 +335,7 @@ def _read_into(file: CacheFile, slot: int, room: memoryview) -> memoryview | Non
 
 
 def _write_all(file: CacheFile, data: bytes | memoryview, offset: int) -> None:
-    """Raises OSError, also when only a part of it found room."""
+    """Write all bytes. Raises OSError, also after a partial write."""
     if (written := os.pwrite(file.handle, data, offset)) != len(data):
         raise OSError(f"{written} of {len(data)} bytes were written; the disk is full, or the file may not grow")
 

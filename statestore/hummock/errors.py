@@ -4,7 +4,7 @@ from tussock.statestore.errors import DamagedError, InputError
 
 
 class DamagedSstError(DamagedError):
-    """Bytes of an SST are not what was written: a flipped bit, a cut object, or an object of another kind under this name."""
+    """Bytes of an SST differ from those written: a flipped bit, a truncated object, or another object of this name."""
 
     def __init__(self, name: str, place: str, found: str, expected: str) -> None:
         super().__init__(name, place, found, expected)
@@ -12,13 +12,14 @@ class DamagedSstError(DamagedError):
 
     def __str__(self) -> str:
         return (
-            f"SST {self.name!r} is damaged at {self.place}: found {self.found}, expected {self.expected}. No row of it was used. "
-            "Restore the object from a copy of the bucket; rows outside the named place can still be read."
+            f"SST {self.name!r} is damaged at {self.place}: found {self.found}, expected {self.expected}. "
+            "No row from there was used. "
+            "Restore the object from a copy of the bucket. Its other rows are still readable."
         )
 
 
 class UnorderedRowsError(InputError):
-    """Rows to be written are not in strictly ascending key order, so that no reader could find them."""
+    """Rows to write are not in strictly ascending key order, so readers could not find them."""
 
     def __init__(self, table_id: int, row: int, before: str, key: str) -> None:
         super().__init__(table_id, row, before, key)
@@ -26,13 +27,14 @@ class UnorderedRowsError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"table {self.table_id}: row {self.row} has key {self.key} after key {self.before}; keys of an epoch must ascend and be "
-            "unique within a table. Two actors wrote one key, or a batch was sealed unsorted. Nothing was uploaded."
+            f"table {self.table_id}: row {self.row} has key {self.key} after key {self.before}; keys of an epoch must "
+            "ascend and be unique within a table. Two actors wrote one key, or a batch was sealed unsorted. "
+            "Nothing was uploaded."
         )
 
 
 class WrongRowsError(InputError):
-    """Rows to be written, or stored sections of one table, do not have the columns they must have."""
+    """Rows to write, or stored sections of one table, do not have the required columns."""
 
     def __init__(self, place: str, found: str, expected: str) -> None:
         super().__init__(place, found, expected)
@@ -41,12 +43,12 @@ class WrongRowsError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.place}: found columns {self.found}, expected {self.expected}. "
-            "A table keeps its columns for life; give the changed one a new id."
+            "The columns of a table cannot change. Give the changed table a new id."
         )
 
 
 class MissingSstError(DamagedError):
-    """A version names an SST that is not in the bucket."""
+    """A version names an SST that does not exist in the bucket."""
 
     def __init__(self, uri: str, name: str) -> None:
         super().__init__(uri, name)
@@ -54,12 +56,13 @@ class MissingSstError(DamagedError):
 
     def __str__(self) -> str:
         return (
-            f"SST {self.name!r} is not in {self.uri}, though the version being read names it. If that version is old, vacuum has removed "
-            "what only it named: open the newest one. Otherwise the object was deleted by hand: restore it from a copy of the bucket."
+            f"SST {self.name!r} is not in {self.uri}, but the version being read names it. If this version is old, "
+            "vacuum has removed the SST: open the newest version. Otherwise the object was deleted by other means: "
+            "restore it from a copy of the bucket."
         )
 
 
 def show_key(key: bytes) -> str:
-    """A storage key as a person reads it: table, vnode and the hexadecimal primary key, cut at 32 bytes."""
+    """Format a storage key for people: table, vnode and the hexadecimal primary key, shortened to 32 bytes."""
     table_id, vnode, rest = int.from_bytes(key[:4], "big"), int.from_bytes(key[4:6], "big"), key[6:]
     return f"{table_id}|{vnode}|{rest[:32].hex()}{'…' if len(rest) > 32 else ''}"

@@ -1,15 +1,17 @@
-"""Filters: does a part of a section hold this key? "No" is certain, "yes" is wrong for about one absent key in 200.
+"""Filters: whether a part of a section may hold a key. "No" is certain; "yes" is wrong for about one absent key in 200.
 
-A Bloom filter per partition (64 blocks): BITS_PER_KEY bits a row, PROBES probes, rounded up to whole 64-bit words, bit i in byte i // 8 at
-place i % 8. Its hash, all arithmetic modulo 2^64, x >> n a logical shift:
+One Bloom filter per partition (64 blocks): BITS_PER_KEY bits per row, PROBES probes, rounded up to whole 64-bit words;
+bit i is bit i % 8 of byte i // 8. Hash, with all arithmetic modulo 2^64 and x >> n as logical shift:
 
     word_0, word_1, … = the key's bytes, padded with zeros to a multiple of 8, as little-endian u64
-    mix_i(x)  = y ^ (y >> 29) where y = (x ^ (x >> 32)) * (finish(i + 1) | 1)          mix_i(0) = 0: padding does not count
+    mix_i(x)  = y ^ (y >> 29) where y = (x ^ (x >> 32)) * (finish(i + 1) | 1)      mix_i(0) = 0: padding does not count
     hash(key) = finish(mix_0(word_0) + mix_1(word_1) + …)
-    finish(x) = splitmix64's finaliser: x ^= x >> 30; x *= 0xBF58476D1CE4E5B9; x ^= x >> 27; x *= 0x94D049BB133111EB; x ^= x >> 31
-    bit_i     = (((low + i * (high | 1)) mod 2^32) * bits) >> 32      for i in 0 … PROBES - 1; low, high = halves of the hash
+    finish(x) = splitmix64's finaliser: x ^= x >> 30; x *= 0xBF58476D1CE4E5B9; x ^= x >> 27; x *= 0x94D049BB133111EB;
+                x ^= x >> 31
+    bit_i     = (((low + i * (high | 1)) mod 2^32) * bits) >> 32      for i in 0 to PROBES - 1
+                low, high = halves of the hash
 
-Everything works on whole arrays: about 25 ns a key to hash and 30 ns to insert.
+All functions work on whole arrays: about 25 ns to hash a key and 30 ns to insert it.
 """
 
 from collections.abc import Iterator
@@ -23,21 +25,21 @@ from tussock.statestore.hummock.sorted_keys import fixed_keys, lengths_of, max_w
 
 BITS_PER_KEY = 11
 PROBES = 7
-_WIDE = 512  # bytes; longer keys are hashed with others of about their length
-_SLICE_BYTES = 1 << 20  # keys are hashed in slices that stay in the CPU's cache
-_PROBE_SLICE = 16384  # keys whose probes are made together: the filters of so many neighbours stay in the CPU's cache from probe to probe
+_WIDE = 512  # bytes; longer keys are hashed in groups of similar length
+_SLICE_BYTES = 1 << 20  # bytes of keys hashed per step; they fit in the CPU cache
+_PROBE_SLICE = 16384  # keys probed per step, so that their filters stay in the CPU cache between probes
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def hash_keys(keys: pa.Array) -> Hashes:
-    """The hash of each key (binary or fixed_size_binary), uint64. Cost: 25 ns a short key; 3 ns a byte of long ones."""
+    """The hash of each key (binary or fixed_size_binary), uint64. Cost: 25 ns per short key, or 3 ns per byte."""
     hashes = np.empty(len(keys), np.uint64)
     if (width := max_width(keys)) <= _WIDE:
         for part in _slices(len(keys), max(64, _SLICE_BYTES // width)):
             hashes[part] = _hash_matrix(keys[part])
         return hashes
-    # Padded to the longest of all, a few long keys would make every key long: only keys of about one length are hashed together.
+    # Keys are padded to the longest in their group, so a few long keys must not be hashed together with short ones.
     doublings = np.ceil(np.log2(np.maximum(lengths_of(keys), _WIDE))).astype(np.int64)
     for doubling in np.unique(doublings).tolist():
         places = np.flatnonzero(doublings == doubling)
@@ -51,12 +53,12 @@ def _slices(count: int, step: int) -> Iterator[slice]:
 
 
 def filter_bits(rows: int) -> int:
-    """Bits of the filter of a partition of `rows` rows."""
+    """Size in bits of the filter for a partition with `rows` rows."""
     return 64 * -(-rows * BITS_PER_KEY // 64)
 
 
 def build_filter(hashes: Hashes) -> bytes:
-    """The filter that holds these keys."""
+    """Build the filter of these keys."""
     bits = filter_bits(len(hashes))
     held = np.zeros(bits, np.bool_)
     step, low = _halves(hashes)
@@ -70,10 +72,11 @@ def build_filter(hashes: Hashes) -> bytes:
 def probe_filter(
     data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes
 ) -> npt.NDArray[np.bool_]:
-    """Per hash, whether the filter may hold it.
+    """Whether each hash may be in its filter.
 
-    `data` holds filters one after another; that of hash i starts at byte base[i] and has bits[i] bits (0: no filter, "maybe").
-    Cost: 0.1 us a hash where neighbours ask the same filter, as keys in order do; a few times that where they don't.
+    `data` is a sequence of filters. The filter of hash i starts at byte base[i] and has bits[i] bits; 0: no filter,
+    "maybe".
+    Cost: 0.1 us per hash if neighbours use the same filter, as sorted keys do; otherwise a few times as much.
     """
     maybe = np.empty(len(hashes), np.bool_)
     for start in range(0, len(hashes), _PROBE_SLICE):
@@ -89,7 +92,7 @@ def _probe_slice(
     alive = np.flatnonzero(bits)
     step, low = _halves(hashes.take(alive))
     base, bits = base.take(alive).astype(np.int64, copy=False), bits.take(alive).astype(np.uint64)
-    for probe in range(PROBES):  # an absent key is out after two probes on average: carry only those still alive
+    for probe in range(PROBES):  # An absent key is excluded after two probes on average: continue with the others only.
         if probe:
             low = low + step
         position = _position(low, bits)
@@ -133,7 +136,7 @@ def _hash_matrix(keys: pa.Array) -> Hashes:
     fixed = fixed_keys(keys, 8 * words)
     matrix = fixed.view("<u8").reshape(-1, words)
     factors = _finish(np.arange(1, words + 1, dtype=np.uint64)) | np.uint64(1)
-    if words > len(keys):  # few long keys: a pass over all words of each
+    if words > len(keys):  # few long keys: process all words of a key at once
         mixed = (matrix ^ (matrix >> np.uint64(32))) * factors
         mixed ^= mixed >> np.uint64(29)
         return _finish(mixed.sum(axis=1, dtype=np.uint64))

@@ -1,7 +1,7 @@
-"""The write path: what the actors of an epoch sealed becomes few right-sized SSTs.
+"""The write path: turns the sealed MemTables of an epoch into a few SSTs of the right size.
 
-Sealed MemTables of all actors are put together by table and sorted, encoded as blocks, and the blocks are cut into
-ceil(bytes / target) objects: small tables share one, a large one gets several of its own.
+The MemTables of all actors are combined by table, sorted, and encoded as blocks. The blocks are distributed over
+ceil(bytes / target) objects: small tables share one, and large tables get several.
 """
 
 import logging
@@ -29,8 +29,8 @@ from tussock.statestore.vnode import one_array
 log = logging.getLogger(__name__)
 
 DEFAULT_TARGET_BYTES = 64 << 20
-_SNAP = 8  # a cut moves to the border of a table or of vnodes if one is within a 1/8 of the target
-_CUT_BLOCKS = 256  # sections of more rows than this many blocks start a block at each border of a vnode group
+_SNAP = 8  # a cut moves to a border of tables or vnodes within 1/8 of the target
+_CUT_BLOCKS = 256  # sections with more rows than this many blocks start a block at each border of a vnode group
 VNODE_GROUP = 16  # vnodes; consecutive ones tend to belong to one unit
 
 
@@ -44,21 +44,23 @@ def batch_ingest(
     """Write the batches of one epoch as SSTs and upload them.
 
     Args:
-        objects: where to.
-        batches: of any tables, in any order; no key twice. Empty ones are left out. Each is let go of once its table is encoded.
-        epoch: uint64, what the rows are stamped with.
-        prefix: where objects are put, `data/<epoch, 16 hex digits>`.
-        target_bytes: size an SST should have; ceil(encoded bytes / target) objects are written.
+        objects: the target store.
+        batches: of any tables, in any order, without duplicate keys. Empty ones are ignored. Each batch is released
+            after its table is encoded.
+        epoch: uint64, the epoch of the rows.
+        prefix: prefix of the object names, `data/<epoch, 16 hex digits>`.
+        target_bytes: desired size of an SST; ceil(encoded bytes / target) objects are written.
 
     Returns:
-        The SSTs in key order; they overlap nowhere. Nothing is visible before a commit names them. The same batches give the same
-        objects, however they were split among actors.
+        The SSTs in key order, without overlaps. They become visible when a commit names them. The same batches give the
+        same objects, however they were distributed over actors.
 
     Raises:
-        UnorderedRowsError: a batch is not sorted, or two hold one key.
-        WrongRowsError: a batch's columns are not those above, or batches of one table differ in them.
+        UnorderedRowsError: a batch is not sorted, or two batches hold the same key.
+        WrongRowsError: a batch's columns are not those of SealedBatch, or batches of one table differ.
 
-    Cost: one PUT per SST; about 0.2 us of CPU a row of two numbers; memory: what is encoded, and the rows of one table again.
+    Cost: one PUT per SST; about 0.2 us of CPU per row of two numbers. Memory: the encoded blocks, and a copy of one
+        table's rows.
     """
     started = time.perf_counter()
     sections = [
@@ -78,7 +80,7 @@ def batch_ingest(
 
 
 def _uploaded(objects: ObjectStore, ssts: Sequence[Callable[[], EncodedSst]]) -> list[SstInfo]:
-    """Build and upload; of several SSTs each is uploaded while the next is built, so that no more than two are in memory."""
+    """Build and upload SSTs. Each is uploaded while the next is built, so at most two are in memory."""
 
     def upload(sst: EncodedSst) -> SstInfo:
         objects.put(sst.info.name, sst.data)
@@ -102,7 +104,10 @@ def _uploaded(objects: ObjectStore, ssts: Sequence[Callable[[], EncodedSst]]) ->
 
 
 def stamped_tables(batches: Iterable[SealedBatch], epoch: int) -> Iterator[tuple[int, pa.Table]]:
-    """Each table's rows of all batches, sorted, with key, epoch, op first; in table_id order. Raises as `batch_ingest` does."""
+    """Each table's rows from all batches, sorted, after key, epoch, op; by table_id.
+
+    Raises the same as `batch_ingest`.
+    """
     by_table = _by_table(batches)
     for table_id in sorted(by_table):
         yield table_id, _stamped(table_id, _merged(table_id, by_table.pop(table_id)), epoch)
@@ -118,10 +123,10 @@ def _by_table(batches: Iterable[SealedBatch]) -> dict[int, list[pa.Table]]:
 
 
 def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[list[EncodedBlocks]]:
-    """Share the blocks of the sections, in order, among ceil(bytes / target) objects.
+    """Distribute the blocks of the sections, in order, over ceil(bytes / target) objects.
 
-    A cut falls between blocks, at equal shares of the bytes; it moves to the nearest border between tables or vnode groups where one
-    is close, so that later a unit's rows, or a table's, are found together.
+    Cuts are between blocks, at equal shares of the bytes. A cut moves to the nearest border between tables or vnode
+    groups if one is close, so that the rows of a unit or a table stay together.
     """
     if not sections:
         return []
@@ -155,7 +160,7 @@ def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[l
 
 
 def _group_borders(sections: Sequence[EncodedBlocks], starts: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Per section the blocks, numbered through all sections, at which a vnode group starts."""
+    """Per section, the blocks (numbered over all sections) at which a vnode group starts."""
     answer = []
     for section, start in zip(sections, starts.tolist(), strict=True):
         groups = vnodes_of_keys(section.first_keys) // VNODE_GROUP
@@ -164,7 +169,7 @@ def _group_borders(sections: Sequence[EncodedBlocks], starts: npt.NDArray[np.int
 
 
 def _vnode_cuts(rows: pa.Table) -> npt.NDArray[np.int64] | None:
-    """Rows at which a vnode group starts, for a table large enough to be cut there."""
+    """Rows at which a vnode group starts, if the table is large enough to cut there."""
     if rows.num_rows < _CUT_BLOCKS * 1024:
         return None
     groups = vnodes_of_keys(one_array(rows.column(0))) // VNODE_GROUP
@@ -189,7 +194,7 @@ def _require_columns(batch: SealedBatch) -> None:
 
 
 def _merged(table_id: int, parts: list[pa.Table]) -> pa.Table:
-    """The parts in key order. Parts that follow one another are only put together; others are merged."""
+    """Combine the parts in key order. Disjoint parts are concatenated; others are merged."""
     for part in parts[1:]:
         if part.schema.names != parts[0].schema.names or part.schema.types != parts[0].schema.types:
             raise WrongRowsError(f"sealed batches of table {table_id}", str(part.schema), str(parts[0].schema))
@@ -200,7 +205,7 @@ def _merged(table_id: int, parts: list[pa.Table]) -> pa.Table:
 
 
 def _stamped(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
-    """Rows with their epoch, their order checked, and keys of one length stored without offsets."""
+    """Add the epoch to rows and check their order. Keys of one length are stored without offsets."""
     keys = one_array(rows.column(0))
     _require_ascending(table_id, keys)
     width, of_one_width = widths(keys)

@@ -4,22 +4,25 @@
 
     column   = marker u8 | payload
     marker   : 0 NULL that sorts first, 1 a value, 2 NULL that sorts last
-    payload  : after NULL all zeros (fixed width) or only the terminator (string, binary); inverted bit by bit when the column descends
+    payload  : inverted bit by bit if the column descends;
+               of NULL: all zeros (fixed width) or only the terminator (string, binary)
 
     boolean                          1 byte, 0 or 1
     tinyint, smallint, int, bigint   1, 2, 4, 8 bytes, big-endian, sign bit flipped
-    date, timestamp, timestamp_ntz   as int, bigint, bigint
+    date, timestamp, timestamp_ntz   like int, bigint, bigint
     decimal(p<=18), decimal(p<=38)   8, 16 bytes: the unscaled value, big-endian, sign bit flipped
-    float, double                    4, 8 bytes, big-endian, normalised: sign bit flipped if clear, all bits if set; NaN is the largest
+    float, double                    4, 8 bytes, normalised, big-endian; sign bit flipped if clear, else all bits;
+                                     NaN is the largest
     string, binary                   the bytes with 00 -> 01 01 and 01 -> 01 02, then the terminator 00
     array                            per element 01 and the element as a column, then the terminator 00
-    map                              as an array of structs of key and value, in the map's order
-    struct                           its fields as columns; of a NULL struct all of them are NULL
+    map                              like an array of structs of key and value, in the map's order
+    struct                           its fields as columns; all of them are NULL in a NULL struct
 
-NULLs within a value sort first, and last where the column descends: all of its bytes but the markers are inverted then.
-Every column says by itself where it ends. So no key of a table is a prefix of another, a key of the first k columns is a prefix of just the
-keys that start with these values, and one key can't be read as another. The escapes keep the order: 00 (end) < 01 01 < 01 02 < 02 < ...
-A key column's type never changes, so widths and markers mean the same in every key of a table.
+NULLs inside a value sort first, or last if the column descends: all its bytes except the markers are then inverted.
+Each column's encoding contains its end. No key of a table is therefore a prefix of another, a key of the first k
+columns is a prefix of exactly the keys that start with these values, and keys are unambiguous. The escapes preserve the
+order: 00 (end) < 01 01 < 01 02 < 02 < ...
+The type of a key column never changes, so widths and markers mean the same in every key of a table.
 """
 
 from collections.abc import Sequence
@@ -43,30 +46,30 @@ from tussock.statestore.vnode import (
 )
 
 HEADER_BYTES = 6  # table_id and vnode
-MAX_TABLE_ID = 2**32 - 2  # one less than fits, so that every table has a key after its last
+MAX_TABLE_ID = 2**32 - 2  # one below the maximum, so that a key exists after each table's last key
 _NULL_FIRST, _VALUE, _NULL_LAST = 0, 1, 2
 _TERMINATOR, _ESCAPE = 0, 1
-_ELEMENT = 1  # one more follows
-_JOINED = 16384  # keys put together at once: their bytes stay in the CPU's cache
+_ELEMENT = 1  # precedes each element
+_JOINED = 16384  # keys per batch when fields are joined; their bytes fit in the CPU cache
 
 _Field = tuple[str, npt.NDArray[np.generic] | int]  # big-endian NumPy type, the rows' values
 
 
 class KeyRangeError(InputError):
-    """A table id or vnode that no key can hold."""
+    """A table id or vnode exceeds the range of storage keys."""
 
     def __init__(self, what: str, found: int, largest: int) -> None:
         super().__init__(what, found, largest)
         self.what, self.found, self.largest = what, found, largest
 
     def __str__(self) -> str:
-        return f"{self.what} {self.found} does not fit a storage key: 0 to {self.largest} do"
+        return f"{self.what} {self.found} does not fit into a storage key; expected 0 to {self.largest}"
 
 
 def encode_keys(
     table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]
 ) -> pa.BinaryArray:
-    """The storage keys of n rows of one table.
+    """Encode the storage keys of n rows of one table.
 
     Args:
         table_id: 0 to MAX_TABLE_ID.
@@ -75,8 +78,8 @@ def encode_keys(
         key: the order of each column, aligned with `columns`.
 
     Returns: binary, (n,), no NULLs.
-    Raises: KeyRangeError; UnsupportedTypeError for a column type without an order; ArrowCapacityError past 2 GB of keys in one call.
-    Cost: one pass per column; a million bigint keys take some 40 ms, a million short strings 80 ms.
+    Raises: KeyRangeError; UnsupportedTypeError if a column's type has no order; ArrowCapacityError above 2 GB of keys.
+    Cost: one pass per column; about 40 ms for a million bigint keys, 80 ms for a million short strings.
     """
     if not 0 <= table_id <= MAX_TABLE_ID:
         raise KeyRangeError("table id", table_id, MAX_TABLE_ID)
@@ -89,16 +92,18 @@ def encode_keys(
 def encode_prefixes(
     table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]
 ) -> pa.BinaryArray:
-    """The prefixes that the first len(columns) columns of `key` give: a stored key has these values iff it starts with the prefix.
+    """Encode the first len(columns) columns of `key`: a stored key has these values iff it starts with the prefix.
 
-    As `encode_keys`, but `key` may be longer than `columns`.
+    Like `encode_keys`, but `key` may be longer than `columns`.
     """
     return encode_keys(table_id, vnodes, columns, key[: len(columns)])
 
 
 def encode_values(column: pa.Array | pa.ChunkedArray, descending: bool = False) -> pa.BinaryArray:
-    """The values of one column as byte strings that compare as they do, NULLs first (last if `descending`). Raises and costs as
-    `encode_keys`."""
+    """Encode the values of a column so that comparing bytes compares values. NULLs sort first, or last if `descending`.
+
+    Raises and costs the same as `encode_keys`.
+    """
     array = one_array(column)
     encoding = _Encoding(len(array), [])
     encoding.add(array, KeyColumn(0, descending, descending))
@@ -106,7 +111,7 @@ def encode_values(column: pa.Array | pa.ChunkedArray, descending: bool = False) 
 
 
 def identities(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """The values of one column as byte strings that are equal just where the values are the same to the bit: -0.0 is not 0.0."""
+    """Encode the values of a column so that equal bytes mean bit-identical values: -0.0 differs from 0.0."""
     return encode_values(bits_of(one_array(column)))
 
 
@@ -118,7 +123,7 @@ def table_range(table_id: int) -> tuple[bytes, bytes]:
 
 
 def vnode_range(table_id: int, vnode: int, end: int | None = None) -> tuple[bytes, bytes]:
-    """First (inclusive) and last (exclusive) key of a table's vnodes from `vnode` up to, not with, `end` (one vnode unless given)."""
+    """First (inclusive) and last (exclusive) key of the vnodes `vnode` to `end` - 1; without `end`, of one vnode."""
     after = vnode + 1 if end is None else end
     head = table_range(table_id)[0]
     if not 0 <= vnode < after <= 0xFFFF:
@@ -127,8 +132,10 @@ def vnode_range(table_id: int, vnode: int, end: int | None = None) -> tuple[byte
 
 
 class _Encoding:
-    """Keys in the making. Fixed-width columns next to each other become one NumPy record per row; strings and arrays split the key into
-    pieces that Arrow joins."""
+    """Builds keys.
+
+    Adjacent fixed-width columns form one NumPy record per row; Arrow joins them with strings and arrays.
+    """
 
     def __init__(self, rows: int, head: Sequence[_Field]) -> None:
         self._rows = rows
@@ -143,7 +150,7 @@ class _Encoding:
         elif not is_nested(array.type):
             self._fields += _payload(array, order.descending)
         elif pa.types.is_struct(array.type):
-            for field in array.flatten():  # NULL where the struct is
+            for field in array.flatten():  # NULL if the struct is NULL
                 self.add(field, KeyColumn(0, order.descending, order.descending))
         else:
             self._add_varying(_elements(as_list(array), order.descending), order.descending)
@@ -165,13 +172,13 @@ def _directed(byte: int, descending: bool) -> int:
 
 
 def _elements(array: pa.Array, descending: bool) -> pa.BinaryArray:
-    """A column of lists as the bytes of its elements without terminator; NULL as no bytes."""
+    """The elements of a column of lists as bytes without terminator; empty for NULL."""
     counts = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
-    elements = array.flatten()  # without those that a NULL list may hold
+    elements = array.flatten()  # drops elements of NULL lists
     encoding = _Encoding(len(elements), [("u1", _directed(_ELEMENT, descending))])
     encoding.add(elements, KeyColumn(0, descending, descending))
     encoded = encoding.joined()
-    # The elements of a list lie next to each other: the same bytes, cut elsewhere.
+    # A list's elements are adjacent: reuse the bytes, split at the ends of lists.
     data, starts, _ = byte_spans(encoded)
     ends = np.append(starts, len(data))[np.append(0, np.cumsum(counts))]
     return pa.Array.from_buffers(
@@ -195,12 +202,12 @@ def _is_varying(kind: pa.DataType) -> bool:
 
 
 def _payload(array: pa.Array, descending: bool) -> list[_Field]:
-    """The fields of a fixed-width column: unsigned numbers whose order is the column's."""
+    """The fields of a fixed-width column: unsigned numbers that sort like the column."""
     fields: list[_Field] = []
     for values in _ordered(array):
         directed = ~values if descending else values
         if array.null_count:
-            directed = np.where(null_mask(array), directed.dtype.type(0), directed)  # a NULL slot may hold anything
+            directed = np.where(null_mask(array), directed.dtype.type(0), directed)  # Values under NULLs are arbitrary.
         fields.append((f">u{values.dtype.itemsize}", directed))
     return fields
 
@@ -228,7 +235,7 @@ def _flip_sign(values: npt.NDArray[np.generic]) -> npt.NDArray[np.unsignedintege
 
 
 def _join_fields(n: int, fields: Sequence[_Field]) -> pa.BinaryArray:
-    """One byte string per row: its fields, big-endian, next to each other."""
+    """One byte string per row: the concatenation of its fields, big-endian."""
     records = np.empty(n, np.dtype([(f"f{i}", kind) for i, (kind, _) in enumerate(fields)]))
     for start in range(0, n, _JOINED):
         part = slice(start, start + _JOINED)
@@ -242,15 +249,15 @@ def _join_fields(n: int, fields: Sequence[_Field]) -> pa.BinaryArray:
 
 
 def _escaped(array: pa.Array, descending: bool) -> pa.BinaryArray:
-    """A string or binary column as escaped bytes without terminator; NULL as no bytes."""
+    """A string or binary column as escaped bytes without terminator; empty for NULL."""
     if array.null_count:
         array = array.fill_null(b"" if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type) else "")
     data, starts, lengths = byte_spans(array)
     ends = np.concatenate([np.zeros(1, np.int64), starts + lengths])
     special = data <= _ESCAPE
-    if special.any():  # rare: text holds neither byte
+    if special.any():  # rare: text contains neither byte
         copies = special.astype(np.int64) + 1
-        where = np.concatenate([np.zeros(1, np.int64), np.cumsum(copies)])  # old place -> new place
+        where = np.concatenate([np.zeros(1, np.int64), np.cumsum(copies)])  # old position -> new position
         grown = np.repeat(data, copies)
         escapes = where[:-1][special]
         grown[escapes + 1] += 1

@@ -1,8 +1,8 @@
 """The merge iterator: several sorted runs of one table as one stream in key order, newest first within a key.
 
-Runs are read in windows of blocks, the next ones while those at hand are merged. Each step takes from every run the rows up to the least
-last key at hand, puts them together and sorts their keys stably, newest run first. Who asked then says by key, epoch and op which rows it
-wants, and only those are put in order. No step looks at single rows.
+Runs are read in windows of blocks, and the next windows load while the current ones are merged. Each step takes from
+every run the rows up to the smallest last key of the current windows, and sorts their keys stably, newest run first.
+The caller then selects rows by key, epoch and op, and only those are put in order. No step processes single rows.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,17 +20,18 @@ from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.vnode import one_array
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
-READ_AHEAD_THREADS = 4  # windows of so many runs come in at once
+READ_AHEAD_THREADS = 4  # windows of this many runs load concurrently
 
-#: Which blocks of a section are wanted: (len(section.reader),).
+#: Selects blocks of a section: (len(section.reader),).
 Blocks = Callable[[Section], Mask]
 
-#: Which rows are wanted, of a table that begins with key, epoch, op: in key order, newest first within a key, all rows of each key.
+#: Selects rows of a table that begins with key, epoch, op. The table is in key order, newest first, with all rows of
+#: each key.
 Choose = Callable[[pa.Table], Mask]
 
 
 class RunCursor:
-    """Reads one sorted run, its sections ascending and apart, from `first` (inclusive) to `last` (exclusive), window by window."""
+    """Reads a sorted run of disjoint sections in windows, from `first` (inclusive) to `last` (exclusive)."""
 
     def __init__(
         self,
@@ -43,20 +44,20 @@ class RunCursor:
         ahead: Executor | None = None,
         blocks: Blocks | None = None,
     ) -> None:
-        """`ahead` reads the window after the one at hand in the meantime; None: it is read when it is needed. `blocks`: only these."""
+        """`ahead` prefetches the next window; None: no prefetching. `blocks` selects the blocks to read."""
         self._source, self._first, self._last, self._columns, self._window = source, first, last, columns, window
         self._ahead = ahead
-        self._coming: Future[Rows] | None = None  # the window that is read next
+        self._coming: Future[Rows] | None = None  # the prefetched window
         self._todo = [
             (section, start, end)
             for section in sections
             for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
         ]
-        self.held: pa.Table | None = None  # rows read and not yet taken
+        self.held: pa.Table | None = None  # rows that are read and not taken
 
     @property
     def next_key(self) -> bytes | None:
-        """No row that is still to be read is below this key; None: all is read."""
+        """A lower bound of the rows that remain to be read; None at the end."""
         if not self._todo:
             return None
         section, start, _ = self._todo[0]
@@ -65,12 +66,12 @@ class RunCursor:
 
     @property
     def last_key(self) -> bytes:
-        """The greatest key at hand. Requires: `held` has rows."""
+        """The greatest held key. Requires: `held` has rows."""
         assert self.held is not None
         return _binary(self.held.column(0)[-1])
 
     def read(self) -> None:
-        """Read the next window into `held`, which becomes None if no row of it is in the range."""
+        """Read the next window into `held`, or set it to None if no row is in the range."""
         rows = with_heads(self._coming.result() if self._coming is not None else self._scan(*self._window_at_hand()))
         section, _, stop = self._window_at_hand()
         _, _, end = self._todo[0]
@@ -86,7 +87,7 @@ class RunCursor:
         self.held = rows if rows.num_rows else None
 
     def _window_at_hand(self) -> tuple[Section, int, int]:
-        """The blocks to read next."""
+        """The blocks of the next window."""
         section, start, end = self._todo[0]
         return section, start, min(end, start + self._window)
 
@@ -106,15 +107,15 @@ class RunCursor:
 
 
 def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table]:
-    """The rows of the runs that are wanted, in key order, newest first within a key.
+    """Merge the selected rows of the runs in key order, newest first within a key.
 
     Args:
         cursors: newest run first.
-        choose: called once per step, with all rows of each key in it.
+        choose: called once per step with all rows of each key in the step.
 
     Yields:
-        Tables of key, epoch, op and the row's columns; none is empty. Memory: one window a run whose keys overlap, another with
-        read-ahead, and two copies of what a step takes.
+        Non-empty tables of key, epoch, op and the row's columns. Memory: one window per run with overlapping keys, a
+        second one with read-ahead, and two copies of the rows of a step.
     """
     while True:
         _read_ahead(cursors)
@@ -129,12 +130,12 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
 
 
 def merge_tables(tables: Sequence[pa.Table]) -> pa.Table:
-    """Sorted tables, newest first, as one sorted table: stable, so of equal keys the newer table's rows come first."""
+    """Merge sorted tables, newest first, into one sorted table. For equal keys, rows of newer tables come first."""
     return _chosen(tables, lambda rows: np.ones(rows.num_rows, np.bool_))
 
 
 def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
-    """Of sorted tables, newest first, the rows that are wanted, in order."""
+    """Merge sorted tables, newest first, and return the selected rows in order."""
     if len(tables) == 1:
         keep = choose(tables[0])
         return tables[0] if keep.all() else tables[0].filter(pa.array(keep))
@@ -160,7 +161,7 @@ def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
 
 
 def visible_at(epoch: int) -> Choose:
-    """Chooses per key the newest row no newer than `epoch`, if it is a put."""
+    """Select per key the newest row up to `epoch`, if it is a put."""
 
     def choose(rows: pa.Table) -> Mask:
         newest = _newest_seen(rows, rows.column(1).to_numpy(), epoch)
@@ -171,17 +172,17 @@ def visible_at(epoch: int) -> Choose:
 
 
 def _newest_seen(rows: pa.Table, epochs: npt.NDArray[np.uint64], epoch: int) -> Mask:
-    """Per key the newest row no newer than `epoch`."""
+    """Per key the newest row up to `epoch`."""
     newest = differs_from_previous(one_array(rows.column(0)))
     seen = epochs <= np.uint64(epoch)
     if not seen.all():
-        newest[1:] |= ~seen[:-1]  # what lies above it is the same key's and too new, or the key before's
+        newest[1:] |= ~seen[:-1]  # The row before is too new and of the same key, or belongs to the previous key.
         newest &= seen
     return newest
 
 
 def newest_between(since: int, until: int) -> Choose:
-    """Chooses per key the newest row no newer than `until`, put or delete, if it is newer than `since`."""
+    """Select per key the newest row up to `until`, put or delete, if it is newer than `since`."""
 
     def choose(rows: pa.Table) -> Mask:
         epochs = rows.column(1).to_numpy()
@@ -201,7 +202,7 @@ def with_heads(rows: Rows) -> pa.Table:
 
 
 def _read_ahead(cursors: Sequence[RunCursor]) -> None:
-    """Read until no run can still bring a key at or below the least last key at hand."""
+    """Read until no run can yield a key at or below the smallest last key of the current windows."""
     while True:
         waiting = [(key, cursor) for cursor in cursors if cursor.held is None and (key := cursor.next_key) is not None]
         frontier = min((cursor.last_key for cursor in cursors if cursor.held is not None), default=None)
@@ -218,7 +219,10 @@ def _read_ahead(cursors: Sequence[RunCursor]) -> None:
 
 
 def _block_range(section: Section, first: bytes | None, last: bytes | None) -> tuple[int, int]:
-    """Blocks that may hold keys of first … last: by Arrow's exact comparison, for the bounds may be any bytes."""
+    """The blocks that may hold keys between first and last.
+
+    Arrow compares exactly, since the bounds may be any bytes.
+    """
     reader = section.reader
     start = 0 if first is None else _count_below(reader.last_keys.array, first)
     end = len(reader) if last is None else _count_below(reader.first_keys.array, last)
@@ -226,7 +230,7 @@ def _block_range(section: Section, first: bytes | None, last: bytes | None) -> t
 
 
 def _wanted(start: int, end: int, blocks: Mask | None) -> list[tuple[int, int]]:
-    """The wanted blocks of start … end - 1, as ranges."""
+    """The selected blocks of start … end - 1, as ranges."""
     if start >= end:
         return []
     if blocks is None:
@@ -236,7 +240,7 @@ def _wanted(start: int, end: int, blocks: Mask | None) -> list[tuple[int, int]]:
 
 
 def _count_below(keys: pa.Array | pa.ChunkedArray, bound: bytes, inclusive: bool = False) -> int:
-    """How many of the ascending keys are below (or at) the bound."""
+    """The number of ascending keys below (or at) the bound."""
     search = bisect_right if inclusive else bisect_left
     return search(range(len(keys)), bound, key=lambda place: _binary(keys[place]))
 

@@ -1,4 +1,4 @@
-"""Net changes: what the rows of some keys before and after make as weighted rows."""
+"""Net changes: the difference between the rows of some keys before and after, as weighted rows."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 def net_changes(keys: pa.BinaryArray, had: Mask, before: pa.Table, has: Mask, after: pa.Table) -> pa.Table:
-    """Old rows at weight -1, then new ones at +1; nothing for keys whose row is the same.
+    """Old rows with weight -1, then new rows with weight +1. Unchanged rows are omitted.
 
     Args:
-        keys: (n,) each once.
-        had, has: (n,) whether the key has a row before and after; where it has none, what `before` and `after` hold does not count.
-        before, after: (n,) of one schema.
+        keys: (n,) distinct.
+        had, has: (n,) whether the key has a row before and after. Rows of `before` and `after` without one are ignored.
+        before, after: (n,) of the same schema.
 
     Returns: `key`, `weight` (int64), then the columns of `after`.
     """

@@ -1,8 +1,9 @@
-"""Scanning many prefixes, or ranges of keys, at once: the rows in each, newest visible ones only, with a limit per prefix.
+"""Scans many key prefixes or key ranges at once: the newest visible rows of each, with an optional limit per prefix.
 
-Without a limit all blocks of all prefixes are read in one round. With one, a round reads a window of blocks per prefix and section, from
-the front or, in reverse, from the back; what lies beyond the least window's end is not known to be complete and waits. A prefix that
-has its rows, or has read all its blocks, is done; the others go on with a window four times as long.
+Without a limit, one round reads all blocks of all prefixes. With a limit, a round reads a window of blocks per prefix
+and section, from the front or, in reverse, from the back. Rows past the end of the smallest window may be incomplete
+and wait for the next round. A prefix is done if it has enough rows or all its blocks are read. The others continue with
+a window four times as long.
 """
 
 from collections.abc import Sequence
@@ -24,14 +25,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class _Blocks:
-    """Per prefix the blocks [first, end) of one section that may hold its rows."""
+    """Per prefix, the blocks [first, end) of one section that may hold its rows."""
 
     section: Section
     first: Positions
     end: Positions
 
     def window(self, prefixes: Positions, size: int | None, reverse: bool) -> tuple[Positions, Positions]:
-        """The blocks to read for these prefixes when `size` blocks at most are read."""
+        """The blocks to read for these prefixes, at most `size` each."""
         first, end = self.first[prefixes], self.end[prefixes]
         if size is None:
             return first, end
@@ -40,7 +41,7 @@ class _Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Rows that were found, aligned: the prefix of each, its key, and its place in the decoded blocks put end to end."""
+    """The rows found, aligned: prefix, key, and position in the concatenated decoded blocks."""
 
     prefix: Positions
     keys: pa.Array
@@ -48,29 +49,29 @@ class Scanned:
 
     @staticmethod
     def nothing() -> "Scanned":
-        """No row."""
+        """No rows."""
         return Scanned(np.zeros(0, np.int64), pa.array([], pa.binary()), np.zeros(0, np.int64))
 
     def at(self, places: Positions) -> "Scanned":
-        """The rows at these places."""
+        """The rows at these positions."""
         return Scanned(self.prefix[places], self.keys.take(pa.array(places)), self.row[places])
 
     def where(self, mask: Mask) -> "Scanned":
-        """The rows that are chosen."""
+        """The rows selected by `mask`."""
         return self if mask.all() else Scanned(self.prefix[mask], self.keys.filter(pa.array(mask)), self.row[mask])
 
     def by_prefix(self) -> "Scanned":
-        """By prefix, ascending; the rows of a prefix stay in order."""
+        """Sorted by prefix; rows of a prefix keep their order."""
         return self.at(np.argsort(self.prefix, kind="stable"))
 
     def reversed(self) -> "Scanned":
-        """By prefix, ascending; the rows of a prefix in reverse."""
+        """Sorted by prefix; rows of a prefix in reverse order."""
         return self.at(np.arange(len(self.prefix))[::-1]).by_prefix()
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """Rows found in a round: prefix, place in the decoded blocks, key and whether it is a put; newest section first."""
+    """Rows found in a round, newest section first: prefix, position in the decoded blocks, put or delete, and key."""
 
     prefix: list[Positions] = field(default_factory=list)
     row: list[Positions] = field(default_factory=list)
@@ -79,7 +80,7 @@ class _Gathered:
 
 
 class _Scan:
-    """All rounds of one call: the blocks of each section that may hold rows, and those that have been decoded."""
+    """State of all rounds of one call: the candidate blocks of each section, and the decoded blocks."""
 
     def __init__(
         self, source: BufferedSource, sections: Sequence[Section], low: Probes, high: Probes, epoch: int, reverse: bool
@@ -91,10 +92,10 @@ class _Scan:
             for s in sections
         ]
         self.batches: list[pa.RecordBatch] = []
-        self._rows = 0  # of them
+        self._rows = 0  # in `batches`
 
     def keep(self, unit: Rows) -> int:
-        """Keep a unit's rows. Returns the place of the first one among all."""
+        """Store a unit's rows, and return the position of its first row."""
         place = self._rows
         self.batches.append(unit.columns)
         self._rows += len(unit)
@@ -105,17 +106,17 @@ class _Round:
     """A window of blocks of each section, for the prefixes that are not done."""
 
     def __init__(self, scan: _Scan, prefixes: Positions, size: int | None) -> None:
-        """`size`: at most so many blocks per prefix and section; None: all."""
+        """`size`: limit of blocks per prefix and section; None: all."""
         self.scan, self.prefixes = scan, prefixes
         self.windows = [blocks.window(prefixes, size, scan.reverse) for blocks in scan.ranges]
         self.unread = [
             (first > blocks.first[prefixes]) if scan.reverse else (end < blocks.end[prefixes])
             for blocks, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
-        """Per section, of each prefix whether some of its blocks are not read yet."""
+        """Per section and prefix, whether some of its blocks are not read yet."""
 
     def read(self) -> tuple[Scanned, Mask]:
-        """The newest row of each key in the windows, by prefix and key, and whether it is a put."""
+        """The newest row of each key in the windows, sorted by prefix and key, and whether it is a put."""
         scan, found = self.scan, _Gathered()
         requests = [
             (b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
@@ -128,7 +129,7 @@ class _Round:
         return _newest(found)
 
     def complete(self, found: Scanned) -> Mask:
-        """Whether each row lies where every section's window has been read: no unread block can hold its key or one before it."""
+        """Whether each row is inside all windows, so that no unread block can hold its key or one before it."""
         complete = np.ones(len(found.prefix), np.bool_)
         if not any(unread.any() for unread in self.unread):
             return complete
@@ -147,7 +148,10 @@ class _Round:
         return complete
 
     def take(self, limit: int | None) -> tuple[Scanned, Positions]:
-        """Live rows of the prefixes that are done: they have `limit` rows, or all their blocks are read. Returns the other prefixes too."""
+        """Live rows of the finished prefixes, and the remaining prefixes.
+
+        A prefix is finished if it has `limit` rows, or all its blocks are read.
+        """
         found, put = self.read()
         rows = found.where(put & self.complete(found))
         if self.scan.reverse:
@@ -170,13 +174,13 @@ def scan_prefixes(
     limit: int | None,
     reverse: bool,
 ) -> tuple[Scanned, list[pa.RecordBatch]]:
-    """Rows of each prefix, by prefix, and the decoded blocks that hold them.
+    """Find the rows of each prefix. Returns them sorted by prefix, and the decoded blocks that hold them.
 
     Args:
         sections: newest first.
-        prefixes, ends: per prefix its first key and the successor of its last; or any keys, or first columns of such,
-            between which to read.
-        epoch, limit, reverse: as in HummockStore.scan_prefix.
+        prefixes, ends: per prefix its first key and the successor of its last key. Any keys or key prefixes work as the
+            bounds of a range.
+        epoch, limit, reverse: see HummockStore.scan_prefix.
     """
     scan = _Scan(source, sections, Probes(prefixes), Probes(ends), epoch, reverse)
     taken: list[Scanned] = []
@@ -196,7 +200,7 @@ def scan_prefixes(
 
 
 def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high: Probes, epoch: int, base: int) -> None:
-    """Add the unit's rows of these prefixes that are no newer than `epoch`."""
+    """Collect the unit's rows of these prefixes up to `epoch`."""
     keys, places = unit.at(epoch)
     if len(keys) == 0 or len(prefixes) == 0:
         return
@@ -213,15 +217,15 @@ def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high:
 
 
 def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
-    """Per prefix and key the newest row, by both, and whether it is a put."""
+    """Per prefix and key the newest row, sorted by both, and whether it is a put."""
     if not found.row:
         return Scanned.nothing(), np.zeros(0, np.bool_)
-    if len({part.type for part in found.keys}) > 1:  # a section without offsets beside one with
+    if len({part.type for part in found.keys}) > 1:  # sections with and without offsets
         found.keys = [part.cast(pa.binary()) for part in found.keys]
     rows = Scanned(
         np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row)
     )
-    order = sort_order(rows.keys)  # stable: sections came newest first, and within one newer rows come first
+    order = sort_order(rows.keys)  # stable: sections are newest first, and so are the rows within a section
     order = order[np.argsort(rows.prefix[order], kind="stable")]
     rows, put = rows.at(order), np.concatenate(found.put)[order]
     first = np.ones(len(order), np.bool_)
@@ -232,19 +236,19 @@ def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
 
 
 def _numbers(first: Positions, end: Positions) -> Positions:
-    """The distinct numbers of all the ranges, ascending."""
+    """The distinct numbers in all ranges, ascending."""
     numbers: Positions = np.unique(_expand(first, end))
     return numbers
 
 
 def _expand(first: Positions, end: Positions) -> Positions:
-    """first[0] … end[0] - 1, first[1] … end[1] - 1, and so on, as one array."""
+    """The numbers first[0] … end[0] - 1, first[1] … end[1] - 1, and so on, in one array."""
     counts = np.maximum(end - first, 0)
     numbers: Positions = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
     return numbers
 
 
 def _rank(index: Positions) -> Positions:
-    """The place of each entry within its run of equal values."""
+    """The position of each entry within its run of equal values."""
     starts = np.flatnonzero(np.append(True, index[1:] != index[:-1])) if len(index) else np.zeros(0, np.int64)
     return np.arange(len(index)) - np.repeat(starts, np.diff(np.append(starts, len(index))))

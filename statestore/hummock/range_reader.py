@@ -1,8 +1,9 @@
-"""Where bytes of SSTs come from: the host's disk cache, else range reads of the bucket, in parallel and with few requests.
+"""Reads bytes of SSTs from the host's disk cache, or from the bucket with few parallel range requests.
 
-A request to a bucket costs 30 ms whether it brings 16 KiB or 256 KiB. So a point read that misses the disk brings the aligned 256 KiB
-around what it needs, and the disk keeps them: the next keys that fall in there cost nothing. A scan takes what the disk has, fetches the
-rest as it is asked for and leaves the cache as it was; else one scan, or one compaction, would push out what point reads keep warm.
+A request to a bucket takes 30 ms for 16 KiB as for 256 KiB. A point read that misses the disk cache therefore fetches
+the surrounding aligned 256 KiB, and the cache keeps them, so later keys in this range need no request. A scan uses the
+cached parts, fetches only the rest, and leaves the cache unchanged. Otherwise a single scan or compaction would evict
+the data that point reads need.
 """
 
 import logging
@@ -24,42 +25,47 @@ log = logging.getLogger(__name__)
 
 Range = tuple[int, int]  # offset, length
 
-FILL_PIECES = 4  # pieces that are fetched together
-WHOLE_BYTES = 16 << 20  # up to this size an uploaded SST is kept whole
-_THREADS = 8  # objects fetched at once; ranges of one object are the object store's own business
+FILL_PIECES = 4  # pieces per fetch
+WHOLE_BYTES = 16 << 20  # an uploaded SST up to this size is cached completely
+_THREADS = 8  # objects fetched concurrently; the object store parallelises ranges of one object
 
 
 @lru_cache(maxsize=1)
 def _threads_of(process: int) -> ThreadPoolExecutor:
-    """The threads that fetch from several objects, for all readers of this process; a forked child lacks its parent's."""
-    del process  # only the key
+    """The threads that fetch from several objects, shared by all readers of a process.
+
+    A forked child needs new ones.
+    """
+    del process  # only a cache key
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
 
 
 class RangeReader:
-    """Reads byte ranges of SSTs of one object store, through a disk cache if there is one."""
+    """Reads byte ranges of SSTs in one object store, through the disk cache if it has one."""
 
     def __init__(self, objects: ObjectStore, disk: DiskCache | None) -> None:
         self.objects, self.disk = objects, disk
 
     def fetch(self, wanted: Sequence[tuple[SstInfo, Sequence[Range]]], keep: bool = True) -> list[list[bytes]]:
-        """The bytes of each range, per SST in the order asked.
+        """Read ranges of several SSTs. Returns the bytes per SST, in the order of its ranges.
 
         Args:
-            wanted: SSTs, each once, and ranges of them.
-            keep: whether what the disk cache lacks is put there, and what it has counts as used.
+            wanted: distinct SSTs, and ranges of each.
+            keep: whether to add fetched bytes to the disk cache, and to count cached bytes as used.
 
         Raises:
-            MissingSstError: the bucket has no such object.
-            DamagedSstError: the object is shorter than the version says.
+            MissingSstError: the object does not exist.
+            DamagedSstError: the object is shorter than its version records.
         """
         if len(wanted) <= 1:
             return [self._read(sst, parts, keep) for sst, parts in wanted]
         return list(_threads_of(os.getpid()).map(lambda item: self._read(item[0], item[1], keep), wanted))
 
     def fetch_again(self, sst: SstInfo, part: Range) -> bytes | None:
-        """The bytes from the bucket, after they were found to be damaged; the disk cache forgets them. None: the bucket is where they
-        had come from. Raises as `fetch` does."""
+        """Read damaged bytes again from the bucket, and remove them from the disk cache.
+
+        Returns None without a disk cache: the damaged bytes came from the bucket. Raises the same as `fetch`.
+        """
         if self.disk is None:
             return None
         offset, length = part
@@ -73,9 +79,8 @@ class RangeReader:
         of = CachedObject.of(self.objects.uri, sst.name, sst.size)
         spans = np.array(ranges, np.int64)
         begins, ends = spans[:, 0], spans[:, 0] + spans[:, 1]
-        if (
-            (spans[:, 1] <= 0).any() or begins.min() < 0 or ends.max() > sst.size
-        ):  # an index that cannot be right: the bucket says why
+        # The index is invalid; reading from the bucket raises the precise error.
+        if (spans[:, 1] <= 0).any() or begins.min() < 0 or ends.max() > sst.size:
             return self._get_ranges(sst, ranges)
         pieces, lows, highs = _pieces_of(begins, ends)
         held = dict(
@@ -93,7 +98,7 @@ class RangeReader:
         return self._filled(sst, of, ranges, held, missing)
 
     def _rest_of(self, sst: SstInfo, ranges: Sequence[Range], held: "_Held") -> list[bytes]:
-        """The ranges, those with a hole as they are from the bucket."""
+        """The ranges; incomplete ones are read entirely from the bucket."""
         whole = [_is_whole(held, *part) for part in ranges]
         fetched = iter(self._get_ranges(sst, [part for part, here in zip(ranges, whole, strict=True) if not here]))
         return [_assembled(held, *part) if here else next(fetched) for part, here in zip(ranges, whole, strict=True)]
@@ -101,16 +106,16 @@ class RangeReader:
     def _filled(
         self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], held: "_Held", missing: Positions
     ) -> list[bytes]:
-        """The ranges, what is missing fetched with its neighbours and put on the disk."""
+        """The ranges; missing pieces are fetched with their neighbours and cached on disk."""
         assert self.disk is not None
         firsts = np.unique(missing // FILL_PIECES) * FILL_PIECES
         stops = np.minimum((firsts + FILL_PIECES) * PIECE_BYTES, of.size)
-        # Side by side and not as one, so that the object store can divide what is long among its connections.
+        # Separate ranges let the object store spread a long run over its connections.
         wanted = list(zip((firsts * PIECE_BYTES).tolist(), (stops - firsts * PIECE_BYTES).tolist(), strict=True))
         try:
             fetched = self.objects.get_ranges(sst.name, wanted)
         except ShortReadError:
-            return self._get_ranges(sst, ranges)  # it is cut; what was asked for may still be there
+            return self._get_ranges(sst, ranges)  # The object is truncated; the requested bytes may still exist.
         except ObjectNotFoundError as error:
             raise MissingSstError(self.objects.uri, sst.name) from error
         for (offset, _), data in zip(wanted, fetched, strict=True):
@@ -123,7 +128,7 @@ class RangeReader:
         return [_assembled(held, *part) for part in ranges]
 
     def _get_ranges(self, sst: SstInfo, ranges: Sequence[Range]) -> list[bytes]:
-        if log.isEnabledFor(logging.DEBUG):  # the sum is over each block of a large read
+        if log.isEnabledFor(logging.DEBUG):  # The sum runs over each block of a large read.
             log.debug("%s: %d ranges, %d bytes read", sst.name, len(ranges), sum(length for _, length in ranges))
         try:
             return self.objects.get_ranges(sst.name, ranges)
@@ -135,19 +140,21 @@ class RangeReader:
 
 
 def keep_uploaded(objects: ObjectStore, sst: SstInfo, data: bytes) -> None:
-    """Put what this host has just uploaded into its disk cache: the next epoch reads it. Of a large SST only the footer, which every
-    reader needs; a first load must not push everything else out."""
+    """Put an SST that this host uploaded into its disk cache, because the next epoch reads it.
+
+    For a large SST, only the footer is cached, which every reader needs. A first load must not evict everything else.
+    """
     if (disk := disk_cache_for(objects)) is not None:
         first = 0 if sst.size <= WHOLE_BYTES else (sst.size - sst.footer_size) // PIECE_BYTES
         disk.write(CachedObject.of(objects.uri, sst.name, sst.size), first, memoryview(data)[first * PIECE_BYTES :])
 
 
-#: Per piece the bytes of it that are at hand, and where in the piece they begin.
+#: Per piece, the bytes that are loaded, and their offset in the piece.
 _Held = dict[int, tuple[int, bytes | memoryview | None]]
 
 
 def _pieces_of(begins: Positions, ends: Positions) -> tuple[Positions, Positions, Positions]:
-    """The pieces that the ranges touch, ascending, and of each the least part [low, high) that holds all that is needed of it."""
+    """The pieces that the ranges touch, ascending, and the smallest part [low, high) of each that covers the ranges."""
     firsts, counts = begins // PIECE_BYTES, (ends - 1) // PIECE_BYTES - begins // PIECE_BYTES + 1
     owner = np.repeat(np.arange(len(begins)), counts)
     touched = firsts[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -165,7 +172,7 @@ def _is_whole(held: _Held, offset: int, length: int) -> bool:
 
 
 def _assembled(held: _Held, offset: int, length: int) -> bytes:
-    """The bytes of a range. Requires: its pieces are at hand."""
+    """The bytes of a range. Requires: its pieces are loaded."""
     parts = []
     for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1):
         low, data = held[piece]

@@ -1,8 +1,7 @@
-"""The columns that a table's rows have now, where its oldest sections were written before some of them were added.
+"""The current columns of a table whose oldest sections were written before some of them were added.
 
-A section keeps the columns that it was written with. What reads it finds them by their names, which no other column of the table ever
-had, and puts in what `ColumnSpec.missing` says for those that it lacks. Compaction writes what it has read so: the section is of the
-new shape then.
+A section keeps the columns that it was written with. Readers find them by name, since names are never reused in a
+table, and fill missing columns with `ColumnSpec.missing`. Compaction rewrites a section with all current columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,19 +16,23 @@ from tussock.statestore.types import arrow_type
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """A table's row columns, some of them added after it had rows."""
+    """A table's row columns, some of them added after the table had rows."""
 
     schema: pa.Schema
-    missing: Mapping[str, pa.Array]  # added column -> the one value that rows from before hold there
+    missing: Mapping[str, pa.Array]  # added column -> its value in older rows
 
     @property
     def names(self) -> list[str]:
-        """The columns' names, in order."""
+        """Column names in order."""
         names: list[str] = self.schema.names
         return names
 
     def widened(self, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Rows with the columns that were asked for (None: all), those that they lack at their value. Cost: a constant per such column."""
+        """Add missing columns to rows. Cost: a constant per added column.
+
+        Args:
+            columns: the result's columns; None: all.
+        """
         wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         there = set(rows.schema.names)
         arrays = [
@@ -39,7 +42,7 @@ class RowShape:
 
 
 def shape_of(columns: Sequence[ColumnSpec]) -> RowShape | None:
-    """The shape of a table's rows; None where all its sections have all its columns: none was added."""
+    """The shape of a table's rows, or None if no column was ever added."""
     added = {c.name: value_of(c.missing) for c in columns if c.missing}
     if not added:
         return None
@@ -47,12 +50,12 @@ def shape_of(columns: Sequence[ColumnSpec]) -> RowShape | None:
 
 
 def repeated(value: pa.Array, rows: int) -> pa.Array:
-    """A column of so many times one value."""
+    """A column with `value` repeated `rows` times."""
     return value.take(pa.array(np.zeros(rows, np.int64)))
 
 
 def value_bytes(value: pa.Array) -> bytes:
-    """One value as a catalog stores it: an Arrow IPC stream of one row. Requires: len(value) == 1."""
+    """Encode a value for the catalog: an Arrow IPC stream of one row. Requires: len(value) == 1."""
     batch = pa.RecordBatch.from_arrays([value], names=["missing"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -61,5 +64,5 @@ def value_bytes(value: pa.Array) -> bytes:
 
 
 def value_of(stored: bytes) -> pa.Array:
-    """The value of `value_bytes`, an array of length 1."""
+    """Decode the result of `value_bytes` to an array of length 1."""
     return pa.ipc.open_stream(pa.py_buffer(stored)).read_next_batch().column(0)

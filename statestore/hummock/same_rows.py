@@ -1,4 +1,4 @@
-"""Whether rows are the same, column by column over whole tables."""
+"""Compares the rows of two tables, column by column."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> Mask:
-    """(n,) whether row i of both is the same: NULL is NULL, and floats are compared by their bits, so -0.0 is not 0.0 and NaN is itself.
+    """(n,) whether row i is the same in both tables. NULL equals NULL; floats are compared by their bits.
 
-    Requires: as many rows, and the same types of columns.
+    Requires: equal numbers of rows and equal column types.
     """
     same = np.ones(one.num_rows, np.bool_)
     for a, b in zip(one.columns, other.columns, strict=True):
@@ -28,7 +28,7 @@ def same_rows(one: pa.Table, other: pa.Table) -> Mask:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """The column as one that Arrow compares bit by bit."""
+    """Convert the column to one that Arrow compares bit by bit."""
     if is_nested(array.type):
         return identities(array)
     if pa.types.is_floating(array.type):

@@ -1,8 +1,8 @@
-"""Scrub: reads everything, and names what is damaged or missing, whose rows that costs, and what can still be read.
+"""Scrub: reads the whole store and reports damaged or missing objects, the affected keys, and the readable rest.
 
-Each SST that the newest version or a pinned one names is read whole: the hash in its name, the checksums of footer, filters and every
-block, the rows each block decodes to, and what the version says of it. Where bytes are wrong, the blocks they fall in are found, so that
-the loss is a range of keys and not an object.
+Each SST of the newest version or of a pinned one is read completely. The scrub checks the hash in its name, the
+checksums of footer, filters and blocks, the rows of each block, and the facts in the version. If bytes are wrong, it
+finds the affected blocks, so that the loss is a range of keys and not an object.
 """
 
 from collections.abc import Iterator
@@ -19,38 +19,41 @@ from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.progress import Progress, no_progress
 
-_DECODED = 64  # blocks decoded at a time
+_DECODED = 64  # blocks decoded per step
 
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Keys of a table that cannot be read where this SST is needed. Storage keys, inclusive."""
+    """Keys of a table that are unreadable if a read needs this SST. Storage keys, inclusive."""
 
     table_id: int
     first_key: bytes
     last_key: bytes
-    rows: int  # that the SST holds of them, at most
+    rows: int  # rows of these keys in the SST, at most
     detail: str
 
     def __str__(self) -> str:
-        return f"table {self.table_id}, keys {show_key(self.first_key)} to {show_key(self.last_key)} ({self.rows} rows): {self.detail}"
+        return (
+            f"table {self.table_id}, keys {show_key(self.first_key)} to {show_key(self.last_key)} ({self.rows} rows): "
+            f"{self.detail}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedSst:
-    """One SST that is not what was written."""
+    """One damaged or missing SST."""
 
     name: str
     level: int
     missing: bool
-    lost: tuple[LostRange, ...]  # reads of these keys fail, and say so; all other keys of the SST can be read
+    lost: tuple[LostRange, ...]  # reads of these keys raise an error; all other keys are readable
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubReport:
-    """What a scrub read and what it found."""
+    """The result of a scrub."""
 
-    version: HummockVersion | None  # the newest that can be read
+    version: HummockVersion | None  # the newest readable version
     meta: tuple[DamagedObject, ...]
     ssts: tuple[DamagedSst, ...]
     objects: int
@@ -58,11 +61,11 @@ class ScrubReport:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is damaged."""
+        """Whether the store is undamaged."""
         return not self.meta and not self.ssts
 
     def hurt_tables(self) -> dict[int, tuple[LostRange, ...]]:
-        """Tables of which some keys cannot be read, and those keys. All other tables are whole."""
+        """The unreadable keys by table. All other tables are undamaged."""
         hurt: dict[int, list[LostRange]] = {}
         for sst in self.ssts:
             for lost in sst.lost:
@@ -74,15 +77,15 @@ class ScrubReport:
 
 
 def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int = 2) -> ScrubReport:
-    """Read the whole store and check every byte of it.
+    """Read the whole store and check every byte. Changes nothing.
 
     Args:
-        progress: called with a line now and then.
-        threads: SSTs that are read at once; each is held in memory whole.
+        progress: called with a line from time to time.
+        threads: SSTs to read concurrently; each is held in memory completely.
 
-    Raises: errors of the object store, nothing else: damage is what it reports. Changes nothing.
+    Raises: errors of the object store. Damage goes into the report.
 
-    Cost: a GET for every object but those below data/ that no version in use names.
+    Cost: one GET per object, except those below data/ that no version in use names.
     """
     progress("reading meta/")
     meta = check_meta(objects, progress)
@@ -103,7 +106,7 @@ def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int =
 
 
 def check_sst(objects: ObjectStore, info: SstInfo) -> tuple[LostRange, ...]:
-    """The ranges of an SST that cannot be read; empty: it is whole. Raises ObjectNotFoundError. Memory: the object."""
+    """The unreadable ranges of an SST; empty if it is intact. Raises ObjectNotFoundError. Memory: the whole object."""
     data = memoryview(objects.get(info.name))
     try:
         if len(data) != info.size:
@@ -113,13 +116,16 @@ def check_sst(objects: ObjectStore, info: SstInfo) -> tuple[LostRange, ...]:
         return _whole_of(info, str(err))
     lost: list[LostRange] = []
     if reader.table_ids != [section.table_id for section in info.sections]:
-        return _whole_of(info, f"it holds tables {reader.table_ids}, its version says otherwise: it is another SST")
+        return _whole_of(
+            info, f"it holds tables {reader.table_ids}, but its version lists others: it is a different SST"
+        )
     for section in info.sections:
         lost += _check_section(reader.section(section.table_id), section, data)
     if not lost and not info.name.endswith(f"/{xxhash.xxh3_128_hexdigest(data)}.sst"):
-        # Bytes that no read looks at, as the schema message in front of a section: the footer repeats it.
+        # The changed bytes are ones that reads ignore, such as the schema message of a section, which the footer
+        # repeats.
         return _whole_of(
-            info, "its bytes are not those it is named after, though every block is whole: rows can be read"
+            info, "its bytes do not match the hash in its name, but every block is intact: rows are readable"
         )
     return tuple(lost)
 
@@ -132,7 +138,7 @@ def _check_section(reader: SectionReader, info: SectionInfo, data: memoryview) -
             info.first_key,
             info.last_key,
             info.rows,
-            f"its index says {rows} rows, its version {info.rows}",
+            f"its index lists {rows} rows, its version {info.rows}",
         )
         return
     for start in range(0, len(reader), _DECODED):
@@ -154,14 +160,14 @@ def _check_section(reader: SectionReader, info: SectionInfo, data: memoryview) -
 
 
 def _damaged_blocks(reader: SectionReader, start: int, end: int, data: memoryview) -> Iterator[LostRange]:
-    """Which of the blocks start … end - 1 do not decode."""
+    """Find the blocks among start … end - 1 that do not decode."""
     for block in range(start, end):
         offset, length = int(reader.offsets[block]), int(reader.lengths[block])
         try:
             reader.decode(block, block + 1, data[offset : offset + length])
         except DamagedSstError as err:
             low, high = reader.first_keys.array[block].as_py(), reader.last_keys.array[block].as_py()
-            detail = f"block {block} of bytes {offset} to {offset + length}: found {err.found}, expected {err.expected}"
+            detail = f"block {block}, bytes {offset} to {offset + length}: found {err.found}, expected {err.expected}"
             yield LostRange(reader.table_id, low, high, int(reader.rows[block]), detail)
 
 
@@ -186,13 +192,13 @@ def _judged(objects: ObjectStore, info: SstInfo) -> _Found | None:
 def _in_order(
     pool: ThreadPoolExecutor, ahead: int, objects: ObjectStore, ssts: list[SstInfo]
 ) -> Iterator[_Found | None]:
-    """Judgements in order; no more than `ahead` SSTs are in memory."""
+    """Check results in order. At most `ahead` SSTs are in memory."""
     for start in range(0, len(ssts), ahead):
         yield from pool.map(lambda sst: _judged(objects, sst), ssts[start : start + ahead])
 
 
 def _placed(versions: list[HummockVersion]) -> list[tuple[int, SstInfo]]:
-    """Each SST that some version names, once, with its level."""
+    """Each SST of the versions once, with its level."""
     placed = {
         sst.name: (level, sst) for version in versions for level, ssts in enumerate(version.levels) for sst in ssts
     }

@@ -1,4 +1,4 @@
-"""SealedBatch: one table's changes of one epoch, as they leave a MemTable and enter the store."""
+"""SealedBatch: one table's changes in one epoch, as a MemTable hands them to the store."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,10 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """Columns of `rows`, by position: `key` (binary, strictly ascending, no NULL), `op` (uint8, 0 delete or 1 put), then the row's columns.
+    """The columns of `rows`, by position: `key`, `op`, then the row's columns.
 
-    A deleted row has its key columns; its others are NULL.
+    `key` is binary, strictly ascending and never NULL. `op` is uint8: 0 delete, 1 put. A deleted row has its key
+    columns; its other columns are NULL.
     """
 
     table_id: int

@@ -1,7 +1,8 @@
-"""The shared buffer's reading side: sealed MemTables of epochs in flight, which are in no version yet.
+"""The read side of the shared buffer: sealed MemTables of epochs in flight, which are in no version yet.
 
-While an epoch's upload and commit still run, the next one reads what it sealed. A sealed MemTable is read like a section of one decoded
-block that is always at hand, so point reads, prefix scans and the merge iterator take it for one more sorted run.
+The next epoch reads rows of the previous one while that one's upload and commit are still running. A sealed MemTable
+reads like a section with one decoded block in memory. Point reads, prefix scans and the merge iterator treat it as
+another sorted run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,13 @@ from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
 from tussock.statestore.hummock.sst_format import PUT, row_schema
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
 
-#: Gives one table's sealed MemTable of an epoch, or None: it is decoded when it is read first.
+#: Loads one table's sealed MemTable of an epoch, or None. The first read decodes it.
 Load = Callable[[], SealedBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
 class BufferedIndex:
-    """The block index of a section that is one block."""
+    """The block index of a section with one block."""
 
     rows: Rows
     row_schema: pa.Schema
@@ -36,7 +37,7 @@ class BufferedIndex:
 
 @dataclass(frozen=True, slots=True)
 class BufferedSection:
-    """One table's changes of one epoch in flight."""
+    """One table's changes in one epoch in flight."""
 
     epoch: int
     reader: BufferedIndex
@@ -44,7 +45,7 @@ class BufferedSection:
 
     @property
     def first_key(self) -> bytes:
-        """The least key."""
+        """The smallest key."""
         key: bytes = self.reader.first_keys.array[0].as_py()
         return key
 
@@ -55,7 +56,7 @@ class BufferedSection:
         return key
 
     def in_shape(self, shape: RowShape | None) -> "BufferedSection":
-        """The section with all columns that the table's rows have now."""
+        """The section with all current columns of its table."""
         if shape is None or self.reader.row_schema.names == shape.names:
             return self
         rows = replace(self.reader.rows, columns=shape.widened(self.reader.rows.columns))
@@ -66,19 +67,21 @@ Section = OpenSection | BufferedSection
 
 
 class SharedBuffer:
-    """Sealed MemTables of the epochs in flight, by table. What it holds stays until the buffer goes: it is no cache."""
+    """The sealed MemTables of the epochs in flight, by table.
+
+    It evicts nothing: its sections stay as long as the buffer.
+    """
 
     def __init__(self, runs: Mapping[int, Sequence[tuple[int, Load]]] | None = None) -> None:
-        """`runs`: per table id (epoch, what loads a sealed MemTable of it); no key twice in an epoch."""
+        """`runs`: per table id (epoch, loader of a sealed MemTable). Keys are unique within an epoch."""
         self._runs = {table: sorted(loads, key=lambda run: -run[0]) for table, loads in (runs or {}).items()}
-        self._sections: dict[
-            tuple[int, int], BufferedSection | None
-        ] = {}  # by table and place in its runs; once loaded
+        # By table and position in its runs, after loading.
+        self._sections: dict[tuple[int, int], BufferedSection | None] = {}
 
     def sections(
         self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None
     ) -> list[BufferedSection]:
-        """What may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch`, newest first."""
+        """Sections that may hold rows of first … last (inclusive; None: open) visible at `epoch`, newest first."""
         found = []
         for number, (sealed_in, load) in enumerate(self._runs.get(table_id, ())):
             if sealed_in > epoch:
@@ -97,20 +100,20 @@ class SharedBuffer:
 
 
 class BufferedSource:
-    """Blocks of stored sections from a BlockSource, and of buffered ones from where they are."""
+    """Reads blocks of stored sections through a BlockSource, and those of buffered sections from memory."""
 
     def __init__(self, stored: BlockSource) -> None:
         self.stored = stored
 
     def filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
-        """As BlockSource.filters; None for a section that is in memory: looking for a key there is as cheap as a filter."""
+        """Like BlockSource.filters; None for a buffered section, in which a key search is as cheap as a filter."""
         found = iter(
             self.stored.filters([(section, parts) for section, parts in requests if isinstance(section, OpenSection)])
         )
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
     def blocks(self, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
-        """As BlockSource.blocks: per section and its blocks (ascending, each once) the decoded rows."""
+        """Like BlockSource.blocks: the decoded rows per section and its blocks (ascending, distinct)."""
         found = iter(
             self.stored.blocks([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)])
         )
@@ -120,7 +123,7 @@ class BufferedSource:
         ]
 
     def scan(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
-        """As BlockSource.scan."""
+        """Like BlockSource.scan."""
         if isinstance(section, OpenSection):
             return self.stored.scan(section, first, end, columns)
         rows = section.reader.rows

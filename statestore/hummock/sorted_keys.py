@@ -1,9 +1,10 @@
-"""Comparing whole arrays of binary keys at once, as fixed-width numpy strings wherever that is sound and costs no copy.
+"""Compares whole arrays of binary keys, as fixed-width NumPy strings if that is exact and needs no copy.
 
-Keys of one table are prefix-free: no key is a proper prefix of another. So two keys compare the same after both are padded with zero
-bytes, or cut, to the width of the longer side of the stored ones, and numpy's `S{w}` (memcmp, trailing zeros ignored) can
-sort them. Stored keys of one length are searched so, too; others by Arrow, which compares them as they lie. Keys wider than `NARROW` bytes
-go through Arrow's exact sort, which costs a few times more and no memory for padding.
+Keys of one table are prefix-free: no key is a proper prefix of another. Padding two keys with zero bytes, or cutting
+them to the width of the longest stored key, therefore preserves their order, and NumPy can sort them as `S{w}` (memcmp,
+trailing zeros ignored). Searches use NumPy if all stored keys have one length; otherwise they use Arrow, which compares
+keys in place. Keys wider than `NARROW` bytes use Arrow's exact sort, which takes a few times longer and needs no memory
+for padding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,21 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _WORTH_PACKING = 8192  # keys
-_FEW = 64  # probes that are searched sooner than packed
-_SPARSE = (
-    32  # stored keys per probe from which on packing does not pay the first time; keys in order for one that is not
-)
-NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
-_COPIED_ALONE = 4096  # bytes of a padded key from which on keys are copied one by one: a mask of their bytes would take as much again
-_COMPARED = 16384  # keys compared with others at once: their words stay in the CPU's cache
+_FEW = 64  # fewer probes than this are searched without packing
+# Packing for the first search pays below this many stored keys per probe. Also: keys per inverted key below which
+# looking for inversions does not pay.
+_SPARSE = 32
+NARROW = 64  # bytes; a padded copy of wider keys would cost more than it saves
+_COPIED_ALONE = 4096  # bytes per padded key; longer keys are copied one by one, since a mask of their bytes is as large
+_COMPARED = 16384  # keys per batch of comparisons; their words fit in the CPU cache
 
-Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
+Fixed = npt.NDArray[Any]  # NumPy `S{w}`, which mypy cannot express
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def widths(keys: pa.Array) -> tuple[int, bool]:
-    """Bytes of the longest key, at least 1 (numpy has no strings of width 0), and whether there are keys and each has as many."""
+    """Bytes of the longest key, at least 1 (NumPy has no strings of width 0), and whether all keys have this length.
+
+    The second is False if there are no keys.
+    """
     if pa.types.is_fixed_size_binary(keys.type):
         return max(1, int(keys.type.byte_width)), True
     offsets = _offsets(keys)
@@ -39,14 +43,14 @@ def widths(keys: pa.Array) -> tuple[int, bool]:
 
 
 def max_width(keys: pa.Array) -> int:
-    """Bytes of the longest key; at least 1."""
+    """Bytes of the longest key, at least 1."""
     return widths(keys)[0]
 
 
 def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
-    """Keys (binary or fixed_size_binary, no nulls) as numpy `S{width}`: padded with zero bytes, cut where longer.
+    """Keys (binary or fixed_size_binary, no nulls) as NumPy `S{width}`: padded with zero bytes, longer ones cut.
 
-    `width` defaults to the longest key's. Without a copy where all keys have just that width.
+    `width` defaults to the longest key's. Copies nothing if all keys have this width.
     """
     count = len(keys)
     if pa.types.is_fixed_size_binary(keys.type):
@@ -70,22 +74,26 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
     held = columns < lengths[:, None]
     matrix = np.zeros((count, width), np.uint8)
     if int(lengths.max()) <= width:
-        matrix[held] = data  # row by row: exactly the order in which the bytes lie
+        matrix[held] = data  # the mask selects cells in the order of the bytes
     else:
         matrix[held] = data[((start - start[0])[:, None] + columns)[held]]
     return matrix.reshape(-1).view(f"S{width}")
 
 
 def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
-    """For each of `keys`, how many of the ascending `stored` keys are less: exact for any width. Cost: a binary search of each."""
+    """For each of `keys`, the number of smaller ascending `stored` keys.
+
+    Exact for any width. Cost: one binary search each.
+    """
     found: Positions = pc.search_sorted(stored.cast(pa.binary()), keys.cast(pa.binary())).to_numpy().astype(np.int64)
     return found
 
 
 class Probes:
-    """Keys to search for: the Arrow array, and its padded form at any width that was asked for.
+    """Keys to search for: the Arrow array, and its padded forms by width.
 
-    `ascending` promises that they are in order. Many of them are then found faster: the stored keys are searched among them instead.
+    `ascending` promises that the keys are sorted. Many sorted keys are searched faster, by searching the stored keys in
+    them.
     """
 
     __slots__ = ("_fixed", "array", "ascending")
@@ -98,14 +106,14 @@ class Probes:
         return len(self.array)
 
     def fixed(self, width: int) -> Fixed:
-        """The keys as `S{width}`; computed once per width."""
+        """The keys as `S{width}`, computed once per width."""
         if (found := self._fixed.get(width)) is None:
             found = self._fixed[width] = fixed_keys(self.array, width)
         return found
 
 
 class SortedKeys:
-    """Ascending stored keys that many probes are searched in; repeats allowed."""
+    """Ascending stored keys, with repeats, to search many probes in."""
 
     __slots__ = ("_count", "_fixed", "_packing", "_searched", "array", "width")
 
@@ -113,7 +121,7 @@ class SortedKeys:
         self.array = array
         self._count = len(array)
         self.width, of_one_width = widths(array)
-        # Of several lengths they would be padded first, which costs more than Arrow's search of many probes does.
+        # Keys of several lengths would need padding, which costs more than Arrow's search.
         self._fixed = fixed_keys(array, self.width) if self.width <= NARROW and of_one_width else None
         self._packing: _Packing | None = None
         self._searched = False
@@ -122,7 +130,7 @@ class SortedKeys:
         return self._count
 
     def left(self, probes: Probes, part: slice | Positions) -> Positions:
-        """How many stored keys are less than each probe of `part`. Requires: probes are whole keys, or prefixes of ones."""
+        """Number of stored keys below each probe of `part`. Requires: the probes are whole keys or key prefixes."""
         if self._fixed is None:
             return left_positions(
                 self.array, probes.array[part] if isinstance(part, slice) else probes.array.take(pa.array(part))
@@ -130,9 +138,9 @@ class SortedKeys:
         return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
 
     def find(self, probes: Probes, part: slice) -> tuple[Positions, Mask]:
-        """The first place of each probe of `part`, and whether it is there at all. Requires: probes are whole keys.
+        """The first position of each probe of `part`, and whether the probe exists. Requires: probes are whole keys.
 
-        Cheaper than `left` among many keys: they are searched as integers, made of just the bytes in which they differ.
+        Faster than `left` among many keys, because it searches integers built from only the bytes in which keys differ.
         """
         if self._fixed is None:
             positions = left_positions(self.array, probes.array[part])
@@ -142,22 +150,26 @@ class SortedKeys:
         if packed is None or packed.values is None:
             positions = self._left(self._fixed, searched, probes.ascending)
         else:
-            # a probe that differs in the other bytes may land anywhere: it is no stored key, and the comparison says so
+            # A probe that differs in other bytes may land anywhere. It is not a stored key, and the comparison detects
+            # it.
             positions = packed.values.searchsorted(packed.pack(searched))
-        # past the end: the last key is less, so it is another
+        # A position past the end is clipped to the last key, which is smaller than the probe.
         equal: Mask = self._fixed[np.minimum(positions, self._count - 1)] == searched
         return positions, equal
 
     def _left(self, fixed: Fixed, searched: Fixed, ascending: bool) -> Positions:
         if ascending and len(searched) > self._count:
-            # a stored key is less than every probe after those that it is not below
+            # A stored key is smaller than all probes after those up to it.
             ends = searched.searchsorted(fixed, "right")
             return np.repeat(np.arange(self._count + 1), np.diff(ends, prepend=0, append=len(searched)))
         positions: Positions = fixed.searchsorted(searched)
         return positions
 
     def _worth_packing(self, probes: int) -> bool:
-        """Whether to search for so many among integers. Many keys that are read for a few probes may never be searched again."""
+        """Whether a search for this many probes should use integers.
+
+        Stored keys may never be searched a second time.
+        """
         again, self._searched = self._searched, True
         return self._count >= _WORTH_PACKING and probes >= _FEW and (again or probes * _SPARSE >= self._count)
 
@@ -169,28 +181,27 @@ class SortedKeys:
     def _equal_wide(self, positions: Positions, probes: pa.Array) -> Mask:
         equal: Mask = positions < self._count
         at = np.minimum(positions, self._count - 1)
-        equal &= lengths_of(self.array)[at] == lengths_of(
-            probes
-        )  # else one long key would be compared with, and copied for, every probe
+        # Compare lengths first; otherwise one long key would be copied and compared for every probe.
+        equal &= lengths_of(self.array)[at] == lengths_of(probes)
         there = np.flatnonzero(equal)
         stored, searched = self.array.take(pa.array(at[there])), probes.take(pa.array(there))
         equal[there] = pc.equal(stored.cast(pa.binary()), searched.cast(pa.binary())).to_numpy(zero_copy_only=False)
         return equal
 
     def take(self, rows: Positions) -> "SortedKeys":
-        """The keys at `rows`, which ascend."""
+        """The keys at the ascending positions `rows`."""
         return SortedKeys(self.array.take(pa.array(rows)))
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, the Arrow array's own among them."""
+        """Bytes held, including the Arrow array."""
         packed = 8 * self._count if self._fixed is not None and self._count >= _WORTH_PACKING else 0
         return int(self.array.get_total_buffer_size()) + packed
 
 
 @dataclass(frozen=True, slots=True)
 class _Packing:
-    """Keys as integers: of a set of padded keys, the bytes in which any two differ, if those are at most eight. Keeps the order."""
+    """Padded keys as integers of the same order, built from the bytes in which any two keys differ; at most eight."""
 
     columns: tuple[int, ...]
     values: npt.NDArray[np.uint64] | None
@@ -204,7 +215,7 @@ class _Packing:
         return found if len(columns) > 8 else _Packing(columns, found.pack(fixed))
 
     def pack(self, fixed: Fixed) -> npt.NDArray[np.uint64]:
-        """The integers of keys of the same width."""
+        """The integers of keys with the same width."""
         matrix = fixed.view(np.uint8).reshape(-1, fixed.itemsize)
         bytes_of = np.zeros((len(matrix), 8), np.uint8)
         for place, column in enumerate(self.columns, 8 - len(self.columns)):
@@ -213,7 +224,7 @@ class _Packing:
 
 
 def sort_order(keys: pa.Array) -> Positions:
-    """The stable ascending order of keys of one table. Runs that are sorted already are merged, not sorted again."""
+    """The stable ascending order of keys of one table. Merges existing sorted runs instead of sorting again."""
     if (width := max_width(keys)) <= NARROW:
         fixed = fixed_keys(keys, width)
         packed = _Packing.of(fixed).values if len(fixed) >= _WORTH_PACKING else None
@@ -226,15 +237,17 @@ def sort_order(keys: pa.Array) -> Positions:
 
 
 def probe_order(keys: pa.Array) -> Positions:
-    """An ascending order of keys to be searched for; equal ones in any order, which sorts five times faster."""
+    """An ascending order of search keys. Equal keys may come in any order, which sorts five times faster."""
     if (width := max_width(keys)) <= NARROW and len(keys) >= _WORTH_PACKING:
         return _order_by_digits(fixed_keys(keys, width))
     return sort_order(keys)
 
 
 def _order_with_places(values: npt.NDArray[np.uint64]) -> Positions | None:
-    """The stable ascending order of numbers, by sorting them with their places in the low bits: three times as fast as an argsort. None
-    where both do not fit into 64 bits."""
+    """The stable ascending order of numbers, or None if number and position do not fit into 64 bits.
+
+    Sorts the numbers with their positions in the low bits, which is three times as fast as an argsort.
+    """
     low, place_bits = values.min(), (len(values) - 1).bit_length()
     if int(values.max() - low).bit_length() + place_bits > 64:
         return None
@@ -243,8 +256,10 @@ def _order_with_places(values: npt.NDArray[np.uint64]) -> Positions | None:
 
 
 def _sorted_with_places(numbers: npt.NDArray[np.uint64], place_bits: int) -> tuple[Positions, npt.NDArray[np.uint64]]:
-    """The stable ascending order of numbers, and they in that order, above their places. Overwrites them. Requires: the numbers leave
-    `place_bits` bits free."""
+    """The stable ascending order of numbers, and the sorted numbers above their positions. Overwrites `numbers`.
+
+    Requires: the numbers leave `place_bits` bits free.
+    """
     numbers <<= np.uint64(place_bits)
     numbers |= np.arange(len(numbers), dtype=np.uint64)
     numbers.sort()
@@ -253,12 +268,16 @@ def _sorted_with_places(numbers: npt.NDArray[np.uint64], place_bits: int) -> tup
 
 
 def _order_by_digits(fixed: Fixed) -> Positions:
-    """The stable ascending order of padded keys, at a quarter of what an argsort of them costs, and less where what differs in them fits
-    into one digit. Where they are a few sorted runs it costs more than one: an argsort finds runs.
+    """The stable ascending order of padded keys, in a quarter of the time of an argsort.
 
-    Of keys only the bits in which any two of them differ are looked at, cut into digits. They are sorted by the first one, then those that
-    tie by the next one behind the rank that they have so far, until none tie: each time as integers, with the places in the low bits. Ties
-    stay as they came, and are left where that is their order, as it often is. Requires: fewer than 2**28 keys.
+    It takes even less if the differing bits fit into one digit. If the keys consist of a few sorted runs, an argsort is
+    faster, because it detects runs.
+
+    Only bits in which any two keys differ are used, split into digits. Keys are sorted by the first digit. Keys that
+    tie are then sorted by their rank so far and the next digit, until none tie. Each step sorts integers with positions
+    in the low bits. Ties keep their input order, and are skipped if that order is already correct, which is common.
+
+    Requires: fewer than 2**28 keys.
     """
     place_bits = (len(fixed) - 1).bit_length()
     digit_bits = 64 - 2 * place_bits
@@ -266,9 +285,8 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     order, ranked = _sorted_with_places(_digit(fixed, digits[0]), place_bits)
     if len(digits) == 1:
         return order
-    new = np.ones(
-        len(fixed), np.bool_
-    )  # whether the key at a place of the order is known to differ from the one before
+    # Whether the key at a position of the order is known to differ from the previous one.
+    new = np.ones(len(fixed), np.bool_)
     new[1:] = np.diff(ranked >> np.uint64(place_bits)) != 0
     if (inverted := _inverted(fixed, order)) is not None:
         tie = np.cumsum(new) - 1
@@ -282,9 +300,8 @@ def _order_by_digits(fixed: Fixed) -> Positions:
             break
         rows = order[at]
         numbers = np.cumsum(new[at], dtype=np.uint64) << np.uint64(digit_bits)
-        numbers |= _digit(
-            fixed[rows], parts
-        )  # the rank begins at 1, and is at most the number of keys / 2: no bit is lost
+        # Ranks start at 1 and are at most half the number of keys, so no bit is lost.
+        numbers |= _digit(fixed[rows], parts)
         within, ranked = _sorted_with_places(numbers, place_bits)
         order[at] = rows[within]
         fresh = np.ones(len(at), np.bool_)
@@ -294,8 +311,10 @@ def _order_by_digits(fixed: Fixed) -> Positions:
 
 
 def _inverted(fixed: Fixed, order: Positions) -> Positions | None:
-    """The places of an order at which a padded key is less than the one before. None where many are, by the first ones: then they are not
-    worth the looking."""
+    """The positions in an order at which a padded key is smaller than the previous one.
+
+    None if the first positions have many of them, because searching them does not pay then.
+    """
     found = [np.zeros(0, np.int64)]
     for start in range(0, len(order) - 1, _COMPARED):
         for _, words in _neighbours(fixed[order[start : start + _COMPARED + 1]]):
@@ -310,12 +329,14 @@ def _inverted(fixed: Fixed, order: Positions) -> Positions | None:
 
 
 def _digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) -> list[list[tuple[int, int]]]:
-    """The digits of padded keys, the most significant first: per digit the bytes it is made of, and how many low bits of each.
+    """Split padded keys into digits, most significant first.
+
+    A digit lists its bytes, and the number of low bits of each.
 
     Args:
-        differing: per byte the bits in which any two keys differ.
-        first_bits: that the first digit may have.
-        digit_bits: that each other one may have.
+        differing: per byte, the bits in which any two keys differ.
+        first_bits: size limit of the first digit.
+        digit_bits: size limit of each other digit.
     """
     digits: list[list[tuple[int, int]]] = [[]]
     free = first_bits
@@ -330,7 +351,7 @@ def _digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) 
 
 
 def _digit(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint64]:
-    """(n,) one digit of padded keys, as a number."""
+    """(n,) one digit of padded keys as a number."""
     matrix, digit = fixed.view(np.uint8).reshape(-1, fixed.itemsize), np.zeros(len(fixed), np.uint64)
     for start in range(0, len(fixed), _COMPARED):
         rows, numbers = matrix[start : start + _COMPARED], digit[start : start + _COMPARED]
@@ -341,7 +362,7 @@ def _digit(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.uin
 
 
 def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
-    """(width, rounded up to 8) per byte of padded keys the bits in which any two of them differ."""
+    """(width, rounded up to 8) per byte of padded keys, the bits in which any two keys differ."""
     width = -(-fixed.itemsize // 8)
     one, found = fixed[:1].astype(f"S{8 * width}").view("<u8"), np.zeros(width, "<u8")
     for start in range(0, len(fixed), _COMPARED):
@@ -351,8 +372,10 @@ def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
 
 
 def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
-    """The keys (binary or fixed_size_binary, no nulls) at `rows`, in their type; those of one length, as most tables' are, at a third of
-    what Arrow's own take costs."""
+    """The keys (binary or fixed_size_binary, no nulls) at `rows`, in their type.
+
+    Keys of one length, as in most tables, take a third of the time of Arrow's take.
+    """
     width, of_one_width = widths(keys)
     if not pa.types.is_binary(keys.type) or not of_one_width:
         return keys.take(pa.array(rows))
@@ -363,7 +386,7 @@ def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
 
 
 def as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
-    """Keys as fixed_size_binary, without offsets and without a copy. Requires: `widths(keys)` says that all have it."""
+    """Keys as fixed_size_binary, without offsets and without a copy. Requires: all keys have this width."""
     if pa.types.is_fixed_size_binary(keys.type):
         return keys
     start = int(_offsets(keys)[0])
@@ -371,7 +394,7 @@ def as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
 
 
 def differs_from_previous(keys: pa.Array) -> Mask:
-    """Per key of a sorted array, whether it is the first of its value. Cost: about 2 ns a narrow key."""
+    """Whether each key of a sorted array differs from the previous one. Cost: about 2 ns per narrow key."""
     first = np.ones(len(keys), np.bool_)
     if len(keys) < 2:
         return first
@@ -387,7 +410,7 @@ def differs_from_previous(keys: pa.Array) -> Mask:
 
 
 def above_previous(keys: pa.Array) -> Mask:
-    """Per key of any array, whether it is above the one before; true of the first."""
+    """Whether each key of any array is greater than the previous one; True for the first."""
     above = np.ones(len(keys), np.bool_)
     if len(keys) < 2:
         return above
@@ -403,10 +426,11 @@ def above_previous(keys: pa.Array) -> Mask:
 
 
 def _neighbours(fixed: Fixed) -> Iterator[tuple[slice, list[npt.NDArray[np.uint64]]]]:
-    """Padded keys to be compared with the ones before them, slice by slice, as numbers.
+    """Compare padded keys with their predecessors, slice by slice, as numbers.
 
-    Yields: which pairs of neighbours, and the words, the most significant first, of all keys in them: one more than pairs. The last
-    word overlaps the one before unless the width is a multiple of 8, which changes neither equality nor order.
+    Yields: the slice of pairs of neighbours, and the words of all keys in it (one more than pairs), most significant
+        first. The last word overlaps the one before unless the width is a multiple of 8, which preserves equality and
+        order.
     """
     fixed = fixed if fixed.itemsize >= 8 else fixed.astype("S8")
     width, count = fixed.itemsize, len(fixed)
@@ -417,19 +441,19 @@ def _neighbours(fixed: Fixed) -> Iterator[tuple[slice, list[npt.NDArray[np.uint6
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The least byte string above every string that starts with `prefix`; None if there is none."""
+    """The smallest byte string greater than all strings that start with `prefix`, or None."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 def successors(prefixes: pa.Array) -> pa.Array:
-    """`successor` of each prefix, for a whole array. Requires: each has a byte below 0xff (a table id below 2^32 - 1 has)."""
+    """`successor` for an array of prefixes. Requires: each has a byte below 0xff, as does a table id below 2^32 - 1."""
     if len(prefixes) == 0:
         return prefixes.cast(pa.binary())
     starts, data = _data(prefixes.cast(pa.binary()))
     starts = starts - starts[0]
     last = starts + lengths_of(prefixes) - 1
-    # The last byte below 0xff of each prefix is raised; what follows it is cut off. Few steps: only numbers end in bytes 0xff.
+    # Increment the last byte below 0xff, and cut the bytes after it. Few steps: only numbers end in 0xff bytes.
     while len(full := np.flatnonzero(data[last] == 0xFF)):
         last[full] -= 1
     raised = data.copy()
@@ -463,7 +487,7 @@ def _offsets(keys: pa.Array) -> npt.NDArray[Any]:
 
 
 def _data(keys: pa.Array) -> tuple[Positions, npt.NDArray[np.uint8]]:
-    """Where each key starts, and the bytes of all of them."""
+    """The start of each key, and the bytes of all keys."""
     offsets = _offsets(keys).astype(np.int64)
     buffer = keys.buffers()[2] if len(keys) else None
     data = (

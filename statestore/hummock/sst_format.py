@@ -1,30 +1,33 @@
-"""Sorted string table (SST): one immutable object of rows in key order, for any number of tables.
+"""Sorted string table (SST): one immutable object with rows in key order, for any number of tables.
 
     +--------------------+  offset 0
-    | section            |  one table's rows: an Arrow IPC stream (schema message, one record batch message per block, end marker)
+    | section            |  one table's rows: an Arrow IPC stream (schema message, one record batch message per block,
+    |                    |  end marker)
     | section …          |  in ascending table_id order, without gaps
     +--------------------+
-    | filter partitions  |  per section one Bloom filter (filter.py) per BLOCKS_PER_PARTITION blocks; in order, without gaps
+    | filter partitions  |  per section one Bloom filter (filter.py) per BLOCKS_PER_PARTITION blocks; no gaps
     +--------------------+
     | sections index     |  Arrow IPC stream of SECTIONS_SCHEMA, one row per section
-    | blocks index       |  Arrow IPC stream of BLOCKS_SCHEMA, one row per block, sections one after another
-    | filters index      |  Arrow IPC stream of FILTERS_SCHEMA, one row per filter partition, sections one after another
+    | blocks index       |  Arrow IPC stream of BLOCKS_SCHEMA, one row per block, section by section
+    | filters index      |  Arrow IPC stream of FILTERS_SCHEMA, one row per filter partition, section by section
     +--------------------+
     | tail, 64 B         |  magic 8 B "TUSSOCKS" | version u16 | blocks per partition u16
     |                    |  sections_len u32 | blocks_len u32 | filters_len u32 | index_crc u32 | reserved u32, 0
     |                    |  rows u64 | min_epoch u64 | max_epoch u64 | reserved u32, 0 | tail_crc u32
     +--------------------+  end of object
 
-Numbers are little-endian. Each checksum is crc32c: index_crc over the three indexes, tail_crc over the tail's first 60 bytes, one per
-block and one per filter partition in their index. The object's name holds xxh3_128 of the whole, so every bit is covered.
+Numbers are little-endian. Checksums are crc32c: index_crc covers the three indexes, tail_crc the first 60 bytes of the
+tail, and the indexes contain one per block and one per filter partition. The object's name contains the xxh3_128 of all
+bytes, so every bit is covered.
 
-A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's, typed; buffers are compressed with LZ4 frames. Keys are
-full storage keys, `table_id u32 BE | vnode u16 BE | primary key`: fixed_size_binary where all keys of the section have one length, else
-binary. Rows ascend by key, then descend by epoch; one (key, epoch) occurs once. All rows of a key lie in one block: a reader that has found
-a key's block has all its versions. A block has ROWS_PER_BLOCK rows, fewer where rows are wide or a cut falls, more for a key of many
-versions. Row fields are nullable and carry no metadata.
+A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's columns, typed. Buffers are
+compressed with LZ4 frames. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
+fixed_size_binary if all keys of the section have one length, else binary. Rows ascend by key, then descend by epoch;
+each (key, epoch) occurs once. All rows of a key are in one block, so a reader that has found a key's block has all its
+versions. A block has ROWS_PER_BLOCK rows, fewer if rows are wide or a cut ends it, more if a key has many versions. Row
+fields are nullable and have no metadata.
 
-Written once and never changed; the bytes depend on the rows alone. Version 1 is the only version so far.
+An SST is written once and never changed. Its bytes depend only on the rows. Version 1 is the only version.
 """
 
 import struct
@@ -44,7 +47,7 @@ BLOCKS_PER_PARTITION = 64
 DELETE, PUT = 0, 1  # op
 
 KEY, EPOCH, OP = "key", "epoch", "op"
-HEAD_COLUMNS = 3  # key, epoch and op come before the row's columns, which may have the same names
+HEAD_COLUMNS = 3  # key, epoch and op precede the row's columns, which may have the same names
 
 SECTIONS_SCHEMA = pa.schema(
     [
@@ -54,7 +57,7 @@ SECTIONS_SCHEMA = pa.schema(
         pa.field("rows", pa.uint64(), nullable=False),
         pa.field("blocks", pa.uint32(), nullable=False),
         pa.field("partitions", pa.uint32(), nullable=False),  # filter partitions; 0: the section has no filter
-        pa.field("schema", pa.binary(), nullable=False),  # the stream's schema message, as at `offset`
+        pa.field("schema", pa.binary(), nullable=False),  # the stream's schema message, a copy of the one at `offset`
     ]
 )
 BLOCKS_SCHEMA = pa.schema(
@@ -102,7 +105,7 @@ class Tail:
         return self.sections_len + self.blocks_len + self.filters_len
 
     def encode(self) -> bytes:
-        """The 64 bytes."""
+        """Encode to 64 bytes."""
         head = _TAIL.pack(
             MAGIC, VERSION, self.blocks_per_partition, self.sections_len, self.blocks_len, self.filters_len,
             self.index_crc, 0, self.rows, self.min_epoch, self.max_epoch, 0,
@@ -111,7 +114,7 @@ class Tail:
 
     @staticmethod
     def decode(name: str, data: bytes | memoryview) -> "Tail":
-        """Read the tail of the SST `name`. Raises DamagedSstError."""
+        """Decode the tail of the SST `name`. Raises DamagedSstError."""
         place = f"its tail (last {TAIL_SIZE} bytes)"
         if len(data) != TAIL_SIZE:
             raise DamagedSstError(name, place, f"{len(data)} bytes", f"{TAIL_SIZE} bytes")
@@ -119,7 +122,7 @@ class Tail:
             data[: _TAIL.size]
         )
         if magic != MAGIC:
-            raise DamagedSstError(name, place, f"magic {magic!r}", f"{MAGIC!r}: the object is cut short or is no SST")
+            raise DamagedSstError(name, place, f"magic {magic!r}", f"{MAGIC!r}: the object is truncated or not an SST")
         require_crc(name, place, data[: _TAIL.size], int.from_bytes(data[_TAIL.size :], "little"))
         if version != VERSION:
             raise DamagedSstError(name, place, f"format version {version}", f"{VERSION}: a newer release wrote it")
@@ -127,7 +130,7 @@ class Tail:
 
 
 def require_crc(name: str, place: str, data: bytes | memoryview, expected: int) -> None:
-    """Raise DamagedSstError unless crc32c of `data` is `expected`."""
+    """Raise DamagedSstError unless the crc32c of `data` is `expected`."""
     if (found := crc32c(data)) != expected:
         raise DamagedSstError(name, place, f"crc32c {found:08x}", f"{expected:08x}")
 

@@ -1,4 +1,7 @@
-"""Reading SSTs: opening the footer, finding blocks by key, checking and decoding them. No I/O in here: bytes come from block_source.py."""
+"""Parses SSTs: opens the footer, finds blocks by key, and verifies and decodes them.
+
+Does no I/O; see block_source.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,11 +37,11 @@ class Rows:
     first_block: int
     end_block: int
     keys: SortedKeys
-    columns: pa.RecordBatch  # the row's columns, those that were asked for
+    columns: pa.RecordBatch  # the requested row columns
     min_epoch: int
     max_epoch: int
-    epochs: npt.NDArray[np.uint64] | None  # None: every row is of min_epoch
-    puts: npt.NDArray[np.bool_] | None  # None: every row is a put
+    epochs: npt.NDArray[np.uint64] | None  # None: all rows have min_epoch
+    puts: npt.NDArray[np.bool_] | None  # None: all rows are puts
     _at: tuple[int, SortedKeys, Positions] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -46,13 +49,13 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
-        # Of whole buffers: `nbytes` of a batch looks into every column, which cost as much as a sixth of decoding it.
+        """Memory in bytes."""
+        # Counts whole buffers: `nbytes` of a batch inspects every column, which took a sixth of the time to decode it.
         heads = (0 if self.epochs is None else self.epochs.nbytes) + (0 if self.puts is None else self.puts.nbytes)
         return int(self.keys.nbytes + self.columns.get_total_buffer_size()) + heads + 512
 
     def at(self, epoch: int) -> tuple[SortedKeys, Positions | None]:
-        """Keys of the rows no newer than `epoch`, and those rows' places (None: all rows)."""
+        """Keys of the rows up to `epoch`, and the positions of these rows (None: all rows)."""
         if self.max_epoch <= epoch:
             return self.keys, None
         if self._at is None or self._at[0] != epoch:
@@ -62,11 +65,11 @@ class Rows:
 
 
 class _Wanted(NamedTuple):
-    """Which columns to read of blocks, and what comes of it."""
+    """The columns to read of blocks, and their layout in the result."""
 
     options: pa.ipc.IpcReadOptions
-    heads: int  # columns of the batch before the row's: key, epoch, op, as far as they are needed
-    order: list[int]  # places in the batch of the row's columns, as they were asked for
+    heads: int  # number of leading columns in the batch: key, and epoch and op if needed
+    order: list[int]  # positions of the requested row columns in the batch
 
 
 class SectionReader:
@@ -81,7 +84,7 @@ class SectionReader:
         filters: pa.RecordBatch,
         shape: RowShape | None = None,
     ) -> None:
-        """`shape`: the table's rows as they are read, where the section was written before a column was added."""
+        """`shape`: the table's current row columns, if the section was written before one of them was added."""
         self.name, self.table_id, self.shape = name, table_id, shape
         self.schema_message = schema_message
         self._blocks = blocks
@@ -95,9 +98,8 @@ class SectionReader:
         self.filter_offsets = _ints(filters, "offset")
         self.filter_lengths = _ints(filters, "length")
         self.filter_crcs = _ints(filters, "crc")
-        self.filter_starts = (
-            np.cumsum(self.filter_lengths) - self.filter_lengths
-        )  # where each partition lies in a FilterArena
+        # Offset of each partition in a FilterArena.
+        self.filter_starts = np.cumsum(self.filter_lengths) - self.filter_lengths
         self._layouts: dict[tuple[bool, bool, tuple[str, ...] | None], _Wanted] = {}
 
     def __len__(self) -> int:
@@ -105,7 +107,7 @@ class SectionReader:
 
     @cached_property
     def first_keys(self) -> SortedKeys:
-        """The least key of each block."""
+        """The smallest key of each block."""
         return SortedKeys(self._blocks.column("first_key"))
 
     @cached_property
@@ -115,12 +117,12 @@ class SectionReader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Key, epoch, op, then the row's columns, as they are stored."""
+        """Key, epoch, op, then the row's columns, as stored."""
         return pa.ipc.read_schema(pa.py_buffer(self.schema_message))
 
     @property
     def row_schema(self) -> pa.Schema:
-        """The row's columns, as they are read."""
+        """The row's columns as readers see them."""
         return self._stored_row if self.shape is None else self.shape.schema
 
     @cached_property
@@ -128,28 +130,28 @@ class SectionReader:
         return pa.schema(list(self.schema)[HEAD_COLUMNS:])
 
     def lacks_columns_of(self, shape: RowShape) -> bool:
-        """Whether the section was written before its table's rows had this shape."""
+        """Whether the section was written before its table had this shape."""
         names: list[str] = self._stored_row.names
         return names != shape.names
 
     def place(self, first: int, end: int) -> str:
-        """Blocks first … end - 1 as an error names them."""
+        """Describe blocks first … end - 1 for an error message."""
         low, high = self._blocks.column("first_key")[first].as_py(), self._blocks.column("last_key")[end - 1].as_py()
         start, stop = int(self.offsets[first]), int(self.offsets[end - 1] + self.lengths[end - 1])
         which = f"block {first}" if end == first + 1 else f"blocks {first} to {end - 1}"
         return f"table {self.table_id}, {which}, keys {show_key(low)} to {show_key(high)}, bytes {start} to {stop}"
 
     def decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None = None) -> Rows:
-        """Check and decode blocks first … end - 1.
+        """Verify and decode blocks first … end - 1.
 
         Args:
-            data: their bytes, one block after another.
-            columns: which row columns; None: all.
+            data: the bytes of these blocks, concatenated.
+            columns: row columns to decode; None: all.
 
         Raises:
-            DamagedSstError: a block's checksum does not match, or it does not hold the rows its index promises.
+            DamagedSstError: a block's checksum does not match, or it does not contain the rows that its index promises.
 
-        Cost: about 12 us a call and 20 ns a row.
+        Cost: about 12 us per call and 20 ns per row.
         """
         if self.shape is None:
             return self._decode(first, end, data, columns)
@@ -160,7 +162,7 @@ class SectionReader:
 
     def _decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None) -> Rows:
         self._require_intact(first, end, memoryview(data))
-        single = end == first + 1  # what a point read asks for, a thousand times an epoch
+        single = end == first + 1  # the common case of point reads, thousands per epoch
         part = slice(first, end)
         low = int(self.min_epochs[first] if single else self.min_epochs[part].min())
         high = int(self.max_epochs[first] if single else self.max_epochs[part].max())
@@ -182,7 +184,7 @@ class SectionReader:
         )  # fmt: skip
 
     def _require_intact(self, first: int, end: int, data: memoryview) -> None:
-        """Raises DamagedSstError for the first block whose bytes are not those that were written."""
+        """Verify block checksums. Raises DamagedSstError for the first block whose bytes have changed."""
         lengths = self.lengths[first:end].tolist()
         if len(data) != sum(lengths):
             raise DamagedSstError(self.name, self.place(first, end), f"{len(data)} bytes", f"{sum(lengths)} bytes")
@@ -194,13 +196,13 @@ class SectionReader:
             offset += length
 
     def _wanted(self, mixed: bool, deletes: bool, columns: tuple[str, ...] | None) -> "_Wanted":
-        """How to read blocks where epochs differ or rows are deletes. Cost: a look-up; the first time the schema is gone through."""
+        """How to read blocks with mixed epochs or deletes. Cost: a look-up, after the first call for a combination."""
         if (found := self._layouts.get((mixed, deletes, columns))) is None:
             heads = [0, *([1] if mixed else []), *([2] if deletes else [])]
             places = (
                 list(range(HEAD_COLUMNS, len(self.schema))) if columns is None else [self._place_of(c) for c in columns]
             )
-            stored = sorted(set(places))  # in which order the stream gives them
+            stored = sorted(set(places))  # the order of columns in the stream
             options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[*heads, *stored])
             found = self._layouts[mixed, deletes, columns] = _Wanted(
                 options, len(heads), [len(heads) + stored.index(p) for p in places]
@@ -214,29 +216,33 @@ class SectionReader:
 
 @dataclass(slots=True)
 class FilterArena:
-    """Room for all filter partitions of a section; those not loaded are zeros (and the kernel gives no memory to zeros)."""
+    """Memory for all filter partitions of a section.
+
+    Unloaded ones are zeros, for which the kernel allocates no pages.
+    """
 
     data: npt.NDArray[np.uint8]
     loaded: npt.NDArray[np.bool_]
 
     @property
     def nbytes(self) -> int:
-        """Memory held when all of it is loaded."""
+        """Memory in bytes when completely loaded."""
         return self.data.nbytes + self.loaded.nbytes
 
 
 class SstReader:
-    """An opened SST: its indexes, checked, and what else was read with them."""
+    """An opened SST: its verified indexes, and other data that was read with them."""
 
     def __init__(self, info: SstInfo, held: bytes) -> None:
         """Parse the footer.
 
         Args:
-            info: the SST as its version names it.
+            info: the SST as its version describes it.
             held: its last `info.footer_size` bytes.
 
         Raises:
-            DamagedSstError: the object has another size than recorded, is cut, or has a flipped bit in its footer.
+            DamagedSstError: the object's size differs from the recorded one, it is truncated, or its footer has a
+                flipped bit.
         """
         self.info, self.name = info, info.name
         self._held, self._held_from = memoryview(held), info.size - len(held)
@@ -250,27 +256,30 @@ class SstReader:
         )
         if tail.rows != info.rows:
             raise DamagedSstError(
-                info.name, "its tail", f"{tail.rows} rows", f"{info.rows} rows, as the version says: it is another SST"
+                info.name,
+                "its tail",
+                f"{tail.rows} rows",
+                f"{info.rows} rows as in its version: it is a different SST",
             )
         self._sections = _parse(index[: tail.sections_len], SECTIONS_SCHEMA)
         self._blocks = _parse(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
         self._filters = _parse(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
         self._table_ids = self._sections.column("table_id").to_numpy()
-        self._readers: dict[tuple[int, int], SectionReader] = {}  # by table and columns of its shape
+        self._readers: dict[tuple[int, int], SectionReader] = {}  # by table and number of columns in its shape
 
     @property
     def nbytes(self) -> int:
-        """Memory held: the footer, once raw and once in padded keys."""
+        """Memory in bytes: the footer, once raw and once as padded keys."""
         return 2 * len(self._held) + 1024
 
     @property
     def table_ids(self) -> list[int]:
-        """Tables that have a section, ascending."""
+        """Tables with a section, ascending."""
         ids: list[int] = self._table_ids.tolist()
         return ids
 
     def section(self, table_id: int, shape: RowShape | None = None) -> SectionReader:
-        """The section of a table, its rows in the shape that the table has now. Requires: it has one."""
+        """The section of a table, with the table's current row columns. Requires: it exists."""
         stored = self._section(table_id, None)
         return stored if shape is None or not stored.lacks_columns_of(shape) else self._section(table_id, shape)
 
@@ -291,13 +300,13 @@ class SstReader:
         return found
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """These bytes of the object, if they came with the footer."""
+        """These bytes of the object if they were read with the footer, else None."""
         start = offset - self._held_from
         return self._held[start : start + length] if start >= 0 else None
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table's rows in one batch."""
+    """A table's rows as one batch."""
     batches = table.combine_chunks().to_batches()
     return (
         batches[0] if len(batches) == 1 else pa.concat_batches(batches or [table.schema.empty_table().to_batches()[0]])
@@ -305,14 +314,14 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def no_columns(rows: int) -> pa.RecordBatch:
-    """A batch of so many rows without columns."""
+    """A batch of `rows` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])).take(pa.array(np.zeros(rows, np.int64))))
 
 
 def _parse(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.ipc.open_stream(pa.py_buffer(data), options=_PLAIN).read_next_batch()
     assert batch.schema.equals(schema), (
-        "the index passed its checksum, so this writer wrote another schema under this version"
+        "the index has a valid checksum, so a writer used another schema for this version"
     )
     return batch
 

@@ -1,6 +1,6 @@
-"""Writing SSTs: rows become blocks, blocks become objects. The format is sst_format.py's.
+"""Writes SSTs: rows become blocks, and blocks become objects. sst_format.py specifies the format.
 
-Blocks are encoded once per section and only then cut into objects, so that objects have the size that was asked for.
+Blocks are encoded once per section and then distributed over objects, so that objects have the requested size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,14 +37,14 @@ from tussock.statestore.meta.version import SectionInfo, SstInfo
 from tussock.statestore.nested import as_list, canonical, is_nested
 from tussock.statestore.vnode import one_array
 
-_BLOCK_BYTES = 256 << 10  # wide rows: fewer of them per block, so that one row does not cost megabytes to read
+_BLOCK_BYTES = 256 << 10  # limits blocks of wide rows, so that reading one row does not cost megabytes
 _MIN_ROWS = 16
-_WHOLE = 128 << 10  # an object this small is read whole when it is opened
-_FILTERS_WITH_FOOTER = 256 << 10  # filters this small are read together with the footer
+_WHOLE = 128 << 10  # an object up to this size is read completely when it is opened
+_FILTERS_WITH_FOOTER = 256 << 10  # filters up to this size are read together with the footer
 
-_BLOCKS_A_STREAM = BLOCKS_PER_PARTITION  # encoded into one buffer: one for all would be copied each time that it grows
+_BLOCKS_A_STREAM = BLOCKS_PER_PARTITION  # blocks per buffer; a single buffer would be copied each time it grows
 
-_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a block is too small to be worth a thread pool
+_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # blocks are too small for a thread pool
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
 
 Ints = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlocks:
-    """Consecutive blocks of one section, encoded. All arrays have one entry per block, but `hashes`, one per row."""
+    """Encoded consecutive blocks of one section. Arrays have one entry per block, except `hashes`: one per row."""
 
     table_id: int
     schema: bytes  # the schema message
@@ -100,7 +100,7 @@ class EncodedBlocks:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSst:
-    """A whole SST, not yet uploaded."""
+    """A complete SST before its upload."""
 
     info: SstInfo
     data: bytes
@@ -109,21 +109,20 @@ class EncodedSst:
 def encode_blocks(
     table_id: int, rows: pa.Table, rows_per_block: int | None = None, cuts: Ints | None = None
 ) -> EncodedBlocks:
-    """Encode sorted rows of one table as blocks.
+    """Encode sorted rows of one table as blocks. Equal rows give equal bytes.
 
     Args:
         table_id: the table's id, as in its keys.
-        rows: columns key, epoch, op, then the row's; ascending by key, then descending by epoch. Parts of one section must agree in
-            the key's type (binary or fixed_size_binary). At least one row.
-        rows_per_block: rows of a block; by default ROWS_PER_BLOCK, fewer for wide rows.
-        cuts: rows before which a block must start, besides.
+        rows: at least one row. Columns key, epoch, op, then the row's; ascending by key, then descending by epoch. All
+            parts of a section must use the same key type (binary or fixed_size_binary).
+        rows_per_block: defaults to ROWS_PER_BLOCK, or fewer for wide rows.
+        cuts: additional rows at which a block must start.
 
-    Cost: about 60 ns a row of two numbers, most of it LZ4; memory: the encoded blocks, and the rows of a stream of them. Equal rows give
-    equal bytes.
+    Cost: about 60 ns per row of two numbers, mostly LZ4. Memory: the encoded blocks, and the rows of one stream.
     """
     _require_columns(rows, f"rows to write to table {table_id}")
     schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
-    rows = rows.combine_chunks()  # no copy of what is in one piece
+    rows = rows.combine_chunks()  # copies only columns with several chunks
     keys, epochs, ops = (_one_array(rows.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
     first = differs_from_previous(keys)
     starts = _block_starts(first, rows_per_block or rows_per_block_of(rows), cuts)
@@ -163,7 +162,7 @@ def _messages(rows: pa.Table, schema: pa.Schema, schema_size: int, starts: Ints,
 
 
 def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """The least and the greatest epoch of each block; what a flush writes is all of one."""
+    """The smallest and greatest epoch of each block. The rows of a flush all have one epoch."""
     if (low := epochs.min()) == epochs.max():
         constant = np.full(len(starts), low)
         return constant, constant
@@ -171,7 +170,7 @@ def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray
 
 
 def _counts(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
-    """How many flags are set in each block."""
+    """The number of flags set in each block."""
     if flags.all():
         return np.diff(starts, append=len(flags))
     counts: Ints = np.add.reduceat(flags, starts, dtype=np.int64)
@@ -179,7 +178,7 @@ def _counts(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
 
 
 def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
-    """Put sections, in ascending table_id order, together into one object named after its bytes below `prefix`."""
+    """Combine sections, in ascending table_id order, into one object below `prefix`, named by the hash of its bytes."""
     body: list[bytes | memoryview] = []
     filters: list[bytes] = []
     offset, blocks, infos = 0, [], []
@@ -236,9 +235,9 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
 
 
 def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as one batch in which equal rows are equal bytes: what lies under a null is zero or empty.
+    """Rows as one batch in which equal rows have equal bytes: bytes under NULLs are zeros or empty.
 
-    Requires: `rows` has the columns of `schema`, up to nullability and metadata.
+    Requires: `rows` has the columns of `schema`, except for nullability and metadata.
     """
     columns = (
         c if isinstance(c, pa.Array) else _one_array(c, field.type)
@@ -248,14 +247,17 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _one_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column in one array whose buffers end where it ends: Arrow pads what it encodes with up to 63 bytes that follow it in memory."""
+    """A column as one array whose buffers end with it.
+
+    Arrow pads encoded data with up to 63 bytes that follow in memory.
+    """
     if column.num_chunks == 1 and _ends_its_buffer(column.chunk(0)):
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
 
 
 def _ends_its_buffer(array: pa.Array) -> bool:
-    """Whether an array of whole bytes of one width, without nulls, ends where its buffers end. Of other arrays: False."""
+    """Whether a fixed-width array of whole bytes without NULLs ends where its buffers end. False for other arrays."""
     if array.null_count or not (pa.types.is_primitive(array.type) or pa.types.is_fixed_size_binary(array.type)):
         return False
     data = array.buffers()[1]
@@ -263,14 +265,14 @@ def _ends_its_buffer(array: pa.Array) -> bool:
 
 
 def rows_per_block_of(rows: pa.Table | pa.RecordBatch) -> int:
-    """Rows per block such that a block of wide rows stays near 256 KB. Depends on the values alone, not on how buffers are cut."""
+    """Rows per block that keep a block of wide rows near 256 KB. Depends on the values only, not on the buffers."""
     width = sum(_bytes_a_row(one_array(column), rows.num_rows) for column in rows.columns)
     fit = int(_BLOCK_BYTES // max(width, 1))
     return max(_MIN_ROWS, min(ROWS_PER_BLOCK, fit))
 
 
 def _bytes_a_row(values: pa.Array, rows: int) -> float:
-    """Bytes of some values, spread over so many rows."""
+    """Bytes of `values` per row."""
     kind = values.type
     if pa.types.is_struct(kind):
         return sum(_bytes_a_row(field, rows) for field in values.flatten())
@@ -291,7 +293,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints | None) -> Ints:
-    """First row of each block: every `rows_per_block` rows from each cut on, moved back to where its key starts, which `first` says."""
+    """First row of each block: every `rows_per_block` rows after each cut, moved back to the start of its key."""
     count = len(first)
     borders = np.unique(np.concatenate([[0], cuts])) if cuts is not None and len(cuts) else np.zeros(1, np.int64)
     spans = np.append(borders[1:], count) - borders
@@ -332,7 +334,7 @@ def _blocks_index(section: EncodedBlocks, offsets: Ints) -> pa.Table:
 
 
 def _stream(table: pa.Table) -> bytes:
-    """A table as an uncompressed stream of one batch: indexes are read without a copy."""
+    """Encode a table as an uncompressed stream with one batch, so that readers need no copy."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_PLAIN) as writer:
         writer.write_batch(canonical_batch(table, table.schema))

@@ -1,8 +1,8 @@
-"""HummockStore: reads of one version, by key, by prefix and by range, as of an epoch. Arrays in, tables out.
+"""HummockStore: reads one version by key, by prefix or by range, as of an epoch. Takes arrays and returns tables.
 
-A call looks at the sections that may hold its keys, newest first: section ranges, then filters, then block indexes, then one round of
-fetches for the blocks that are left, then vectorised search. Keys that a section's filter lets through and that are not there
-(one in 200) go on to the next older section in another round.
+A call narrows the sections that may hold its keys, newest first: by section ranges, then filters, then block indexes.
+One round of fetches reads the remaining blocks, and a vectorised search finds the rows. Keys that pass a section's
+filter but are absent (one in 200) continue in the next older section in another round.
 """
 
 import logging
@@ -44,15 +44,15 @@ log = logging.getLogger(__name__)
 
 _FEW_RANGES = 64
 _MANY_BLOCKS = 1_024  # a million rows
-_WORTH_TAKING = 64  # rows of one piece of blocks that are taken from it at once; fewer are taken with those of all others in the end
+_WORTH_TAKING = 64  # rows found in one read; this many or more are copied out at once, fewer by the final gather
 
 
 @dataclass(slots=True)
 class _Candidates:
-    """Keys (places in the sorted probes) that one section may hold, and the block each would be in."""
+    """Keys (positions in the sorted probes) that one section may hold, and the candidate block of each."""
 
     section: Section
-    keys: Positions  # places of probes
+    keys: Positions  # positions of probes
     blocks: Positions
 
     def only(self, mask: npt.NDArray[np.bool_]) -> "_Candidates":
@@ -60,19 +60,22 @@ class _Candidates:
 
 
 class _Lookup:
-    """Many keys looked up at once. A *key* has a place in the caller's array, a *probe* in the sorted keys, a *row* in the decoded batches
-    put end to end. No other code converts one into another."""
+    """A look-up of many keys.
+
+    A *key* is a position in the caller's array, a *probe* one in the sorted keys, and a *row* one in the concatenated
+    decoded batches. Only this class converts between them.
+    """
 
     def __init__(self, keys: pa.Array) -> None:
         self._order = probe_order(keys)  # the key of each probe
         self.probes = Probes(keys.take(pa.array(self._order)), ascending=True)
-        self.unresolved = np.ones(len(keys), np.bool_)  # (probes,) whether an older section may have its newest entry
+        self.unresolved = np.ones(len(keys), np.bool_)  # (probes,) whether an older section may hold the newest entry
         self.batches: list[pa.RecordBatch] = []
-        self._rows = 0  # in the batches
+        self._rows = 0  # in `batches`
         self._row = np.full(len(keys), -1, np.int64)  # (probes,) the row of each; -1: none
 
     def search(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
-        """Look for probes in the blocks of one section that may hold them."""
+        """Search for probes in the candidate blocks of one section."""
         own = Probes(self.probes.array.take(pa.array(part.keys)), ascending=True)
         bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
         for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
@@ -85,7 +88,7 @@ class _Lookup:
                 self._resolve(part.keys[low:high][hit], unit, at if places is None else places[at])
 
     def _resolve(self, probes: Positions, unit: Rows, at: Positions) -> None:
-        """The newest entries of these probes are the unit's at these places: rows, or deletes."""
+        """Record the unit's entries at `at`, rows or deletes, as the newest entries of these probes."""
         self.unresolved[probes] = False
         if unit.puts is not None:
             live = unit.puts[at]
@@ -98,21 +101,22 @@ class _Lookup:
         self._rows += batch.num_rows
 
     def rows_of_keys(self) -> Positions:
-        """(keys,) the row of each; -1: none."""
+        """(keys,) the row of each key; -1: none."""
         rows = np.empty_like(self._row)
         rows[self._order] = self._row
         return rows
 
 
 class HummockStore:
-    """Reads one HummockVersion. Cheap to make; what it reads is kept in a BlockCache (by default the process's).
+    """Reads one HummockVersion. Cheap to create; decoded blocks are cached in a BlockCache (by default the process's).
 
-    Every read takes an `epoch` and sees, per key, the newest row no newer than it. All raise EpochExpiredError below the version's
-    readable floor, EpochNotCommittedError above its epoch, and DamagedSstError. `columns` names the row columns to return (None: all).
-    `schema`, the table's row columns, is what an answer has where the version holds no row of the table; without it such an answer
-    has no columns.
+    Each read takes an `epoch` and sees, per key, the newest row up to that epoch. All reads raise EpochExpiredError
+    below the version's floor, EpochNotCommittedError above its epoch, and DamagedSstError. `columns` lists the row
+    columns to return (None: all). `schema`, the table's row columns, determines the result's columns if the version has
+    no row of the table; without it, such a result has no columns.
 
-    In a train of epochs `version` counts epochs in flight as its own, and their rows that are in no SST yet come from the shared buffer.
+    In a train of epochs, `version` includes epochs in flight. Their rows that are in no SST yet come from the shared
+    buffer.
     """
 
     def __init__(
@@ -123,18 +127,21 @@ class HummockStore:
         pinned: Iterable[int] = (),
         buffer: SharedBuffer | None = None,
     ) -> None:
-        """Read `version`. `pinned` are epochs below its floor that this reader holds a pin on."""
+        """Read `version`. `pinned` lists epochs below its floor that this reader has pinned."""
         self.objects, self.version, self.pinned = objects, version, frozenset(pinned)
         self.buffer = buffer or SharedBuffer()
         self.source = BufferedSource(BlockSource(objects, cache if cache is not None else process_cache()))
         self._shapes: dict[int, RowShape] = {}
 
     def read_as(self, table_id: int, shape: RowShape) -> None:
-        """From now on rows of a table are read with all columns of `shape`, also those written before some of them were added."""
+        """Return rows of a table with all columns of `shape` from now on, including rows that predate some columns."""
         self._shapes[table_id] = shape
 
     def get(self, table_id: int, key: bytes, epoch: int, columns: Sequence[str] | None = None) -> pa.Table | None:
-        """The row of one key as a table of one row, or None. Cost: one block per section that its filter does not rule out."""
+        """The row of one key as a table of one row, or None.
+
+        Cost: one block per section whose filter admits the key.
+        """
         found, rows = self.multi_get(table_id, pa.array([key], pa.binary()), epoch, columns)
         return rows if found[0].as_py() else None
 
@@ -146,20 +153,20 @@ class HummockStore:
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> tuple[pa.BooleanArray, pa.Table]:
-        """Look many keys up at once.
+        """Look up many keys.
 
         Args:
             keys: binary, full storage keys of the table, in any order, repeats allowed, no nulls.
 
         Returns:
-            (found, rows), both aligned with `keys`; rows are null where nothing was found.
+            (found, rows), both aligned with `keys`; rows are null for absent keys.
 
-        Cost: one round of range reads, nearly always; about 1 us a key when blocks are cached.
+        Cost: usually one round of range reads; about 1 us per key if blocks are cached.
         """
         require_readable(self.version, epoch, self.pinned)
         keys = one_array(keys)
-        if not self.holds(table_id, epoch):  # as before a first load: nothing to search in
-            log.debug("table %d: %d keys asked for, it has no rows", table_id, len(keys))
+        if not self.holds(table_id, epoch):  # e.g. before a first load: nothing to search
+            log.debug("table %d: %d keys requested, but it has no rows", table_id, len(keys))
             nothing = self._rows(table_id, [], columns, schema, [])
             return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
         lookup = _Lookup(keys)
@@ -179,7 +186,7 @@ class HummockStore:
         rows = self._rows(table_id, lookup.batches, columns, schema, found_in)
         blocks = len(lookup.batches)
         log.debug(
-            "table %d: %d keys asked for in %d sections, rows from %d blocks",
+            "table %d: %d keys requested, searched in %d sections, rows from %d blocks",
             table_id,
             len(keys),
             len(found_in),
@@ -197,15 +204,16 @@ class HummockStore:
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
-        """The rows whose keys start with each prefix.
+        """Find the rows whose keys start with each prefix.
 
         Args:
-            prefixes: binary, each the encoding of a table's first key columns (at least table_id and vnode); repeats allowed.
-            limit: at most so many live rows of each prefix; blocks beyond them are not read.
-            reverse: greatest key first, and the limit counts from there.
+            prefixes: binary encodings of a table's first key columns (at least table_id and vnode); repeats allowed.
+            limit: maximum of live rows per prefix; blocks after them are not read.
+            reverse: greatest key first; the limit counts from there.
 
         Returns:
-            (index, keys, rows), aligned: `index` is the place in `prefixes`, ascending; within a prefix rows are in key order.
+            (index, keys, rows), aligned. `index` is the position in `prefixes`, ascending; rows of a prefix are in key
+            order.
         """
         prefixes = one_array(prefixes)
         return self.scan_between(table_id, prefixes, successors(prefixes), epoch, limit, reverse, columns, schema)
@@ -221,11 +229,13 @@ class HummockStore:
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
-        """As `scan_prefix`, the rows from `firsts[i]` up to, not with, `ends[i]`: keys of the table, or the encoding of their first columns
-        (at least table_id and vnode), or the successors of such.
+        """Like `scan_prefix`, but find the rows from `firsts[i]` (inclusive) to `ends[i]` (exclusive).
 
-        Memory: what is found, twice, and the blocks that hold it; of few ranges with a million rows and more, what is found and two windows
-        of blocks per run.
+        Bounds are keys of the table, encodings of their first columns (at least table_id and vnode), or successors of
+        either.
+
+        Memory: the result twice, and the blocks that hold it. For few ranges with a million rows or more: the result,
+        and two windows of blocks per run.
         """
         require_readable(self.version, epoch, self.pinned)
         prefixes, ends = one_array(firsts), one_array(ends)
@@ -240,7 +250,7 @@ class HummockStore:
             and len(prefixes) <= _FEW_RANGES
             and _blocks_in(sections, prefixes, ends) >= _MANY_BLOCKS
         ):
-            give_back_freed_memory()  # what is read here is as large as what the process may have kept
+            give_back_freed_memory()  # This read needs as much memory as the process may have kept.
             parts = list(self._streamed(table_id, prefixes, ends, epoch, columns))
             if parts:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
@@ -251,7 +261,7 @@ class HummockStore:
         )
         table = self._rows(table_id, batches, columns, schema, sections)
         log.debug(
-            "table %d: %d prefixes asked for in %d sections, rows of %d blocks",
+            "table %d: %d prefixes requested, searched in %d sections, rows from %d blocks",
             table_id,
             len(prefixes),
             len(sections),
@@ -262,7 +272,7 @@ class HummockStore:
     def _streamed(
         self, table_id: int, firsts: pa.Array, ends: pa.Array, epoch: int, columns: Sequence[str] | None
     ) -> Iterator[tuple[int, pa.Table]]:
-        """As `iter`, range after range, each part with its range's place."""
+        """`iter` for one range after another. Each part comes with the position of its range."""
         for place, (first, end) in enumerate(zip(firsts.to_pylist(), ends.to_pylist(), strict=True)):
             yield from ((place, rows) for rows in self.iter(table_id, first, end, epoch, columns))
 
@@ -274,16 +284,15 @@ class HummockStore:
         epoch: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """Rows of first (inclusive) … last (exclusive; None: unbounded) in key order.
+        """Read the rows of first (inclusive) … last (exclusive; None: unbounded) in key order.
 
         Yields:
-            Tables of `key` (binary), then the row columns; none is empty. Memory: two windows of blocks per run; nothing is cached.
+            Non-empty tables of `key` (binary), then the row columns. Memory: two windows of blocks per run; nothing is
+            cached.
         """
         require_readable(self.version, epoch, self.pinned)
         runs = list(_runs(self._sections(table_id, epoch, first, last)))
-        with ThreadPoolExecutor(
-            READ_AHEAD_THREADS
-        ) as ahead:  # which has no thread as long as there is nothing to read ahead
+        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # starts no thread until there is something to prefetch
             cursors = [
                 RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead)
                 for run in runs
@@ -303,18 +312,18 @@ class HummockStore:
     ) -> Iterator[pa.Table]:
         """The net changes of first … last (exclusive; None: unbounded) between two readable epochs.
 
-        A key that has a row at `since` and another, or none, at `until` gives its old row at weight -1; one that has a row at `until` and
-        another, or none, at `since` gives the new one at +1. What came and went in between gives nothing.
+        If a key has different rows at `since` and `until`, or a row at only one of them, the old row has weight -1 and
+        the new row +1. Rows that came and went in between are omitted.
 
         Requires: since <= until.
 
         Yields:
-            Tables of `key` (binary), `weight` (int64), then the row columns; none is empty, and no key is in two of them. In each the rows
-            at -1 come first, both halves in key order.
+            Non-empty tables of `key` (binary), `weight` (int64), then the row columns. Each key is in one table only.
+            Rows with weight -1 come first; both halves are in key order.
 
-        Cost: blocks that hold a row written in between, and, for the keys of those rows, a read at `since`. SSTs without such a row are not
-        opened. Compaction puts old and new rows into one block but leaves each its epoch, so more blocks are read and the answer is the
-        same.
+        Cost: the blocks with a row written in between, and a read at `since` of the keys of these rows. Other SSTs are
+            not opened. Compaction mixes old and new rows in blocks but keeps the epoch of each row, so more blocks are
+            read for the same result.
         """
         for keys, put, after in self._written(table_id, first, last, since, until, columns):
             found, before = self.multi_get(
@@ -333,10 +342,10 @@ class HummockStore:
         until: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """The rows of first … last at `until` that were written after `since`, also where the row before was the same.
+        """The rows of first … last at `until` that were written after `since`, even if the row before was equal.
 
-        Requires, yields: as `changes`, without `weight`. Cost: that of `changes` without the read at `since`, whose keys may lie in as many
-        blocks as there are.
+        Requires, yields: like `changes`, without `weight`.
+        Cost: that of `changes` without the read at `since`, whose keys can be spread over all blocks.
         """
         for keys, put, after in self._written(table_id, first, last, since, until, columns):
             if put.any():
@@ -351,7 +360,7 @@ class HummockStore:
         until: int,
         columns: Sequence[str] | None,
     ) -> Iterator[tuple[pa.BinaryArray, npt.NDArray[np.bool_], pa.Table]]:
-        """The newest entry of each key written in between, in batches: keys, whether it puts, and its row."""
+        """The newest entry of each key written in between, in batches: keys, whether it is a put, and its row."""
         self.require_readable(since)
         self.require_readable(until)
         runs = list(_runs(self._sections(table_id, until, first, last, since)))
@@ -368,18 +377,21 @@ class HummockStore:
                 yield keys, rows.column(2).to_numpy() == PUT, rows.select(range(HEAD_COLUMNS, rows.num_columns))
 
     def require_readable(self, epoch: int) -> None:
-        """Raises EpochExpiredError, EpochNotCommittedError unless this version answers reads at `epoch`."""
+        """Raise EpochExpiredError or EpochNotCommittedError unless this version can be read at `epoch`."""
         require_readable(self.version, epoch, self.pinned)
 
     def holds(self, table_id: int, epoch: int) -> bool:
-        """Whether there may be a row of a table: False is certain. Cost: no read."""
+        """Whether the table may have rows; False is certain. Cost: no read."""
         stored = next(iter(sections_at(self.version, table_id, epoch, None, None, None)), None)
         return stored is not None or bool(self.buffer.sections(table_id, epoch))
 
     def _sections(
         self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None
     ) -> "list[_Ranged]":
-        """Sections, stored or buffered, that may hold rows of first … last (inclusive) written after `since`: newest first, opened."""
+        """Open the stored and buffered sections that may hold rows of first … last, written after `since`.
+
+        `last` is inclusive. Newest section first.
+        """
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))
         readers = self.source.stored.open([ref.sst for ref in refs])
         shape = self._shapes.get(table_id)
@@ -389,9 +401,8 @@ class HummockStore:
             )
             for ref, reader in zip(refs, readers, strict=True)
         ]
-        for buffered in reversed(
-            self.buffer.sections(table_id, epoch, first, last)
-        ):  # oldest first, so that each goes above those
+        # Oldest first, so that each newer one is inserted before it.
+        for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):
             if since is not None and buffered.epoch <= since:
                 continue
             place = next((i for i, ranged in enumerate(stored) if ranged.newest <= buffered.epoch), len(stored))
@@ -399,7 +410,7 @@ class HummockStore:
         return stored
 
     def _candidates(self, sections: "Sequence[_Ranged]", probes: Probes) -> list[_Candidates]:
-        """Per section the keys within its range that its filter does not rule out; newest section first."""
+        """Per section, the keys in its range that its filter admits; newest section first."""
         if not sections:
             return []
         stored = SortedKeys(probes.array)
@@ -424,7 +435,7 @@ class HummockStore:
                 )
                 if not maybe.all():
                     keys = keys[maybe]
-            if len(keys):  # which block is asked for those only that passed: an absent key costs its filter and no more
+            if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
                 passed = Probes(probes.array.take(pa.array(keys)), ascending=True)
                 kept.append(_Candidates(section, keys, reader.last_keys.left(passed, slice(None))))
         return kept
@@ -437,7 +448,7 @@ class HummockStore:
         schema: pa.Schema | None,
         sections: "Sequence[_Ranged]",
     ) -> pa.Table:
-        """The row columns of the decoded blocks, end to end."""
+        """The row columns of the decoded blocks, concatenated."""
         if batches:
             try:
                 rows = pa.Table.from_batches(batches)
@@ -454,7 +465,7 @@ class HummockStore:
 
 @dataclass(frozen=True, slots=True)
 class _Ranged:
-    """A section with its first and last key, and where a version names it; no `ref`: it is buffered."""
+    """A section with its first and last key, and its reference in the version; `ref` is None if it is buffered."""
 
     section: Section
     first_key: bytes
@@ -463,12 +474,12 @@ class _Ranged:
 
     @property
     def newest(self) -> int:
-        """The epoch of its newest row, or a later one."""
+        """An upper bound of the epochs of its rows."""
         return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
 
 
 def _blocks_in(sections: Sequence[_Ranged], firsts: pa.Array, ends: pa.Array) -> int:
-    """How many blocks, of all sections, may hold rows between the keys; those of several ranges count for each."""
+    """The number of blocks in all sections that may hold rows of the ranges; shared blocks count for each range."""
     low, high, everything = Probes(firsts), Probes(ends), slice(None)
     readers = [s.section.reader for s in sections]
     return sum(
@@ -478,9 +489,9 @@ def _blocks_in(sections: Sequence[_Ranged], firsts: pa.Array, ends: pa.Array) ->
 
 
 def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.bool_]:
-    """Blocks of a section that may hold a row written after `since` and by `until`."""
+    """The blocks of a section that may hold a row written after `since` and by `until`."""
     if isinstance(section, BufferedSection):
-        return np.ones(1, np.bool_)  # its epoch was looked at
+        return np.ones(1, np.bool_)  # the caller has checked its epoch
     mask: npt.NDArray[np.bool_] = (section.reader.max_epochs > np.uint64(since)) & (
         section.reader.min_epochs <= np.uint64(until)
     )
@@ -495,7 +506,7 @@ def _partition_ends(section: Section) -> SortedKeys:
 
 
 def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
-    """Sorted runs, newest first. A buffered section is one of its own, and those above and below it are not put together past it."""
+    """Sorted runs, newest first. A buffered section is a run, and separates the runs before and after it."""
     for buffered, group in groupby(sections, key=lambda ranged: ranged.ref is None):
         if buffered:
             yield from ([ranged] for ranged in group)
@@ -508,7 +519,10 @@ def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
 def _newest_first(
     candidates: list[_Candidates], unresolved: npt.NDArray[np.bool_]
 ) -> tuple[list[_Candidates], list[_Candidates]]:
-    """Split candidates into (later rounds, this round): in a round each unresolved key is looked for in its newest section only."""
+    """Split candidates into (later rounds, this round).
+
+    A round searches each unresolved key in its newest section only.
+    """
     free = unresolved.copy()
     later, now = [], []
     for part in candidates:

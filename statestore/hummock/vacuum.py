@@ -1,15 +1,16 @@
-"""Vacuum: removes objects that nobody reads and that nobody can commit any more. It needs no clock.
+"""Vacuum: removes objects that no reader needs and that can no longer be committed. It needs no clock.
 
-Who may still commit an object is in its name (names.py):
-    data/<epoch>/…     that epoch's manifest alone, and only while an older epoch is the committed one
-    data/task-<id>/…   that compaction task's commit alone, and only until the task is closed
-So once the log is past that, an object which the newest version does not name will never be named by one. That stays so, hence vacuum
-may be killed anywhere, run twice at once, or work from a version that is no longer the newest.
+The name of an object shows what may still commit it (names.py):
+    data/<epoch>/…     only this epoch's manifest, and only while an older epoch is the committed one
+    data/task-<id>/…   only this compaction task's commit, and only until the task is closed
+After that point in the log, an object that the newest version does not name will never be in a version again. This is
+permanent, so vacuum may be killed anywhere, run twice at once, or use a version that is no longer the newest.
 
-What readers may still fetch though the newest version does not name it:
-    the SSTs of a version that a pin names (the newest version is looked up before pins are listed; see meta/pin.py);
-    all of epochs after the one that a train of epochs has pinned: it reads them from before they are committed until it moves on;
-    what compactions took out since the committed epoch, while a barrier stands on that epoch: its run reads some version in between.
+Readers may still fetch objects that the newest version does not name:
+    the SSTs of a version that a pin names (the newest version is read before the pins are listed; see meta/pin.py);
+    all objects of epochs after the one that a train of epochs has pinned, which the train reads before they are
+    committed; SSTs that compactions removed since the committed epoch, while a barrier is on that epoch: its run may
+    read an older version.
 """
 
 import logging
@@ -25,16 +26,15 @@ from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
-_BATCH = 1000  # names a delete request takes
-RECENT_SNAPSHOTS = 8  # that stay, the newest ones
-SPARSE_SNAPSHOTS = (
-    64 * SNAPSHOT_EVERY
-)  # older ones stay at multiples of this, so that any past version replays at most so many deltas
+_BATCH = 1000  # names per delete request
+RECENT_SNAPSHOTS = 8  # the newest ones, which are kept
+# Older snapshots are kept at multiples of this, so that any past version replays at most this many deltas.
+SPARSE_SNAPSHOTS = 64 * SNAPSHOT_EVERY
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """One object that may go."""
+    """One object that may be removed."""
 
     name: str
     size: int  # bytes
@@ -43,29 +43,30 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """What a vacuum found, and whether it has removed it."""
+    """The result of a vacuum: the objects found, and whether they were removed."""
 
-    version: int  # that it judged by
+    version: int  # the version on which the decisions are based
     garbage: tuple[Garbage, ...]
     removed: bool
     kept_objects: int  # below data/
     kept_bytes: int
-    pending_objects: int  # of those kept: named by no version, but their epoch or task may still commit them
-    unknown: tuple[str, ...]  # below data/ and named as nothing of this release is: left alone
+    pending_objects: int  # of those kept: in no version, but their epoch or task may still commit them
+    unknown: tuple[str, ...]  # below data/, with names that this release does not know; left alone
 
 
 def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_progress) -> VacuumReport:
-    """Remove what no reader can need and nobody can commit.
+    """Remove objects that no reader needs and that can no longer be committed.
 
-    Raise the floor first (`MetaStore.retain`) and let compaction drop what is below it, or little will be found.
+    First raise the floor (`MetaStore.retain`) and let compaction drop older rows; otherwise vacuum finds little.
 
     Args:
-        dry_run: only look.
-        progress: called with a line now and then.
+        dry_run: only report.
+        progress: called with a line from time to time.
 
-    Raises: errors of the object store. What was not removed then is found again by the next vacuum.
+    Raises: errors of the object store. The next vacuum finds the remaining objects again.
 
-    Cost: lists data/, manifests, snapshots and pins; one DELETE per 1,000 objects that go. Memory: the names of what goes.
+    Cost: lists data/, manifests, snapshots and pins; one DELETE per 1,000 removed objects. Memory: the names of these
+        objects.
     """
     version = meta.latest()
     in_use = _in_use(meta, version)
@@ -75,7 +76,7 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
     kept = kept_bytes = pending = 0
     for count, found in enumerate(meta.objects.list(DATA), 1):
         if count % 100_000 == 0:
-            progress(f"{count:,} objects looked at, {len(garbage):,} to go")
+            progress(f"{count:,} objects checked, {len(garbage):,} to remove")
         reason = None if found.name in names else _why_gone(version, found.name, in_use.onward)
         if reason:
             garbage.append(Garbage(found.name, found.size, reason))
@@ -104,16 +105,17 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
 @dataclass(frozen=True, slots=True)
 class _InUse:
     ssts: list[set[str]]
-    versions: frozenset[int]  # that pins name
-    onward: int | None  # objects of later epochs than this stay
+    versions: frozenset[int]  # pinned versions
+    onward: int | None  # keep objects of epochs after this one
 
 
 def _in_use(meta: MetaStore, version: HummockVersion) -> _InUse:
-    """Names that readers may fetch. Requires: `version` was looked up before."""
+    """Names that readers may fetch. Requires: `version` was read before."""
     pins = meta.pins()
     pinned = frozenset(pin.version for pin in pins)
     ssts = [_named_by(version), *(_named_by(meta.version(i)) for i in sorted(pinned) if i != version.id)]
-    # A barrier injected after this look is run on a version that is looked up later still, so on none that names what is gone.
+    # A barrier that is injected after this check runs on an even newer version, which names none of the removed
+    # objects.
     if version.retired and meta.barrier_after(version.epoch) is not None:
         ssts.append(set(version.retired))
     return _InUse(ssts, pinned, min((pin.epoch for pin in pins if pin.onward), default=None))
@@ -124,23 +126,27 @@ def _named_by(version: HummockVersion) -> set[str]:
 
 
 def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | None:
-    """Why nobody can commit an object any more that `version` does not name; None: somebody may, or it is not ours to judge."""
+    """Why an object outside `version` can no longer be committed; None if it can be, or if its name is unknown."""
     if (origin := origin_of(name)) is None:
         return None
     if origin.kind == "epoch":
         is_past = origin.number <= version.epoch and (onward is None or origin.number <= onward)
         return (
-            f"of epoch {origin.number}, behind the committed one, and in no version that is read" if is_past else None
+            f"of epoch {origin.number}, which is not after the committed epoch, and in no version in use"
+            if is_past
+            else None
         )
-    # Ids are allotted in order by the log: one that this version has not allotted is of a task opened since.
+    # The log assigns ids in order, so an id that this version has not assigned belongs to a task that was opened later.
     if origin.number >= version.next_task_id or any(task.id == origin.number for task in version.tasks):
         return None
-    return f"of compaction task {origin.number}, which is closed, and in no version that is read"
+    return f"of compaction task {origin.number}, which is closed, and in no version in use"
 
 
 def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
-    """Manifests of epochs below the floor. A driver that seals such an epoch again loses at the commit: the log decides, and the
-    manifest only says what was to be committed."""
+    """Manifests of epochs below the floor.
+
+    A driver that seals such an epoch again fails at the commit: the log decides, and a manifest is only a proposal.
+    """
     for found in meta.objects.list(MANIFESTS):
         if (epoch := number_in(found.name)) is None or epoch >= version.min_readable_epoch:
             return
@@ -148,7 +154,7 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
 
 
 def _old_snapshots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
-    """Snapshots that hardly anybody starts from; deltas rebuild them. Those that pinned versions are read from stay."""
+    """Snapshots that are rarely needed, since deltas replace them. Starting points of pinned versions stay."""
     newest = version.id - version.id % SNAPSHOT_EVERY
     starts = {i - i % SNAPSHOT_EVERY for i in pinned}
     for found in meta.objects.list(SNAPSHOTS):

@@ -1,4 +1,4 @@
-"""What a read needs from a HummockVersion, as pure functions: which SSTs may hold a table's key range, newest first."""
+"""Pure functions that find the SSTs of a HummockVersion that may hold a table's key range, newest first."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ class SectionRef:
 
 
 def require_readable(version: HummockVersion, epoch: int, pinned: frozenset[int] = frozenset()) -> None:
-    """Raise EpochExpiredError or EpochNotCommittedError unless `version` answers reads at `epoch`.
+    """Raise EpochExpiredError or EpochNotCommittedError unless `version` can be read at `epoch`.
 
-    `pinned` are epochs the reader holds a pin on: they stay readable when the floor has risen above them.
+    `pinned` lists epochs that the reader has pinned: they stay readable if the floor rises above them.
     """
     if epoch < version.min_readable_epoch and epoch not in pinned:
         raise EpochExpiredError(epoch, version.min_readable_epoch)
@@ -29,7 +29,7 @@ def require_readable(version: HummockVersion, epoch: int, pinned: frozenset[int]
 
 
 def section_of(sst: SstInfo, table_id: int) -> SectionInfo | None:
-    """The table's section in an SST. An SST of many small tables has many sections: halve, don't walk."""
+    """The table's section in an SST, or None. Uses binary search, since an SST of small tables has many sections."""
     low, high = 0, len(sst.sections)
     while low < high:
         middle = (low + high) // 2
@@ -48,10 +48,13 @@ def sections_at(
     last: bytes | None = None,
     since: int | None = None,
 ) -> Iterator[SectionRef]:
-    """Sections of a table that may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch` (None: any), and, with
-    `since`, written after that epoch.
+    """Sections of a table that may hold rows of keys first … last (inclusive; None: unbounded), newest first.
 
-    Newest first: of two rows of one key, the newer is in the section that comes earlier. Cost: O(SSTs), no I/O.
+    If two sections hold rows of one key, the earlier section holds the newer row. Cost: O(SSTs), no I/O.
+
+    Args:
+        epoch: only rows visible at this epoch; None: any.
+        since: only rows written after this epoch; None: any.
     """
     for level, ssts in enumerate(version.levels):
         for sst in ssts:
@@ -67,9 +70,10 @@ def sections_at(
 
 
 def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
-    """Sections put together into runs, newest first: within a run keys ascend and no two sections overlap.
+    """Group sections into runs, newest first. In a run, keys ascend and no two sections overlap.
 
-    Sections of one level >= 1 are one run; so are neighbours on L0 that share no key, as those of one flush or of one merge.
+    Sections of one level >= 1 form a run. So do neighbours on L0 without common keys, e.g. those of one flush or one
+    merge.
     """
     runs: list[list[SectionRef]] = []
     firsts: list[bytes] = []  # the first keys of the last run, ascending
@@ -85,7 +89,7 @@ def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
 
 
 def _fits(run: list[SectionRef], place: int, ref: SectionRef) -> bool:
-    """Whether a section shares no key with its neighbours in a run, which are those at `place` and before it."""
+    """Whether a section shares no key with its neighbours in a run, at `place` and before it."""
     if run[0].level != ref.level:
         return False
     before = place == 0 or run[place - 1].section.last_key < ref.section.first_key

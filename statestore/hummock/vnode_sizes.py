@@ -1,8 +1,9 @@
-"""How many rows and bytes SSTs hold of each vnode, by their block indexes: no block is read.
+"""Estimates rows and bytes in SSTs per vnode from the block indexes, without reading blocks.
 
-A block says its first and its last key, so the vnodes it begins and ends in, how many rows it has and how long it is. Its rows are spread
-evenly over these vnodes, the outer two getting half a share where the neighbouring block has rows of them too. So of a table of more than a
-block a vnode, what is said is right but for the two blocks at its ends; of a smaller one it is what a hash would make of it.
+The index gives a block's first and last key, and therefore its first and last vnode, its number of rows and its length.
+Rows are spread evenly over these vnodes; an outer vnode counts half if the neighbouring block also has rows of it. If a
+table has more than one block per vnode, the estimate is exact except for the two blocks at each vnode's ends. Estimates
+for smaller tables assume a uniform hash.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +16,14 @@ from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.meta.version import SstInfo
 
-_AT_ONCE = 64  # SSTs whose footers are fetched together
+_AT_ONCE = 64  # SSTs per fetch of footers
 
 Amounts = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeSizes:
-    """Of each vnode: (vnodes,) rows and encoded bytes. Old versions of rows and deletes count, as they do in the SSTs."""
+    """Per vnode: (vnodes,) rows and encoded bytes. Includes deletes and old versions of rows."""
 
     rows: Amounts
     bytes: Amounts
@@ -32,15 +33,15 @@ class VnodeSizes:
 
     @classmethod
     def nothing(cls, vnode_count: int) -> "VnodeSizes":
-        """Of no SST."""
+        """Sizes of zero SSTs."""
         return cls(np.zeros(vnode_count), np.zeros(vnode_count))
 
 
 def vnode_sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> dict[int, VnodeSizes]:
-    """What SSTs hold, by table id.
+    """Rows and bytes of SSTs per vnode, by table id.
 
     Raises: MissingSstError, DamagedSstError.
-    Cost: a range read of each SST that the source has not opened yet.
+    Cost: one range read per SST that the source has not opened yet.
     """
     found: dict[int, VnodeSizes] = {}
     for start in range(0, len(ssts), _AT_ONCE):
@@ -50,7 +51,7 @@ def vnode_sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) 
 
 
 def sum_of(sizes: Iterable[VnodeSizes], vnode_count: int) -> VnodeSizes:
-    """All tables together."""
+    """The total of all tables."""
     return sum(sizes, VnodeSizes.nothing(vnode_count))
 
 
@@ -66,8 +67,11 @@ def _sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> It
 
 
 def _spread(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], amounts: Amounts, vnode_count: int) -> Amounts:
-    """(k, vnodes): amounts of blocks, (k, blocks), spread over the vnodes `first` to `last` of each block; blocks in key order."""
-    meets = last[:-1] == first[1:]  # a block and the next one
+    """(k, vnodes): spread the amounts (k, blocks) over the vnodes `first` to `last` of each block.
+
+    Blocks are in key order.
+    """
+    meets = last[:-1] == first[1:]  # whether a block and the next one share a vnode
     outer_first = np.where(np.r_[False, meets], 0.5, 1.0)
     outer_last = np.where(np.r_[meets, False], 0.5, 1.0)
     one = first == last
@@ -75,7 +79,7 @@ def _spread(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], amounts: 
     shares = amounts / (outer_first + outer_last + np.maximum(last - first - 1, 0))
     spread = np.zeros((len(amounts), vnode_count + 1))
     for row, share in zip(spread, shares, strict=True):
-        np.add.at(row, np.minimum(first + 1, last), share)  # the vnodes between
+        np.add.at(row, np.minimum(first + 1, last), share)  # the inner vnodes
         np.add.at(row, last, -share)
         np.cumsum(row, out=row)
         np.add.at(row, first, share * outer_first)

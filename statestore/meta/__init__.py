@@ -1,1 +1,1 @@
-"""Meta: epochs, barriers, catalog, vnode mapping, version log. The single source of truth, kept as small objects in the bucket."""
+"""Meta: epochs, barriers, catalog, vnode mapping and version log, as small objects in the bucket."""

@@ -1,6 +1,6 @@
-"""Barriers in the bucket: injected, drafted, put in force, superseded.
+"""Barriers in the bucket: inject, draft, put in force, supersede.
 
-What a barrier is: barrier.py. Why this is safe: docs/design/commit-protocol.md.
+barrier.py defines a barrier; docs/design/commit-protocol.md explains why this is safe.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.version_log import VersionLog
 from tussock.statestore.objectstore.base import ObjectStore
 
-#: What a barrier takes in, where that depends on the epoch it is allotted (relations are created *at* an epoch).
+#: Computes a plan that depends on the assigned epoch, e.g. because relations record the epoch that creates them.
 PlanOfEpoch = Callable[[int], BarrierPlan]
 
 
 class BarrierLog:
-    """One process's view of the barriers. The methods are those of MetaStore with the same names. Not safe for threads: one for each."""
+    """One process's view of the barriers, for the methods of the same names in MetaStore. Not thread-safe."""
 
     def __init__(self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int]) -> None:
         self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
         self._last_draft = 0
 
     def in_force(self, prev_epoch: int) -> Barrier | None:
-        """The highest attempt after `prev_epoch`; None: there is none. Attempts are few, so they are read one by one."""
+        """The highest attempt after `prev_epoch`, or None. Attempts are few, so they are read one by one."""
         found: Barrier | None = None
         while (
             following := read_document(
@@ -47,9 +47,7 @@ class BarrierLog:
     def draft(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.draft_barrier."""
         drafted = self._attempt(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
-        self._last_draft = (
-            drafted.epoch
-        )  # workers remember what they ran by its epoch: no two drafts of a process share one
+        self._last_draft = drafted.epoch  # Workers cache results by epoch, so drafts of a process must not share one.
         return drafted
 
     def put_in_force(self, barrier: Barrier) -> None:
@@ -75,7 +73,7 @@ class BarrierLog:
         raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} (attempt {attempt}) in its place")
 
     def _put(self, barrier: Barrier) -> Barrier:
-        """Write a first attempt; the barrier that stands in its place then."""
+        """Write a first attempt. Returns the barrier that is stored afterwards, ours or another writer's."""
         name = barrier_name(barrier.prev_epoch, 0)
         if self._objects.put_if_absent(name, encode_document(barrier)):
             return barrier
@@ -94,14 +92,14 @@ class BarrierLog:
             raise SettingError(
                 "the log end of a barrier",
                 str(plan.log_end),
-                f"at least {version.log_end}, up to which it is committed",
+                f"at least {version.log_end}, the end of the committed entries",
             )
         return barrier_of(plan, version, epoch=epoch, attempt=attempt, writer=self._writer)
 
 
 def winner_over(objects: ObjectStore, version: HummockVersion, prev_epoch: int) -> str:
-    """The writer who committed onto `prev_epoch`, for a message."""
+    """Describe the commit onto `prev_epoch` for an error message."""
     winner = min((e for e in version.epochs if e > prev_epoch), default=version.epoch)
     manifest = read_document(objects, manifest_name(winner), SealedManifest)
     by = f" (sealed by {manifest.writer!r}, attempt {manifest.attempt})" if manifest is not None else ""
-    return f"epoch {winner}{by} is committed in its place, and the store is at epoch {version.epoch}"
+    return f"epoch {winner}{by} was committed instead, and the store is at epoch {version.epoch}"

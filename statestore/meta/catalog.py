@@ -1,7 +1,7 @@
-"""The catalog: relations (sources, tables, views) and state tables, as plain data.
+"""The catalog: relations (sources, tables, views) and their state tables, as plain data.
 
-Definitions of relations are opaque here (`definition` is JSON that jobs/ writes and reads); the state store only needs to know
-which state tables exist, how their rows look and which relation owns them.
+Definitions of relations are opaque here: `definition` is JSON that jobs/ reads and writes. The state store only needs
+the state tables, their schemas and the relation that owns each one.
 """
 
 from enum import StrEnum
@@ -10,10 +10,11 @@ import msgspec
 
 
 class ColumnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column: its name and its type by Spark's name (see tussock.statestore.types).
+    """A column: its name, and its type by Spark's name (see tussock.statestore.types).
 
-    `missing`, of a state table's column that was added after the table had rows: what rows written before hold there, an Arrow IPC stream
-    of one row (tussock.statestore.hummock.row_shape). Empty: every row was written with the column.
+    `missing` belongs to a state table's column that was added when the table already had rows. It is the value of this
+    column in those rows: an Arrow IPC stream of one row (tussock.statestore.hummock.row_shape). Empty: all rows contain
+    the column.
     """
 
     name: str
@@ -22,8 +23,10 @@ class ColumnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeyColumn(msgspec.Struct, frozen=True):
-    """One column of a primary key: its place in the row and its order. NULLs sort first unless `nulls_last`; DESC inverts all
-    but the place of NULL."""
+    """One column of a primary key: its position in the row and its order.
+
+    NULLs sort first unless `nulls_last`. `descending` inverts the order of the other values and leaves NULLs in place.
+    """
 
     column: int
     descending: bool = False
@@ -33,8 +36,8 @@ class KeyColumn(msgspec.Struct, frozen=True):
 class TableSchema(msgspec.Struct, frozen=True):
     """A state table: `table_id | vnode | primary key -> row`.
 
-    `key` names the primary key's columns in key order; `distribution` the row columns hashed to the vnode, in hash order, all of
-    them part of the key (empty: vnode 0, a singleton).
+    `key` lists the primary key's columns in key order. `distribution` lists the columns that are hashed to the vnode,
+    in hash order; all of them belong to the key. An empty distribution is a singleton: all rows are in vnode 0.
     """
 
     table_id: int
@@ -45,95 +48,95 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class RelationKind(StrEnum):
-    """What a name of the catalog stands for. The values are stored."""
+    """The kinds of catalog entries. The values are stored."""
 
     SOURCE = "source"
     TABLE = "table"
-    VIEW = "view"  # materialized
-    PLAIN_VIEW = "plain view"  # a name for a query
-    FUNCTION = "function"  # the user's, in Python
+    VIEW = "view"  # a materialized view
+    PLAIN_VIEW = "plain view"  # a name for a query; stores no rows
+    FUNCTION = "function"  # a user's Python function
 
 
 INTERNAL = "__quality__"
-"""What the names of views begin with that the project keeps for itself: measures of quality suites (jobs/gate/measures.py)."""
+"""Prefix of the names of internal views: measures of quality suites (jobs/gate/measures.py)."""
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a source's new files wait."""
+    """The reason why a source's new files wait."""
 
-    reason: str  # for a person
-    since: int  # the epoch that first went on without them
-    kind: str  # of the error, by its class
-    file: str = ""  # the one in trouble, where it is one
-    mark: str = ""  # of the file as it could not be read: it is not tried again before it has another. Empty: it is tried each time
+    reason: str  # text for people
+    since: int  # the first epoch that ran without the files
+    kind: str  # the class of the error
+    file: str = ""  # the failing file, if a single file fails
+    mark: str = ""  # the failed file's mark; it is not retried until its mark changes. Empty: retried in each epoch
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """A source, a table, a view, or what has no rows of its own: a plain view (a name for a query), a function.
+    """A source, table or view, or a relation without rows: a plain view or a function.
 
-    `created`, `dropped` and `paused` are epochs: a reader at epoch e sees it iff created <= e < dropped, and from `paused` on it sees the
-    rows of the epoch before: no epoch changes them any more.
+    `created`, `dropped` and `paused` are epochs. Readers at epoch e see the relation if created <= e < dropped. From
+    `paused` on they see the rows of the epoch before it, and no epoch changes them.
     """
 
     id: int
     name: str
     kind: RelationKind
-    columns: tuple[ColumnSpec, ...]  # what a reader sees, in order
+    columns: tuple[ColumnSpec, ...]  # the visible columns, in order
     definition: msgspec.Raw  # JSON, opaque here
     state_tables: tuple[TableSchema, ...] = ()
     depends_on: tuple[int, ...] = ()
     created: int = 0
     dropped: int | None = None
-    paused: int | None = None  # a view that is, stays so until it is dropped
-    holds: tuple[Hold, ...] = ()  # of a source in trouble, a file each
-    paused_for: str = ""  # why a run paused the view, for a person; empty: a person did, or a view that it reads is
+    paused: int | None = None  # a paused view stays paused until it is dropped
+    holds: tuple[Hold, ...] = ()  # of a source: one per failing file
+    paused_for: str = ""  # why a run paused the view, for people; empty: a person did, or its input is paused
 
     @property
     def internal(self) -> bool:
-        """Whether it is kept for the project's own use: no list that is for people shows it, nothing publishes it, and it goes with what it
-        is over."""
+        """Whether this is an internal view: never listed for people, never published, and dropped with its input."""
         return self.kind is RelationKind.VIEW and self.name.startswith(INTERNAL)
 
     def paused_at(self, epoch: int) -> bool:
-        """Whether a reader at `epoch` sees rows of an earlier one."""
+        """Whether readers at `epoch` see rows of an earlier epoch."""
         return self.paused is not None and self.paused <= epoch
 
 
 class Build(msgspec.Struct, frozen=True):
-    """Views that are built over several epochs, since they read more than one is to take in. Nobody sees them until all of it is read; the
-    epoch that reads the last of it puts them in their places.
+    """Views that are built over several epochs, because their inputs are too large for one.
 
-    `read`: by the id of a relation that they read and that is none of them, how far: rows of vnodes below this are read, of a source
-    what it has taken under a number below this. ALL_READ: all of it.
+    Readers do not see them until their inputs are read completely. The epoch that reads the last part activates them.
+
+    `read`: progress by id of each input relation outside this build. Rows of vnodes below the value are read; of a
+    source, the files that it has taken with numbers below the value. ALL_READ: everything.
     """
 
     began: int  # the first epoch that read
-    relations: tuple[Relation, ...]  # they, each behind what it reads; `created` is `began`
-    replaces: tuple[int, ...]  # ids of those that end where they begin
-    changed: tuple[Relation, ...]  # views that are there and go on over them, as they will be
+    relations: tuple[Relation, ...]  # the views, each after its inputs; `created` is `began`
+    replaces: tuple[int, ...]  # ids of the relations that end when these start
+    changed: tuple[Relation, ...]  # existing views that will read these, in their future form
     read: dict[int, int]
-    bytes_read: int = 0  # of all that they read, about; by the end of the last epoch
-    bytes_total: int = 0
+    bytes_read: int = 0  # approximate, by the end of the last epoch
+    bytes_total: int = 0  # approximate, of all inputs
 
     @property
     def progress(self) -> str:
-        """How far it is, for a person."""
+        """Progress as text for people."""
         return f"since epoch {self.began}, {100 * self.bytes_read // max(1, self.bytes_total)} % read"
 
 
-ALL_READ = 1 << 62  # beyond every vnode and every number of a file
+ALL_READ = 1 << 62  # greater than every vnode and every file number
 
 
 def name_in_build(view: str) -> str:
-    """How texts and stored counts name a view that is being built, since another view may have its name. Never read back."""
+    """Name a view under construction in texts and stored counts. Another view may have its plain name; never parsed."""
     return f"{view} (being built)"
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """All relations, those dropped but still readable included. Ids are allotted once and never reused.
+    """All relations, including dropped ones that are still readable. Ids are assigned once and never reused.
 
-    `one_zone`: no view at work holds rows that an earlier release computed in another time zone (jobs/plan/view_zone.py). Unset is not
-    stored.
+    `one_zone`: no live view has rows that an earlier release computed in another time zone (jobs/plan/view_zone.py). An
+    unset value is not stored.
     """
 
     relations: tuple[Relation, ...] = ()
@@ -147,14 +150,14 @@ class Catalog(msgspec.Struct, frozen=True):
         return tuple(r for r in self.relations if r.dropped is None)
 
     def called(self) -> dict[str, Relation]:
-        """Live relations by name, and those that are being built, under a name of their own: another may have theirs."""
+        """Live relations by name, and relations under construction by `name_in_build`."""
         built = {name_in_build(r.name): r for build in self.builds for r in build.relations}
         return {**{r.name: r for r in self.live()}, **built}
 
     def stored(self) -> tuple[Relation, ...]:
-        """All relations that have state tables: those of the catalog, and those that are being built."""
+        """All relations with state tables: those of the catalog and those under construction."""
         return (*self.relations, *(r for build in self.builds for r in build.relations))
 
     def at(self, epoch: int) -> tuple[Relation, ...]:
-        """Relations a reader at `epoch` sees."""
+        """The relations that readers at `epoch` see."""
         return tuple(r for r in self.relations if r.created <= epoch and (r.dropped is None or epoch < r.dropped))

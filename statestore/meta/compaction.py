@@ -1,14 +1,15 @@
-"""Compaction tasks in the version log: opened, committed, closed. Who merges what, and that nobody else does.
+"""Compaction tasks in the version log. A task gives one compactor exclusive use of its input SSTs.
 
-    open_task    ──>  CompactionOpened     the inputs are taken; the task's id names its objects, data/task-<id>/…
+    open_task    ──>  CompactionOpened     reserves the inputs; the task's id names its objects, data/task-<id>/…
     (merge, upload)
-    renew_tasks  ──>  CompactionsRenewed   while it is merged: its compactor is alive
-    commit_task  ──>  CompactionCommitted  the outputs take the inputs' place
-    close_task   ──>  CompactionClosed     or: nothing comes of it
+    renew_tasks  ──>  CompactionsRenewed   during the merge: the compactor is alive
+    commit_task  ──>  CompactionCommitted  the outputs replace the inputs
+    close_task   ──>  CompactionClosed     or: the task ends without effect
 
-Epochs are committed meanwhile: they only lay new runs on top of L0, so an open task stays able to commit until it is closed. A lease says
-from when on others may close the task. The merger renews it, so leases can be short however long a merge takes. The lease guards progress,
-not safety: the first of commit and closing in the log decides, and a compactor that slept however long gets LostRaceError.
+Epochs that are committed meanwhile only add new runs on top of L0, so an open task can commit until it is closed. Other
+processes may close a task once its lease has expired. The compactor renews the lease, so leases can be short however
+long a merge takes. The lease ensures progress, not safety: the log decides whether commit or close came first, and a
+compactor that slept too long gets LostRaceError.
 """
 
 from collections.abc import Collection
@@ -28,26 +29,27 @@ from tussock.statestore.meta.levels import conflict_of, merge_objection, move_ob
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
 from tussock.statestore.meta.version_log import Appended, VersionLog
 
-LEASE_MS = (
-    15 * 60 * 1000
-)  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
+# Of a task. Renewed after a third of it, so clocks that differ by minutes and slow uploads do not end a lease.
+LEASE_MS = 15 * 60 * 1000
 
 
 class CompactionPlan(msgspec.Struct, frozen=True):
-    """What a picker decided: merge these SSTs down to `target`.
+    """A picker's decision: merge these SSTs down to `target`.
 
-    Requires: inputs hold, of the levels from theirs to the target, every SST that shares keys with an older or deeper input's place:
-    all older L0 runs that overlap, and all SSTs of the target level within the least range that holds the inputs' keys.
+    Requires: the inputs include every SST between their levels and the target that holds keys of an input above it.
+    These are all older L0 runs that overlap, and all SSTs of the target level within the smallest range that covers the
+    inputs' keys.
     """
 
     inputs: tuple[LevelInput, ...]  # by level, ascending
-    target: int  # 0: merges neighbouring L0 runs into one
+    target: int  # 0: merge neighbouring L0 runs into one
 
 
 def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: int) -> CompactionTask:
-    """Take the plan's SSTs. A repeat by the same writer, after an answer was lost, finds its task.
+    """Reserve the plan's SSTs. If the answer was lost, a repeated call by the same writer finds its task.
 
-    Raises LostRaceError when the plan does not fit the newest version, or an open task has taken some of it: pick again.
+    Raises LostRaceError if the plan does not fit the newest version, or an open task has reserved part of it: pick
+    again.
     """
 
     def taken(version: HummockVersion) -> CompactionTask | None:
@@ -63,14 +65,14 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
         )
 
     opened = taken(log.append(decide).version)
-    assert opened is not None, "the version that opened it holds it"
+    assert opened is not None, "the version that opened the task contains it"
     return opened
 
 
 def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> Appended:
-    """Put `outputs` in the inputs' place. Returns a version that holds it, and whether this call did it.
+    """Replace the inputs by `outputs`. Returns a version with the result, and whether this call committed it.
 
-    Raises LostRaceError when the task was closed; SettingError when outputs do not fit the task, which is then still open.
+    Raises LostRaceError if the task was closed; SettingError if the outputs do not fit the task, which then stays open.
     """
 
     def decide(version: HummockVersion) -> VersionChange | None:
@@ -79,7 +81,7 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
                 raise SettingError(
                     f"the result of compaction task {task.id}",
                     f"refused on version {version.id}",
-                    f"to fit, but {reason}",
+                    f"a result that fits; found: {reason}",
                 )
             return CompactionCommitted(task.id, outputs)
         _require_committed(log, version, task)
@@ -89,7 +91,7 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
 
 
 def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
-    """End a task without effect; nothing happens when it is not open. Raises SettingError for a task that never was."""
+    """End a task without effect. Does nothing if it is not open. Raises SettingError if no such task ever existed."""
 
     def decide(version: HummockVersion) -> VersionChange | None:
         if not 0 < task_id < version.next_task_id:
@@ -100,7 +102,7 @@ def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
 
 
 def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> tuple[CompactionTask, ...]:
-    """Give those of the tasks that are still open a new lease, all in one delta. Returns them as they are now; no lease gets shorter."""
+    """Renew the leases of the tasks that are still open, in one delta, and return them. No lease becomes shorter."""
 
     def open_still(version: HummockVersion) -> tuple[CompactionTask, ...]:
         return tuple(task for task in version.tasks if task.id in task_ids)
@@ -113,7 +115,7 @@ def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> 
 
 
 def close_lapsed(log: VersionLog, now_ms: int) -> tuple[int, ...]:
-    """Close tasks whose lease is over at `now_ms`, but not one whose compactor renews it meanwhile. Returns the ids of those closed."""
+    """Close the tasks whose leases have expired at `now_ms`, except those renewed meanwhile. Returns their ids."""
     closed = []
     for lapsed in [task for task in log.latest().tasks if task.expires_ms <= now_ms]:
 
@@ -127,9 +129,9 @@ def close_lapsed(log: VersionLog, now_ms: int) -> tuple[int, ...]:
 
 
 def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
-    """Let the plan's SSTs sink to `target` as they are. Without effect when all of them are there already.
+    """Move the plan's SSTs down to `target` unchanged. Does nothing if all of them are already there.
 
-    Raises LostRaceError when they may not, or are elsewhere, or an open task has taken some.
+    Raises LostRaceError if the move is not allowed, an SST is on another level, or an open task has reserved one.
     """
     names = {name for taken in plan.inputs for name in taken.ssts}
 
@@ -148,12 +150,13 @@ def _require_free(version: HummockVersion, plan: CompactionPlan, reason: str | N
         raise LostRaceError(what, f"on version {version.id} {reason}")
     if (task := conflict_of(version, plan.inputs, plan.target)) is not None:
         raise LostRaceError(
-            what, f"open task {task.id} of writer {task.writer!r} holds SSTs of these keys, to level {task.target}"
+            what,
+            f"open task {task.id} of writer {task.writer!r} has reserved SSTs of these keys for level {task.target}",
         )
 
 
 def _require_committed(log: VersionLog, version: HummockVersion, task: CompactionTask) -> None:
-    """That a task which is no longer open ended in a commit. Reads the log since it was opened: only after a lost answer or a lost race."""
+    """Require that a task ended in a commit. Reads the log from its start: only after a lost answer or a lost race."""
     for delta in log.deltas(task.opened + 1, version.id):
         match delta.change:
             case CompactionCommitted(task_id) if task_id == task.id:
@@ -162,4 +165,4 @@ def _require_committed(log: VersionLog, version: HummockVersion, task: Compactio
                 raise LostRaceError(
                     f"compaction task {task.id}", f"writer {delta.writer!r} closed it in version {delta.id}: {reason}"
                 )
-    raise SettingError("a compaction task", str(task.id), f"one that version {task.opened} opened in this store")
+    raise SettingError("a compaction task", str(task.id), f"one that version {task.opened} of this store opened")

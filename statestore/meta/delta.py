@@ -1,6 +1,6 @@
-"""Version deltas: version n+1 is version n plus delta n+1. Pure data and one pure function.
+"""Version deltas: version n+1 is version n plus delta n+1. Plain data and one pure function.
 
-A new kind of change is one more struct in `VersionChange` and one more case in `apply`.
+A new kind of change needs a struct in `VersionChange` and a case in `apply`.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,13 +20,12 @@ from tussock.statestore.meta.levels import (
 from tussock.statestore.meta.sight import oldest_seen
 from tussock.statestore.meta.version import CompactionTask, HeldBack, HummockVersion, LevelInput, SstInfo, VnodeMapping
 
-MAX_EPOCHS = (
-    1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
-)
+# Epochs that readers may name. Older ones are dropped even if retention never runs, so that a version stays small.
+MAX_EPOCHS = 1024
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
-    """An epoch became durable: its SSTs are the newest L0 runs. Applies only where its barrier's prev epoch is the committed one."""
+    """Make an epoch durable: its SSTs become the newest L0 runs. Requires that `prev_epoch` is the committed epoch."""
 
     prev_epoch: int
     epoch: int
@@ -34,66 +33,64 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     ssts: tuple[SstInfo, ...]
     log_end: int
     catalog: Catalog | None = None
-    moment: int = 0  # of its barrier; 0: an earlier release's, whose views know no moment
-    net: dict[int, int] | None = (
-        None  # by relation's id, how many rows it has more than before, where any; None: nobody counted
-    )
+    moment: int = 0  # the barrier's; 0: written by a release without moments
+    net: dict[int, int] | None = None  # by relation id: rows gained or lost, if any; None: not counted
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
-    """Readers that name no epoch see this one from now on, and what is held back as of an earlier one."""
+    """Show this epoch to readers that name none, and `held` relations as of earlier epochs."""
 
     epoch: int
     held: tuple[HeldBack, ...] = ()
 
 
 class FloorRaised(msgspec.Struct, frozen=True, tag="floor"):
-    """No reader may start below this epoch any more."""
+    """Stop new readers below this epoch."""
 
     epoch: int
 
 
 class RelationsForgotten(msgspec.Struct, frozen=True, tag="forget"):
-    """Dropped relations that no readable epoch sees leave the catalog."""
+    """Remove dropped relations from the catalog that no readable epoch sees."""
 
     relations: tuple[int, ...]
 
 
 class MappingChanged(msgspec.Struct, frozen=True, tag="mapping"):
-    """Barriers from now on run on this mapping; no row moves in storage."""
+    """Run later barriers on this mapping. No row moves in storage."""
 
     mapping: VnodeMapping
 
 
 class CompactionOpened(msgspec.Struct, frozen=True, tag="compaction_open"):
-    """A compactor took SSTs to merge. Until the task is committed or closed, nobody else takes them."""
+    """Reserve SSTs for a compactor. No other task takes them until this task is committed or closed."""
 
     task: CompactionTask
 
 
 class CompactionCommitted(msgspec.Struct, frozen=True, tag="compaction"):
-    """What an open task merged takes its inputs' place. Changes no row that a readable epoch sees, so epochs and it go in any order."""
+    """Replace the inputs of an open task by its outputs. Commutes with epochs, because no readable row changes."""
 
     task_id: int
     outputs: tuple[SstInfo, ...]  # in key order
 
 
 class CompactionClosed(msgspec.Struct, frozen=True, tag="compaction_close"):
-    """An open task ends without effect: its commit is refused from here on, and its objects may go."""
+    """End an open task without effect. Its commit is refused from now on, and vacuum may remove its objects."""
 
     task_id: int
     reason: str
 
 
 class CompactionsRenewed(msgspec.Struct, frozen=True, tag="compaction_renew"):
-    """The compactor of these open tasks is at work: nobody closes them for being in the way before `expires_ms`."""
+    """Renew leases of open tasks: no other process closes them before `expires_ms`."""
 
     tasks: tuple[int, ...]
     expires_ms: int
 
 
 class SstsMoved(msgspec.Struct, frozen=True, tag="move"):
-    """SSTs went down to `target` as they are, past nothing that holds their keys: a compaction that reads and writes no row."""
+    """Move SSTs down to `target` unchanged, past SSTs without their keys: a compaction that reads and writes no row."""
 
     inputs: tuple[LevelInput, ...]
     target: int
@@ -122,15 +119,15 @@ class VersionDelta(msgspec.Struct, frozen=True):
 
 
 def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
-    """The next version. Raises BadDeltaError where the delta does not stand on this version."""
-    _require(delta, delta.id == version.id + 1, f"it stands on version {delta.id - 1}, this is version {version.id}")
+    """Apply a delta to a version. Raises BadDeltaError if the delta does not follow this version."""
+    _require(delta, delta.id == version.id + 1, f"it follows version {delta.id - 1}, but this is version {version.id}")
     change = delta.change
     match change:
         case EpochCommitted():
             return _apply_epoch(version, delta, change)
         case Published(epoch, held):
             newer = epoch > version.published or (epoch == version.published and held != version.held)
-            _require(delta, newer, f"it publishes epoch {epoch}, {version.published} is published already")
+            _require(delta, newer, f"it publishes epoch {epoch}, but epoch {version.published} is already published")
             _require(
                 delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept"
             )
@@ -143,10 +140,10 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             _require(
                 delta,
                 epoch > version.min_readable_epoch,
-                f"it puts the floor to {epoch}, below {version.min_readable_epoch}",
+                f"it sets the floor to {epoch}, not above {version.min_readable_epoch}",
             )
             oldest = oldest_seen(version)
-            _require(delta, epoch <= oldest, f"it puts the floor to {epoch}, above epoch {oldest}, which readers see")
+            _require(delta, epoch <= oldest, f"it sets the floor to {epoch}, above epoch {oldest}, which readers see")
             kept = tuple(e for e in version.epochs if e >= epoch)
             return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=kept)
         case RelationsForgotten(relations):
@@ -165,10 +162,10 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             _require(
                 delta,
                 mapping.id > version.mapping.id,
-                f"it brings mapping {mapping.id}, mapping {version.mapping.id} is in force",
+                f"it sets mapping {mapping.id}, but mapping {version.mapping.id} is in force",
             )
             wanted, found = len(version.mapping.units), len(mapping.units)
-            _require(delta, wanted == found, f"its mapping has {found} vnodes, the store has {wanted}")
+            _require(delta, wanted == found, f"its mapping has {found} vnodes, but the store has {wanted}")
             return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
         case CompactionOpened(task):
             return _apply_opened(version, delta, task)
@@ -191,19 +188,19 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
     _require(
         delta,
         change.prev_epoch == version.epoch and change.epoch > version.epoch,
-        f"it commits epoch {change.epoch} onto {change.prev_epoch}, the committed epoch is {version.epoch}",
+        f"it commits epoch {change.epoch} onto {change.prev_epoch}, but the committed epoch is {version.epoch}",
     )
     _require(
         delta,
         change.log_end >= version.log_end,
-        f"it ends the log at {change.log_end}, entries up to {version.log_end} are taken",
+        f"it ends the log at {change.log_end}, but entries up to {version.log_end} are taken",
     )
     catalog = version.catalog if change.catalog is None else change.catalog
     _require(
         delta,
         catalog.next_relation_id >= version.catalog.next_relation_id
         and catalog.next_table_id >= version.catalog.next_table_id,
-        "its catalog would allot ids again that are in use",
+        "its catalog would assign ids again that are in use",
     )
     seen = {version.published, *(h.epoch for h in version.held if h.epoch)}
     epochs = _newest((*version.epochs, change.epoch), seen)
@@ -223,7 +220,7 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
 
 
 def _rows_after(version: HummockVersion, catalog: Catalog, change: EpochCommitted) -> dict[int, int]:
-    """How many rows each relation has: those that were counted from their first epoch on, without a gap."""
+    """Row counts by relation id. Includes only relations that were counted in every epoch since their first one."""
     if change.net is None:
         return {}
     known = {r.id for r in version.catalog.stored()}
@@ -232,7 +229,7 @@ def _rows_after(version: HummockVersion, catalog: Catalog, change: EpochCommitte
 
 
 def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:
-    """The newest epochs and, however old, those that readers see: MAX_EPOCHS at most."""
+    """The newest epochs, plus older ones that readers see: at most MAX_EPOCHS."""
     if len(epochs) <= MAX_EPOCHS:
         return epochs
     others = [epoch for epoch in epochs if epoch not in seen]
@@ -244,9 +241,9 @@ def _apply_opened(version: HummockVersion, delta: VersionDelta, task: Compaction
     _require(
         delta,
         task.id == version.next_task_id,
-        f"it opens compaction task {task.id}, the next one is {version.next_task_id}",
+        f"it opens compaction task {task.id}, but the next task is {version.next_task_id}",
     )
-    _require(delta, task.opened == delta.id, f"its task says that version {task.opened} opened it")
+    _require(delta, task.opened == delta.id, f"its task names version {task.opened} as the one that opened it")
     _require_free(version, delta, merge_objection(version, task.inputs, task.target), task.inputs, task.target)
     return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
 
@@ -265,23 +262,25 @@ def _apply_move(
 ) -> HummockVersion:
     _require_free(version, delta, move_objection(version, inputs, target), inputs, target)
     found = inputs_of(version, inputs)
-    assert not isinstance(found, str), "merge_objection has resolved them"
+    assert not isinstance(found, str), "merge_objection has resolved the inputs"
     return msgspec.structs.replace(_moved(version, inputs, target, found), id=delta.id)
 
 
 def _require_free(
     version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int
 ) -> None:
-    """That there is no reason against it, and no open task in the way."""
+    """Require that `reason` is None and that no open task conflicts."""
     _require(delta, reason is None, f"its compaction does not fit: {reason}")
     other = conflict_of(version, inputs, target)
-    _require(delta, other is None, f"open compaction task {other.id if other else 0} has SSTs or keys of its inputs")
+    _require(
+        delta, other is None, f"open compaction task {other.id if other else 0} has reserved its inputs or their keys"
+    )
 
 
 def _moved(
     version: HummockVersion, inputs: tuple[LevelInput, ...], target: int, outputs: Sequence[SstInfo]
 ) -> HummockVersion:
-    """The version with `outputs` in the inputs' place, which checks have allowed."""
+    """The version with the inputs replaced by `outputs`. Requires: all checks have passed."""
     levels = levels_after(version.levels, inputs, target, outputs)
     kept = {sst.name for sst in outputs}
     gone = tuple(name for taken in inputs for name in taken.ssts if name not in kept)

@@ -1,10 +1,11 @@
-"""Meta objects as bytes: one JSON document, closed by a checksum line, so that a flipped bit is detected and named.
+"""Meta objects as bytes: a JSON document followed by a checksum line, which detects and locates flipped bits.
 
     {"id":7,"writer":"…","change":{"type":"publish","epoch":123}}
     crc32c 0a1b2c3d
 
-The checksum is crc32c of everything before the line break that precedes it, as 8 lower-case hex digits. Integers are exact up to u64;
-bytes are base64. A field that this release does not know is ignored; one that is missing takes its default, or the document is refused.
+The checksum is the crc32c of everything before the last line break before it, as 8 lower-case hex digits. Integers are
+exact up to u64; bytes are base64. A reader ignores unknown fields. A missing field takes its default, and the document
+is refused if the field has none.
 """
 
 from typing import TypeVar
@@ -23,13 +24,13 @@ _CLOSING_BYTES = len("\ncrc32c 00000000\n")
 
 
 def encode_document(value: msgspec.Struct) -> bytes:
-    """The bytes of a document; equal values give equal bytes if their dicts were filled in the same order."""
+    """Encode a document. Equal values have equal bytes if their dicts have the same insertion order."""
     body = _encoder.encode(value)
     return body + _closing_of(body)
 
 
 def decode_document(name: str, data: bytes, kind: type[T]) -> T:
-    """The value of a document. `name` is the object's, for the message. Raises DamagedDocumentError."""
+    """Decode a document; messages name it `name`. Raises DamagedDocumentError."""
     body, closing = data[:-_CLOSING_BYTES], data[-_CLOSING_BYTES:]
     if closing != _closing_of(body):
         raise DamagedDocumentError(name, f"its {len(data)} bytes do not end in their checksum: truncated or changed")
@@ -37,14 +38,14 @@ def decode_document(name: str, data: bytes, kind: type[T]) -> T:
         value = decoder_of(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise DamagedDocumentError(
-            name, f"its checksum is right, but it is no {kind.__name__} of this release: {err}"
+            name, f"its checksum is correct, but it is not a {kind.__name__} of this release: {err}"
         ) from err
     assert isinstance(value, kind)
     return value
 
 
 def read_document(objects: ObjectStore, name: str, kind: type[T]) -> T | None:
-    """The document of this name; None: there is none. One GET. Raises DamagedDocumentError."""
+    """Read a document, or return None if it does not exist. One GET. Raises DamagedDocumentError."""
     try:
         data = objects.get(name)
     except ObjectNotFoundError:
@@ -53,14 +54,14 @@ def read_document(objects: ObjectStore, name: str, kind: type[T]) -> T | None:
 
 
 def require_document(objects: ObjectStore, name: str, kind: type[T]) -> T:
-    """The document of this name, which must exist. One GET. Raises DamagedDocumentError."""
+    """Read a document that must exist. One GET. Raises DamagedDocumentError."""
     if (value := read_document(objects, name, kind)) is None:
-        raise DamagedDocumentError(name, "it is missing, though later objects rest on it")
+        raise DamagedDocumentError(name, "it is missing, but later objects depend on it")
     return value
 
 
 def checked_json(what: str, data: bytes) -> msgspec.Raw:
-    """One JSON value of another room, to embed in a document as it is; `what` names it. Raises SettingError."""
+    """Check a JSON value of another package for embedding in a document. Raises SettingError about `what`."""
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:

@@ -1,32 +1,38 @@
-"""What can go wrong in meta, by what its reader has to do."""
+"""Errors of meta, by the action that they require."""
 
 from tussock.statestore.errors import DamagedError, InputError, MustStopError
 
 
 class LostRaceError(MustStopError):
-    """Another writer was first; what this one wanted is not and will never be visible."""
+    """Another writer was first. The change of this writer is not visible and never will be."""
 
     def __init__(self, lost: str, winner: str) -> None:
         super().__init__(lost, winner)
         self.lost, self.winner = lost, winner
 
     def __str__(self) -> str:
-        return f"{self.lost} lost: {self.winner}. Nothing of this run is visible; stop, and start again from the latest version."
+        return (
+            f"{self.lost} lost: {self.winner}. Nothing of this run is visible. "
+            "Stop, and start again from the latest version."
+        )
 
 
 class DamagedDocumentError(DamagedError):
-    """A meta object that is missing though it must exist, or whose bytes are not what was written."""
+    """A required meta object is missing, or its bytes differ from the bytes that were written."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"object {self.name!r} is not readable: {self.reason}. Restore it from a copy of the bucket; nothing can be read past it."
+        return (
+            f"object {self.name!r} is not readable: {self.reason}. Restore it from a copy of the bucket; "
+            "the objects after it cannot be read without it."
+        )
 
 
 class BadDeltaError(DamagedError):
-    """A version delta that cannot follow the version before it."""
+    """A version delta does not fit the version before it."""
 
     def __init__(self, delta_id: int, reason: str) -> None:
         super().__init__(delta_id, reason)
@@ -35,12 +41,12 @@ class BadDeltaError(DamagedError):
     def __str__(self) -> str:
         return (
             f"version delta {self.delta_id} cannot be applied: {self.reason}. "
-            "It was written past the commit protocol; stop all writers and keep a copy of the bucket."
+            "A writer bypassed the commit protocol. Stop all writers and keep a copy of the bucket."
         )
 
 
 class SettingError(InputError):
-    """A setting of the store, or an argument of a meta operation, that cannot be taken."""
+    """A setting of the store, or an argument of a meta operation, is invalid."""
 
     def __init__(self, setting: str, found: str, expected: str) -> None:
         super().__init__(setting, found, expected)
@@ -51,18 +57,18 @@ class SettingError(InputError):
 
 
 class NotInitialisedError(InputError):
-    """There is no store here yet."""
+    """No store exists at this address."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
         self.uri = uri
 
     def __str__(self) -> str:
-        return f"{self.uri} holds no store. Check the address, or create one with `tussock init`."
+        return f"{self.uri} contains no store. Check the address, or create a store with `tussock init`."
 
 
 class AlreadyInitialisedError(InputError):
-    """`init` where a store exists already."""
+    """`init` found an existing store."""
 
     def __init__(self, uri: str, found: str) -> None:
         super().__init__(uri, found)
@@ -70,12 +76,13 @@ class AlreadyInitialisedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.uri} already holds a store ({self.found}). Nothing was changed; use it, or choose an empty place."
+            f"{self.uri} already contains a store ({self.found}). Nothing was changed. "
+            "Use this store, or choose an empty place."
         )
 
 
 class ConditionalPutIgnoredError(InputError):
-    """The server overwrites where it was asked to create only: two writers could both win a commit."""
+    """The server replaced an object although the request only permits creation: two writers could both win a commit."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
@@ -83,13 +90,13 @@ class ConditionalPutIgnoredError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the server of {self.uri} ignores `If-None-Match: *`: it replaced an object that it was asked only to create. "
-            "Commits would not be safe there; use a server with conditional writes (AWS S3, MinIO, versitygw, …)."
+            f"the server of {self.uri} ignores `If-None-Match: *`: it replaced an existing object. "
+            "Commits are not safe there. Use a server with conditional writes (AWS S3, MinIO, versitygw, …)."
         )
 
 
 class EpochNotCommittedError(InputError):
-    """An epoch that is not, or not yet, committed."""
+    """The epoch is not committed, or not yet."""
 
     def __init__(self, epoch: int, committed: int) -> None:
         super().__init__(epoch, committed)
@@ -98,23 +105,29 @@ class EpochNotCommittedError(InputError):
     def __str__(self) -> str:
         if self.epoch < self.committed:
             there = f"the last committed one is {self.committed}, and `tussock inspect epochs` lists those before it"
-            return f"there is no epoch {self.epoch}; {there}."
-        return f"epoch {self.epoch} is not committed; the last committed one is {self.committed}. Wait for it, or read that one."
+            return f"epoch {self.epoch} does not exist; {there}."
+        return (
+            f"epoch {self.epoch} is not committed; the last committed epoch is {self.committed}. "
+            "Wait for it, or read the committed one."
+        )
 
 
 class EpochExpiredError(InputError):
-    """An epoch below the floor: compaction may have dropped what a reader there would see."""
+    """The epoch is below the floor: compaction may have dropped rows that a reader would see."""
 
     def __init__(self, epoch: int, floor: int) -> None:
         super().__init__(epoch, floor)
         self.epoch, self.floor = epoch, floor
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} is no longer kept; the oldest readable one is {self.floor}. Read a newer one, or keep more (retention)."
+        return (
+            f"epoch {self.epoch} is no longer kept; the oldest readable epoch is {self.floor}. "
+            "Read a newer epoch, or increase the retention."
+        )
 
 
 class PinLapsedError(MustStopError):
-    """A reader's lease was over when somebody raised the floor."""
+    """A reader's lease had expired when another process raised the floor."""
 
     def __init__(self, epoch: int, holder: str) -> None:
         super().__init__(epoch, holder)
@@ -122,17 +135,18 @@ class PinLapsedError(MustStopError):
 
     def __str__(self) -> str:
         return (
-            f"the pin of {self.holder!r} on epoch {self.epoch} is gone: its lease was over when retention moved on. What was read so far is"
-            " right; objects it would read next may be removed. Pin an epoch again, with a longer lease or renewed sooner, and start over."
+            f"the pin of {self.holder!r} on epoch {self.epoch} was removed: its lease had expired when retention ran. "
+            "Rows read so far are correct; objects that remain to be read may be deleted. "
+            "Pin an epoch again, with a longer lease or earlier renewals, and start over."
         )
 
 
 class NoSuchVersionError(InputError):
-    """A version id that the log has not reached."""
+    """The log has not reached this version id."""
 
     def __init__(self, version_id: int, newest: int) -> None:
         super().__init__(version_id, newest)
         self.version_id, self.newest = version_id, newest
 
     def __str__(self) -> str:
-        return f"there is no version {self.version_id}; versions go from 0 to {self.newest}"
+        return f"version {self.version_id} does not exist; versions range from 0 to {self.newest}"

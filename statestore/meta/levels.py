@@ -1,7 +1,7 @@
-"""What compaction may do to the levels of a version, as pure functions. Every committer and every replay asks them.
+"""The rules for moving SSTs between levels, as pure functions. Every committer and every replay applies them.
 
-A read takes the first row it finds, from the newest L0 run down to the last level. So an SST may move down only past SSTs that hold none
-of its keys, or that move with it; and below L0 a level is one sorted run.
+A read returns the first row that it finds, from the newest L0 run down to the last level. An SST may therefore move
+down only past SSTs that hold none of its keys or that move with it. Below L0, each level is one sorted run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,13 @@ from itertools import pairwise
 from tussock.statestore.meta.names import task_prefix
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
 
-MAX_LEVELS = 8  # L0 and seven below; ten times larger each, that is a store of 10^7 L0 runs
+MAX_LEVELS = 8  # L0 and seven below, each ten times larger than the one above: enough for 10^7 L0 runs
 
 Levels = tuple[tuple[SstInfo, ...], ...]
 
 
 def hull_of(ssts: Iterable[SstInfo]) -> KeyRange:
-    """The least range that holds all their keys. Requires: there are some, and each has a section."""
+    """The smallest range that covers all keys. Requires: at least one SST, each with a section."""
     ssts = list(ssts)
     return KeyRange(min(s.sections[0].first_key for s in ssts), max(s.sections[-1].last_key for s in ssts))
 
@@ -27,7 +27,10 @@ def touches(one: KeyRange, other: KeyRange) -> bool:
 
 
 def overlap(one: SstInfo, other: SstInfo) -> bool:
-    """Whether some key may be in both: by section, since two SSTs of many tables each span nearly everything. Cost: O(sections)."""
+    """Whether a key may be in both SSTs. Cost: O(sections).
+
+    Compares sections, because the range of an SST with many tables spans nearly all keys.
+    """
     i = j = 0
     while i < len(one.sections) and j < len(other.sections):
         a, b = one.sections[i], other.sections[j]
@@ -41,7 +44,7 @@ def overlap(one: SstInfo, other: SstInfo) -> bool:
 
 
 def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[SstInfo] | str:
-    """The SSTs that are named, newest first; a text that says which one is not on its level."""
+    """The named SSTs, newest first; if one is not on its level, a text that names it."""
     found = []
     for taken in inputs:
         level = (
@@ -56,14 +59,14 @@ def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[Sst
 
 
 def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
-    """The reason why these inputs may not be merged down to `target` on this version; None: they may.
+    """The reason why these inputs must not be merged down to `target` on this version, or None.
 
-    Cost: O(SSTs on the levels above the target x inputs) at worst, without I/O.
+    Cost: at worst O(SSTs on the levels above the target x inputs), without I/O.
     """
     levels = [taken.level for taken in inputs]
     names = {name for taken in inputs for name in taken.ssts}
     if not names or levels != sorted(set(levels)) or len(names) != sum(len(taken.ssts) for taken in inputs):
-        return "it names no input, one twice, or levels out of order"
+        return "it has no input, lists one twice, or lists levels out of order"
     if not levels[-1] <= target < MAX_LEVELS:
         return f"it moves from level {levels[-1]} to level {target}; levels go down, from 0 to {MAX_LEVELS - 1}"
     found = inputs_of(version, inputs)
@@ -71,41 +74,37 @@ def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], targe
         return found
     if target == 0:
         places = [place for place, sst in enumerate(version.levels[0]) if sst.name in names]
-        return (
-            None
-            if places[-1] - places[0] + 1 == len(places)
-            else "it merges L0 runs that do not lie next to each other"
-        )
+        return None if places[-1] - places[0] + 1 == len(places) else "it merges L0 runs that are not adjacent"
     hull = hull_of(found)
     if (left := _left_above(version, names, hull, target)) is not None:
         return left
     if target < len(version.levels):
         for sst in version.levels[target]:
             if sst.name not in names and touches(hull, hull_of((sst,))):
-                return f"{sst.name!r} lies in its keys on level {target} and is not one of its inputs"
+                return f"{sst.name!r} on level {target} holds keys in its range and is not one of its inputs"
     return None
 
 
 def move_objection(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
-    """The reason why these SSTs may not sink to `target` as they are; None: they may."""
+    """The reason why these SSTs must not move to `target` unchanged, or None."""
     if (reason := merge_objection(version, inputs, target)) is not None:
         return reason
     if inputs[-1].level == target:
         return f"it moves from level {target} to level {target}"
     found = inputs_of(version, inputs)
-    assert not isinstance(found, str), "merge_objection has resolved them"
+    assert not isinstance(found, str), "merge_objection has resolved the inputs"
     return order_objection(levels_after(version.levels, inputs, target, found)[target])
 
 
 def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> CompactionTask | None:
-    """An open task that a new one on these inputs would get in the way of; None: there is none. Requires: `merge_objection` has nothing."""
+    """An open task that a new task on these inputs would conflict with, or None. Requires: no `merge_objection`."""
     names = {name for taken in inputs for name in taken.ssts}
     found = inputs_of(version, inputs)
     assert not isinstance(found, str)
     hull = hull_of(found)
     for task in version.tasks:
         theirs = inputs_of(version, task.inputs)
-        assert not isinstance(theirs, str), "what an open task took stays until it is closed"
+        assert not isinstance(theirs, str), "the inputs of an open task stay until it is closed"
         same_place = task.target == target > 0 and touches(hull, hull_of(theirs))
         if same_place or not names.isdisjoint(sst.name for sst in theirs):
             return task
@@ -113,11 +112,11 @@ def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: i
 
 
 def levels_after(levels: Levels, inputs: Sequence[LevelInput], target: int, outputs: Sequence[SstInfo]) -> Levels:
-    """The levels with `outputs` on `target` in the inputs' place. Requires: `merge_objection` has nothing; outputs overlap nowhere."""
+    """The levels after `outputs` replace the inputs. Requires: no `merge_objection`; the outputs overlap nothing."""
     names = {name for taken in inputs for name in taken.ssts}
     after = [*levels, *((),) * (target + 1 - len(levels))]
     for taken in inputs:
-        if taken.level == target == 0:  # L0 is ordered by age: outputs take the place of what they were
+        if taken.level == target == 0:  # L0 is ordered by age, so the outputs take the position of their inputs.
             place = next(i for i, sst in enumerate(levels[0]) if sst.name in names)
             after[0] = (*levels[0][:place], *outputs, *(sst for sst in levels[0][place:] if sst.name not in names))
         else:
@@ -128,28 +127,28 @@ def levels_after(levels: Levels, inputs: Sequence[LevelInput], target: int, outp
 
 
 def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Sequence[SstInfo]) -> str | None:
-    """The reason why these outputs may not take the place of the inputs of an open task; None: they may."""
+    """The reason why these outputs must not replace the inputs of an open task, or None."""
     if (reason := merge_objection(version, task.inputs, task.target)) is not None:
         return reason
     found = inputs_of(version, task.inputs)
-    assert not isinstance(found, str), "merge_objection has resolved them"
+    assert not isinstance(found, str), "merge_objection has resolved the inputs"
     inputs = {sst.name: sst for sst in found}
     for sst in outputs:
         if not sst.sections:
             return f"its output {sst.name!r} is empty"
         if not sst.name.startswith(task_prefix(task.id)) and inputs.get(sst.name) != sst:
-            return f"its output {sst.name!r} is not below {task_prefix(task.id)}: vacuum could take it"
+            return f"its output {sst.name!r} is not below {task_prefix(task.id)}, so vacuum could remove it"
     if outputs:
         put, held = hull_of(outputs), hull_of(found)
         if put.first < held.first or held.last < put.last:
-            return "its outputs hold keys that its inputs do not span"
+            return "its outputs hold keys outside the range of its inputs"
     if task.target == 0:
         return None
     return order_objection(levels_after(version.levels, task.inputs, task.target, outputs)[task.target])
 
 
 def order_objection(level: Sequence[SstInfo]) -> str | None:
-    """Why this is no level below L0: two neighbours that share keys; None: it is sorted."""
+    """The reason why this is not a valid level below L0 (two neighbours share keys), or None."""
     for before, after in pairwise(level):
         if before.sections[-1].last_key >= after.sections[0].first_key:
             return f"{before.name!r} and {after.name!r} would overlap"
@@ -157,15 +156,18 @@ def order_objection(level: Sequence[SstInfo]) -> str | None:
 
 
 def _left_above(version: HummockVersion, names: set[str], hull: KeyRange, target: int) -> str | None:
-    """An SST that would stay above the outputs though it is older than an input that has keys of its."""
-    above: list[SstInfo] = []  # inputs seen so far: newer than what follows
+    """Find an SST that would stay above the outputs although it is older than an input with a common key."""
+    above: list[SstInfo] = []  # inputs seen so far; they are newer than the SSTs that follow
     for level, ssts in enumerate(version.levels[:target]):
         for sst in ssts:
             if sst.name in names:
                 above.append(sst)
             elif above and touches(hull, hull_of((sst,))):
-                # SSTs of one epoch share no key, in whatever order they lie on L0.
+                # SSTs of one epoch share no key, so their order on L0 does not matter.
                 newer = [s for s in above if (level > 0 or s.max_epoch > sst.min_epoch) and overlap(s, sst)]
                 if newer:
-                    return f"{sst.name!r} on level {level} would stay above, and is older than its input {newer[0].name!r} of the same keys"
+                    return (
+                        f"{sst.name!r} on level {level} would stay above it, although it is older than the input "
+                        f"{newer[0].name!r} and holds the same keys"
+                    )
     return None

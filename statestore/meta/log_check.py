@@ -1,7 +1,7 @@
-"""Checks all of meta/: every document's checksum, the version log replayed from its beginning, snapshots against the replay.
+"""Checks all of meta/: each document's checksum, a full replay of the version log, and snapshots against the replay.
 
-Nothing is trusted that can be worked out: a snapshot that is whole but not what the log gives is damage. Where a delta is lost, replay
-goes on from the next snapshot that is whole, so that one lost delta costs the versions up to there and no more.
+The check trusts nothing that it can recompute: an intact snapshot that differs from the replay is damage. If a delta is
+lost, the replay continues from the next intact snapshot, so one lost delta costs only the versions up to there.
 """
 
 import re
@@ -42,46 +42,46 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.progress import Progress, no_progress
 
 _THREADS = 16
-_CHUNK = 2048  # objects read ahead
+_CHUNK = 2048  # objects to prefetch
 _PAYLOAD = re.compile(rb"meta/payload/[0-9a-f]{32}")
 
 Document = TypeVar("Document", bound=msgspec.Struct)
-Read = bytes | DamagedError | InputError  # an object's bytes, or why there are none
+Read = bytes | DamagedError | InputError  # an object's bytes, or the error of reading it
 
 
 class _Any(msgspec.Struct, frozen=True):
-    """A document of which only the checksum matters here."""
+    """A document of which only the checksum is verified."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedObject:
-    """One object under meta/ that is not what it must be, and what that costs."""
+    """A damaged or missing object under meta/, and the consequences."""
 
     name: str
-    missing: bool  # else its bytes are wrong
+    missing: bool  # False: its bytes are wrong
     detail: str
-    cost: str  # what can and what cannot be done without it
+    cost: str  # the operations that fail without it
 
 
 @dataclass(slots=True)
 class MetaReport:
-    """What a check of meta/ found."""
+    """The result of a check of meta/."""
 
-    newest: HummockVersion | None = None  # the newest version that can be read; None: there is none
-    pinned: list[HummockVersion] = field(default_factory=list)  # that pins name, other than the newest
+    newest: HummockVersion | None = None  # the newest readable version, or None
+    pinned: list[HummockVersion] = field(default_factory=list)  # versions that pins name, except the newest
     damages: list[DamagedObject] = field(default_factory=list)
     objects: int = 0
     bytes: int = 0
 
     def add(self, name: str, err: object, cost: str) -> None:
-        """Note damage."""
+        """Record damage."""
         self.damages.append(DamagedObject(name, isinstance(err, ObjectNotFoundError), str(err), cost))
 
 
 def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaReport:
-    """Read all of meta/. Raises errors of the object store, nothing else: damage is what it reports.
+    """Read and check all of meta/. Damage goes into the report; only errors of the object store are raised.
 
-    Cost: LISTs, and a GET for each object there.
+    Cost: LIST requests, and one GET per object.
     """
     report = MetaReport()
     version = _initial(objects, report)
@@ -91,10 +91,10 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
     ]
     _replay(objects, report, version, {pin.version for pin in pins}, progress)
     for prefix, kind, cost in (
-        (BARRIERS, Barrier, "an epoch on it cannot be resumed; epochs that are committed stand"),
-        (MANIFESTS, SealedManifest, "its epoch cannot be committed if it is not yet; committed epochs stand"),
-        (CLAIMS, _Any, "a repeat of its statement is refused; the statements that were taken stand"),
-        (HEAD, _Any, "opening costs probes until the next snapshot writes it anew: delete it"),
+        (BARRIERS, Barrier, "its epoch cannot be resumed; committed epochs are unaffected"),
+        (MANIFESTS, SealedManifest, "if its epoch is not committed yet, it cannot be; committed epochs are unaffected"),
+        (CLAIMS, _Any, "a repeat of its statement is refused; statements in the log are unaffected"),
+        (HEAD, _Any, "opening the store costs more requests until the next snapshot rewrites it; delete it"),
     ):
         progress(f"reading {prefix}")
         for _ in _documents(objects, report, _names(objects, prefix), kind, cost):
@@ -107,22 +107,21 @@ def _initial(objects: ObjectStore, report: MetaReport) -> HummockVersion | None:
     try:
         return initial_version(read_settings(objects))
     except (DamagedError, InputError) as err:
-        report.add(STORE, err, "no process can open the store; its settings must be restored")
+        report.add(STORE, err, "no process can open the store; restore its settings")
         return None
 
 
 def _replay(
     objects: ObjectStore, report: MetaReport, version: HummockVersion | None, pinned: set[int], progress: Progress
 ) -> None:
-    """All versions, one after another, in `report` the newest and those pinned."""
+    """Replay all versions in order. Stores the newest and the pinned ones in `report`."""
     snapshots = {i for name in _names(objects, SNAPSHOTS) if (i := number_in(name)) is not None}
     ids = {i for name in _names(objects, VERSIONS) if (i := number_in(name)) is not None}
     last = max(ids | snapshots, default=0)
     names = [version_name(i) for i in range(1, last + 1)]
     found = _read(objects, report, names)
-    hole = (
-        0 if version is not None else 1
-    )  # the first version after which nothing can be worked out until the next snapshot
+    # The first version that cannot be reconstructed until the next snapshot; 0: none.
+    hole = 0 if version is not None else 1
     for i, (name, data) in enumerate(found, 1):
         if i % 10_000 == 0:
             progress(f"version {i:,} of {last:,}")
@@ -144,14 +143,14 @@ def _replay(
     if hole and report.newest is not None:
         where = version_name(report.newest.id)
         report.damages.append(
-            DamagedObject(version_name(hole), False, f"the log ends in damage after {where}", "no process can commit")
+            DamagedObject(version_name(hole), False, f"the log is damaged after {where}", "no process can commit")
         )
 
 
 def _next(report: MetaReport, version: HummockVersion | None, name: str, data: Read) -> HummockVersion | None:
-    """The version after `version`; None where that cannot be worked out."""
+    """The version after `version`, or None if it cannot be reconstructed."""
     cost = (
-        "versions from it to the next snapshot cannot be reconstructed; where there is none, the store cannot be opened"
+        "versions up to the next snapshot cannot be reconstructed; without a later snapshot, the store cannot be opened"
     )
     if not isinstance(data, bytes):
         report.add(name, data, cost)
@@ -167,50 +166,50 @@ def _next(report: MetaReport, version: HummockVersion | None, name: str, data: R
 def _compared(
     objects: ObjectStore, report: MetaReport, i: int, replayed: HummockVersion | None
 ) -> HummockVersion | None:
-    """The version of a snapshot's id: from the replay, or from the snapshot where replay has nothing."""
+    """The version of a snapshot's id: from the replay, or from the snapshot if the replay has none."""
     name = snapshot_name(i)
     ((_, data),) = _read(objects, report, [name])
     if not isinstance(data, bytes):
-        return replayed  # removed since the listing: deltas rebuild it
+        return replayed  # deleted since the listing; deltas replace it
     try:
         snapshot = decode_document(name, data, HummockVersion)
     except DamagedError as err:
-        report.add(name, err, "deltas rebuild it: delete it")
+        report.add(name, err, "deltas replace it; delete it")
         return replayed
     if replayed is not None and snapshot != replayed:
         report.add(
             name,
-            "it is whole, but not the version that the log gives",
-            "processes that start from it are wrong: delete it now",
+            "it is intact, but differs from the version that the log produces",
+            "processes that start from it are wrong; delete it now",
         )
         return replayed
     return snapshot
 
 
 def _check_statements(objects: ObjectStore, report: MetaReport, progress: Progress) -> None:
-    """Entries without a gap, and the payloads they name."""
+    """Check that log entries have no gaps, and check the payloads that they reference."""
     progress(f"reading {ENTRIES}")
     there = [i for name in _names(objects, ENTRIES) if (i := number_in(name)) is not None]
     end = max([*(i + 1 for i in there), report.newest.log_end if report.newest is not None else 0])
     taken = report.newest.log_end if report.newest is not None else 0
     wanted: set[str] = set()
-    cost = f"statements from it on cannot be replayed; those below {taken} are in the tables already"
+    cost = f"later statements cannot be replayed; those below {taken} are already in the tables"
     for _, entry in _documents(objects, report, [log_name(i) for i in range(end)], LogEntry, cost):
         if entry.position >= taken:
             wanted.update(name.decode() for name in _PAYLOAD.findall(bytes(entry.statement)))
     progress(f"reading {PAYLOADS}")
-    lost = "the statement that names it cannot be replayed"
+    lost = "the statement that references it cannot be replayed"
     for name, data in _read(objects, report, sorted(wanted | set(_names(objects, PAYLOADS)))):
         if not isinstance(data, bytes):
             report.add(name, data, lost)
         elif not name.endswith("/" + hash_of(data)):
-            report.add(name, f"its {len(data)} bytes are not those it is named after", lost)
+            report.add(name, f"its {len(data)} bytes do not match the hash in its name", lost)
 
 
 def _documents(
     objects: ObjectStore, report: MetaReport, names: Iterable[str], kind: type[Document], cost: str
 ) -> Iterator[tuple[str, Document]]:
-    """The documents that are whole; the others are noted."""
+    """The intact documents. Records damage of the others."""
     for name, data in _read(objects, report, names):
         try:
             if not isinstance(data, bytes):
@@ -221,7 +220,7 @@ def _documents(
 
 
 def _read(objects: ObjectStore, report: MetaReport, names: Iterable[str]) -> Iterator[tuple[str, Read]]:
-    """Each object's bytes or why there are none, in order, many requests at a time."""
+    """Each object's bytes or the error of reading it, in order. Requests run in parallel."""
 
     def get(name: str) -> Read:
         try:

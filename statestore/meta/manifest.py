@@ -1,4 +1,4 @@
-"""Sealed manifests: all that an epoch wants to commit. Written once, after every SST it names is in the bucket."""
+"""Sealed manifests: everything that an epoch commits. Written once, after all its SSTs are in the bucket."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,68 +12,65 @@ from tussock.statestore.objectstore.requests import Requests
 
 
 class RowCounts(NamedTuple):
-    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net]`; by an earlier release without the last."""
+    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net]`; earlier releases omit `net`."""
 
-    rows_in: int  # that came into its fragments
-    rows_out: int  # changes that it put out
-    net: int | None = None  # by which its rows became more, or fewer; None: nobody counted
+    rows_in: int  # rows that entered its fragments
+    rows_out: int  # changes that it produced
+    net: int | None = None  # rows gained or lost; None: not counted
 
 
 class StepSeconds(msgspec.Struct, frozen=True):
-    """Wall seconds of the driver that sealed an epoch, by step. The commit comes after the manifest, so it is not in here."""
+    """Wall seconds of the driver that sealed an epoch, by step. Excludes the commit, which follows the manifest."""
 
-    plan: float  # the schedule, and what epochs in flight hold
-    run: float  # the levels
-    flush: float  # the merge and upload of what actors sealed, where they did not upload it themselves
+    plan: float  # building the schedule, including the state of epochs in flight
+    run: float  # running the levels
+    flush: float  # merging and uploading sealed rows, except those that actors uploaded themselves
 
 
 class HotKey(msgspec.Struct, frozen=True):
-    """The key with the most rows among those that one fragment took in on one unit, as a sample of them says (jobs/task/hot_key.py)."""
+    """The most frequent key in the input of a fragment on one unit, estimated from a sample (jobs/task/hot_key.py)."""
 
-    relation: str  # whose fragment it is
-    columns: tuple[str, ...]  # what the key is made of: a relation's columns, or expressions
-    key: str  # its values, for a person; cut where they are long
+    relation: str  # the relation of the fragment
+    columns: tuple[str, ...]  # the key's columns or expressions
+    key: str  # its values as text for people, shortened if long
     vnode: int
-    share: float  # of those rows, 0 to 1
-    rows: int  # that the fragment took in on the unit
+    share: float  # of the rows, 0 to 1
+    rows: int  # that the fragment received on this unit
 
 
 class UnitWork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one parallel unit did in an epoch. Rows, bytes and the hot key are the same for every driver of a barrier; seconds are not."""
+    """The work of one parallel unit in an epoch. All drivers of a barrier agree, except on seconds."""
 
     unit: int
-    rows: int  # that came into its fragments
-    bytes: int  # of these, as Arrow arrays
-    seconds: float = (
-        0.0  # wall seconds in which its fragments worked, over all levels; waiting for input is not in here
-    )
-    hot: HotKey | None = None  # of its fragments' the one with most rows; None: too few came in, or none by a key
+    rows: int  # that entered its fragments
+    bytes: int  # of these rows as Arrow arrays
+    seconds: float = 0.0  # wall seconds of work in its fragments over all levels, without waiting for input
+    hot: HotKey | None = None  # the hot key with the most rows; None: too few rows, or no fragment with keys
 
 
 class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run of one barrier produced. Two drivers of one barrier produce the same rows and SSTs, so either's manifest may be the one.
+    """The result of running one barrier.
 
-    Writer and seconds are the sealing driver's own: manifests of two drivers differ in them, and `seal` lets the first one count.
+    Two drivers of one barrier produce the same rows and SSTs, so either manifest is valid.
+
+    `writer` and `seconds` belong to the sealing driver and differ between manifests. `seal` keeps the first manifest.
     """
 
     prev_epoch: int
     epoch: int
     attempt: int
-    writer: str  # who sealed it
+    writer: str  # the driver that sealed it
     ssts: tuple[SstInfo, ...]  # new L0 runs
     log_end: int
     catalog: Catalog | None = None  # None: unchanged
-    rows: dict[str, RowCounts] | None = msgspec.field(default=None, name="reports")  # by relation; None: nobody counted
-    seconds: StepSeconds | None = None  # None: sealed by a release that did not keep them; so for the mutation
+    rows: dict[str, RowCounts] | None = msgspec.field(default=None, name="reports")  # by relation; None: not counted
+    seconds: StepSeconds | None = None  # None: sealed by a release that did not record it, like `mutation`
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
-    skipped: tuple[str, ...] = ()  # the barrier's: what `tussock barrier abandon` left out, as text for a person
-    units: tuple[
-        UnitWork, ...
-    ] = ()  # those that had something to do, in order; empty where an earlier release sealed it, too
-    requests: Requests | None = (
-        None  # of driver and workers to the bucket, since the manifest before; None: nobody counted
-    )
+    skipped: tuple[str, ...] = ()  # the barrier's: inputs that `tussock barrier abandon` skipped, as text for people
+    units: tuple[UnitWork, ...] = ()  # units that had work, in order; empty if an earlier release sealed it
+    # Requests of driver and workers to the bucket since the manifest before; None: not counted.
+    requests: Requests | None = None
 
 
 def manifest_of(
@@ -85,7 +82,7 @@ def manifest_of(
     units: tuple[UnitWork, ...] = (),
     requests: Requests | None = None,
 ) -> SealedManifest:
-    """The manifest of a barrier whose actors wrote `ssts`."""
+    """Build the manifest of a barrier whose actors wrote `ssts`."""
     return SealedManifest(
         prev_epoch=barrier.prev_epoch,
         epoch=barrier.epoch,
@@ -105,10 +102,10 @@ def manifest_of(
 
 
 def net_by_relation(manifest: SealedManifest, catalog: Catalog) -> dict[int, int] | None:
-    """By relation's id, how many rows it has more than before the epoch, where any; None where nobody counted.
+    """Rows gained or lost in the epoch by relation id, without zeros; None if they were not counted.
 
     Args:
-        catalog: that of the epoch.
+        catalog: the epoch's catalog.
     """
     if manifest.rows is None or any(counts.net is None for counts in manifest.rows.values()):
         return None

@@ -1,7 +1,7 @@
-"""The vnode mapping: which parallel unit owns which vnode. Even, and changed with the least possible movement.
+"""The vnode mapping: which parallel unit owns which vnode. It is balanced, and changes move as few vnodes as possible.
 
-remap      another number of units: each gets its share of the vnodes
-relieve    the same units: those that carry too much give vnodes to those that carry little
+remap      change the number of units: each gets an equal share of the vnodes
+relieve    keep the units: overloaded ones give vnodes to lightly loaded ones
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ MAX_VNODES = 1 << 15
 
 
 def even_mapping(vnode_count: int, units: int) -> VnodeMapping:
-    """The first mapping: contiguous groups of vnodes, whose sizes differ by at most one. Raises SettingError."""
+    """The first mapping: contiguous groups of vnodes whose sizes differ by at most one. Raises SettingError."""
     _check(vnode_count, units)
     return VnodeMapping(0, tuple((np.arange(vnode_count) * units // vnode_count).tolist()))
 
 
 def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
-    """The next mapping, over units 0 to `units`-1: even again, and no mapping that is even moves fewer vnodes.
+    """The next mapping, balanced over units 0 to `units`-1. No balanced mapping moves fewer vnodes.
 
-    Units that go lose everything, the others only what they hold above their share; the one more that some must hold stays with those
-    that hold most. Deterministic. Raises SettingError.
+    Removed units give up all vnodes; the others give up only their excess. If some units must own one vnode more than
+    others, the units with the most vnodes keep it. Deterministic. Raises SettingError.
     """
     owners = np.asarray(mapping.units, dtype=np.int64)
     _check(len(owners), units)
@@ -36,7 +36,7 @@ def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
 
     by_owner = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[by_owner], owners[by_owner])
-    rank = np.empty(len(owners), dtype=np.int64)  # of each vnode among those of its unit
+    rank = np.empty(len(owners), dtype=np.int64)  # position of each vnode within its unit
     rank[by_owner] = np.arange(len(owners)) - starts
     room = np.zeros(max(units, int(owners.max()) + 1), dtype=np.int64)
     room[:units] = target
@@ -47,17 +47,17 @@ def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
 
 
 def relieve(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float) -> VnodeMapping:
-    """The next mapping over the same units, in which no unit carries more than `most`, or as little beyond it as can be had.
+    """The next mapping over the same units, with at most `most` weight per unit or as close to it as possible.
 
-    A unit that carries too much gives its heaviest vnodes that another has room for, and last the lightest one that brings it below: no
-    choice gives fewer, unless room is short. Who gets one is who carries least. Every unit keeps a vnode. The mapping itself where
-    nothing would become better. Deterministic.
+    An overloaded unit gives its heaviest vnodes that fit elsewhere, and finally the lightest vnode that brings it below
+    `most`. This moves the fewest vnodes unless capacity is short. The least loaded unit receives. Every unit keeps a
+    vnode. Returns `mapping` itself if nothing improves. Deterministic.
 
     Args:
-        weights: (vnodes,) what each vnode costs its unit, at least 0.
-        most: that a unit should carry.
+        weights: (vnodes,) load of each vnode, at least 0.
+        most: desired upper limit of a unit's load.
 
-    Cost: a pass over a unit's vnodes for each one that moves.
+    Cost: a pass over a unit's vnodes for each vnode that moves.
     """
     owners = np.asarray(mapping.units, dtype=np.int64)
     load = np.bincount(owners, weights, minlength=mapping.unit_count)
@@ -78,13 +78,13 @@ def relieve(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float
 def _to_give(
     own: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], excess: float, room: float, lead: float
 ) -> int | None:
-    """Which of its vnodes a unit gives; None: none that makes the two any more even.
+    """Choose a vnode for a unit to give, or None if no move improves the balance of the two units.
 
     Args:
-        own, weights: its vnodes, and what each costs.
-        excess: what it carries beyond what it should.
-        room: what the other may still take.
-        lead: by how much it carries more than the other.
+        own, weights: the giver's vnodes and their loads.
+        excess: the giver's load above the limit.
+        room: load that the receiver can take below the limit.
+        lead: the giver's load minus the receiver's.
     """
     useful = (weights > 0) & (weights < lead)
     fits = useful & (weights <= room)
@@ -94,13 +94,12 @@ def _to_give(
         return int(own[np.argmin(np.where(ends, weights, np.inf))])
     if fits.any():
         return int(own[np.argmax(np.where(fits, weights, -1.0))])
-    return int(
-        own[np.argmin(np.where(useful, np.abs(weights - lead / 2), np.inf))]
-    )  # beyond what either should, but less so than before
+    # The receiver exceeds the limit too, but less than the giver did.
+    return int(own[np.argmin(np.where(useful, np.abs(weights - lead / 2), np.inf))])
 
 
 def checked(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:
-    """The mapping, if a store with so many vnodes may run on it. Raises SettingError."""
+    """Return the mapping if it is valid for a store with `vnode_count` vnodes. Raises SettingError."""
     _check(len(mapping.units), mapping.unit_count)
     if len(mapping.units) != vnode_count:
         raise SettingError("the length of a mapping", str(len(mapping.units)), f"{vnode_count}, the vnode count")

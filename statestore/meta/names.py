@@ -1,19 +1,19 @@
-"""Where everything lives in the bucket. Numbers are padded, so that a listing is in order.
+"""Object names in the bucket. Numbers are padded, so that listings are in numeric order.
 
 meta/store.json                            identity and settings, written once
-meta/probe.json                            proves at `init` that the server honours put-if-absent
-meta/version/<id>.json                     version deltas; a name is used once and never deleted
-meta/snapshot/<id>.json                    whole versions, every so many deltas; may be deleted, deltas rebuild them
+meta/probe.json                            proof from `init` that the server honours put-if-absent
+meta/version/<id>.json                     version deltas; each name is used once and never deleted
+meta/snapshot/<id>.json                    whole versions at intervals; may be deleted, since deltas replace them
 meta/head.json                             a hint to the newest snapshot; never trusted
 meta/barrier/<prev epoch>/<attempt>.json   barriers; the highest attempt is in force
 meta/manifest/<epoch>.json                 sealed manifests
 meta/log/<position>.json                   the DML and DDL log, dense from 0; never deleted
-meta/client/<hash of client id>.json       from which position on an entry of this client id may stand
-meta/payload/<hash>                        what is too large for a log entry
-meta/pin/<epoch>/<hash>-<renewal>.json     readers at work; the hash is the holder's, and a renewal lists after what it renews
+meta/client/<hash of client id>.json       the lowest position at which an entry of this client id can be
+meta/payload/<hash>                        data that is too large for a log entry
+meta/pin/<epoch>/<hash>-<renewal>.json     active readers; the hash is the holder's; renewals sort in order
 data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
 data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
-sources/<epoch, 16 hex>/<hash>/<name>      copies of files that sources have taken, made for the epoch after that one
+sources/<epoch, 16 hex>/<hash>/<name>      copies of source files, made for the epoch after this one
 """
 
 import re
@@ -72,41 +72,44 @@ def pin_name(epoch: int, holder: str, renewal: int = 0) -> str:
 
 
 def pins_on(epoch: int) -> str:
-    """Where the pins on an epoch are."""
+    """Prefix of the pins on an epoch."""
     return f"{PINS}{epoch:020}/"
 
 
 def data_prefix(epoch: int) -> str:
-    """Where the SSTs of an epoch go."""
+    """Prefix of the SSTs of an epoch."""
     return f"{DATA}{epoch:016x}/"
 
 
 def task_prefix(task_id: int) -> str:
-    """Where the SSTs of a compaction task go."""
+    """Prefix of the SSTs of a compaction task."""
     return f"{DATA}task-{task_id:016x}/"
 
 
 def source_copy_name(epoch: int, what: str, leaf: str) -> str:
-    """Where a copy of a source's file goes. `epoch`: the one that the epoch which takes it follows; `what`: the file and its content."""
+    """Name of a copy of a source's file.
+
+    `epoch` precedes the epoch that takes the file. `what` identifies the file and its content.
+    """
     return f"{SOURCES}{epoch:016x}/{hash_of(what.encode())}/{leaf}"
 
 
 def epoch_of_copy(name: str) -> int | None:
-    """The epoch in a copy's name; None: not such a name."""
+    """The epoch in a copy's name, or None for other names."""
     found = _COPY.fullmatch(name)
     return None if found is None else int(found[1], 16)
 
 
 @dataclass(frozen=True, slots=True)
 class SstOwner:
-    """Who alone may commit an object of data/: an epoch or a compaction task."""
+    """The epoch or compaction task that alone may commit an object of data/."""
 
     kind: Literal["epoch", "task"]
     number: int
 
 
 def origin_of(name: str) -> SstOwner | None:
-    """Whose object this is, by its name; None: nobody's that this release knows."""
+    """The owner of an object by its name, or None if this release does not know the name."""
     found = _OBJECT.fullmatch(name)
     if found is None:
         return None
@@ -114,11 +117,11 @@ def origin_of(name: str) -> SstOwner | None:
 
 
 def number_in(name: str) -> int | None:
-    """The number that a dense or numbered meta object is named after; None: it is named otherwise."""
+    """The number in the name of a numbered meta object, or None for other names."""
     stem = name.rpartition("/")[2].partition(".")[0]
     return int(stem) if len(stem) == 20 and stem.isdecimal() else None
 
 
 def hash_of(data: bytes) -> str:
-    """A name for these bytes that no other bytes have, 32 hex digits."""
+    """A collision-resistant hash for names: 32 hex digits."""
     return blake2b(data, digest_size=16).hexdigest()

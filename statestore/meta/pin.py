@@ -1,12 +1,12 @@
-"""Pins: objects that say a reader is at work at an epoch, on the SSTs of a version.
+"""Pins: objects that protect an epoch and the SSTs of a version for an active reader.
 
-A pin counts only if its epoch is still readable after the pin is written. A process that drops old rows raises the floor first, and only
-afterwards lists the pins: it sees the pin, or the reader sees the new floor. The same holds for the SSTs of the version: vacuum looks up
-the newest version first, and only afterwards lists the pins.
+A pin counts only if its epoch is still readable after the pin is written. A process that drops old rows first raises
+the floor and then lists the pins. It therefore sees the pin, or the reader sees the new floor. The same holds for SSTs:
+vacuum first reads the newest version and then lists the pins.
 
-A pin has a lease, so that a reader that died does not keep the store from shrinking. Only the process that raises the floor judges it,
-by its own clock; all others honour every pin that is there. A clock that is wrong ends a lease early or late; the reader then finds
-its pin gone, or an SST missing, and never a wrong row, since the version it reads is fixed and its SSTs never change.
+A pin has a lease, so that a dead reader does not block cleanup forever. Only the process that raises the floor checks
+leases, by its own clock; all others honour every existing pin. A wrong clock ends a lease early or late. The reader
+then finds its pin or an SST missing, but never reads a wrong row, because its version is fixed and SSTs never change.
 """
 
 import msgspec
@@ -16,57 +16,63 @@ from tussock.statestore.meta.errors import PinLapsedError
 from tussock.statestore.meta.names import PINS, pin_name, pins_on
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
-LEASE_MS = 6 * 60 * 60 * 1000  # of a pin, unless its reader says otherwise
+LEASE_MS = 6 * 60 * 60 * 1000  # default of a pin
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A reader's claim on an epoch and on the SSTs of a version. `holder` is unique to the reader's claim, with `renewal` to the object."""
+    """A reader's claim on an epoch and the SSTs of a version.
+
+    `holder` identifies the claim, with `renewal` the object.
+    """
 
     epoch: int
     holder: str
-    version: int  # id of the version whose SSTs stay; read the epoch there
-    expires_ms: int  # Unix ms from which on the one who raises the floor may remove it
+    version: int  # id of the version that protects the SSTs; read the epoch on this version
+    expires_ms: int  # Unix ms after which the process that raises the floor may remove the pin
     renewal: int = 0
-    onward: bool = False  # objects of epochs after `epoch` stay as well, in a version or not: a train reads them before they are committed
+    # Also protect objects of epochs after `epoch`, in a version or not: a train reads them before they are committed.
+    onward: bool = False
 
     @property
     def name(self) -> str:
-        """Of the object."""
+        """Name of the object."""
         return pin_name(self.epoch, self.holder, self.renewal)
 
 
 def write_pin(objects: ObjectStore, pin: Pin) -> None:
-    """Make a pin visible; it does not count before the floor has been checked."""
+    """Write a pin. It does not count until the floor has been checked."""
     objects.put(pin.name, encode_document(pin))
 
 
 def delete_pins(objects: ObjectStore, *pins: Pin) -> None:
-    """Let go; harmless when repeated."""
+    """Delete pins. Idempotent."""
     objects.delete([pin.name for pin in pins])
 
 
 def drop_pin(objects: ObjectStore, pin: Pin) -> None:
-    """Let go of a pin, and of the renewal before it; harmless when repeated."""
+    """Delete a pin and the renewal before it. Idempotent."""
     before = (msgspec.structs.replace(pin, renewal=pin.renewal - 1),) if pin.renewal else ()
     delete_pins(objects, pin, *before)
 
 
 def renew_pin(objects: ObjectStore, pin: Pin, expires_ms: int) -> Pin:
-    """A pin on the same epoch and version with a new lease, in the place of `pin`. Raises PinLapsedError where somebody removed `pin`."""
+    """Replace `pin` by one on the same epoch and version with a new lease.
+
+    Raises PinLapsedError if `pin` was removed.
+    """
     renewed = msgspec.structs.replace(pin, expires_ms=expires_ms, renewal=pin.renewal + 1)
     write_pin(objects, renewed)
     if not pin_stands(objects, pin):
         delete_pins(objects, renewed)
         raise PinLapsedError(pin.epoch, pin.holder)
-    if (
-        pin.renewal
-    ):  # `pin` itself stays until the next renewal: a listing under way may have passed the new one's place
+    # Keep `pin` until the next renewal: a concurrent listing may have passed the position of the new one.
+    if pin.renewal:
         delete_pins(objects, msgspec.structs.replace(pin, renewal=pin.renewal - 1))
     return renewed
 
 
 def pin_stands(objects: ObjectStore, pin: Pin) -> bool:
-    """Whether nobody has removed it. One HEAD."""
+    """Whether the pin still exists. One HEAD."""
     try:
         objects.head(pin.name)
     except ObjectNotFoundError:
@@ -75,15 +81,16 @@ def pin_stands(objects: ObjectStore, pin: Pin) -> bool:
 
 
 def list_pins(objects: ObjectStore, epoch: int | None = None) -> tuple[Pin, ...]:
-    """All pins, by epoch, or those on one epoch. A LIST and a GET each: for compaction and vacuum, not for commits. Raises
-    DamagedDocumentError.
+    """List all pins by epoch, or the pins on one epoch. Raises DamagedDocumentError.
 
-    A pin that is renewed meanwhile is seen: the renewal lists after what it renews, which stays until the renewal after it.
+    A concurrently renewed pin is seen: the renewal sorts after its predecessor, which stays until the next renewal.
+
+    Cost: a LIST and one GET per pin. For compaction and vacuum, not for commits.
     """
     pins = []
     for found in objects.list(PINS if epoch is None else pins_on(epoch)):
         try:
             pins.append(decode_document(found.name, objects.get(found.name), Pin))
         except ObjectNotFoundError:
-            continue  # let go since the listing
+            continue  # deleted since the listing
     return tuple(pins)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 def end_of(exists: Callable[[int], bool], start: int) -> int:
     """The first number >= `start` that does not exist.
 
-    Requires: whatever exists is dense (all below exist too) and stays. Steps double until one misses, then halve: about 2 log2(distance)
-    calls of `exists`, one if `start` is the end.
+    Requires: existing numbers are dense and permanent.
+    Cost: about 2 log2(distance) calls of `exists`, or one if `start` is the end. Steps double until a miss, then halve.
     """
     low, step = start, 1  # everything below `low` exists
     while exists(low + step - 1):

@@ -1,4 +1,4 @@
-"""Which epochs a reader may name, which ones compaction has to keep whole, and which ones retention keeps."""
+"""The epochs that readers may name, that compaction must preserve, and that retention keeps."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 def readable_epochs(version: HummockVersion, pinned: Iterable[int]) -> tuple[int, ...]:
-    """Epochs at which somebody may read now or later, ascending: the committed ones from the floor on, and those pinned.
+    """Epochs that readers may read now or later, ascending: the committed ones from the floor on, and the pinned ones.
 
-    The floor is what retention moves, and stays at or below what readers see: the published epoch, and those that held-back relations stay
-    at. The committed epoch, base of an open barrier, is above that. So seen, retained and open bases are all from the floor on. Pins below
-    it were taken before it rose.
+    Retention moves the floor, but never above an epoch that readers see: the published epoch and those of held-back
+    relations. The committed epoch, which is the base of an open barrier, is at or above it. All epochs that are seen,
+    retained or the base of a barrier are thus at or above the floor. Pins below the floor were taken before it rose.
 
-    Requires: `pinned` was listed after `version` was read. A pin written later checks the floor itself.
+    Requires: `pinned` was listed after `version` was read. A pin that is written later checks the floor.
     """
     return tuple(sorted({*version.epochs, *pinned}))
 
 
 def check_readable(version: HummockVersion, epoch: int) -> None:
-    """Whether a reader may start at `epoch`. Raises EpochNotCommittedError, EpochExpiredError."""
+    """Check that a reader may start at `epoch`. Raises EpochNotCommittedError, EpochExpiredError."""
     if epoch < version.min_readable_epoch:
         raise EpochExpiredError(epoch, version.min_readable_epoch)
     if epoch not in version.epochs:
@@ -30,9 +30,9 @@ def check_readable(version: HummockVersion, epoch: int) -> None:
 
 
 def epoch_as_of(version: HummockVersion, at_ms: int) -> int:
-    """The epoch that was the newest committed one at `at_ms` (Unix ms): time travel by the clock of those who injected barriers.
+    """The newest committed epoch at `at_ms` (Unix ms), by the clocks of the processes that injected the barriers.
 
-    Raises EpochExpiredError when that one is no longer kept.
+    Raises EpochExpiredError if that epoch is no longer kept.
     """
     at = (at_ms + 1 << COUNTER_BITS) - 1  # the last epoch of this millisecond
     place = bisect_right(version.epochs, at)
@@ -42,11 +42,12 @@ def epoch_as_of(version: HummockVersion, at_ms: int) -> int:
 
 
 def retained_floor(version: HummockVersion, keep_epochs: int, keep_ms: int, now_ms: int) -> int:
-    """Where retention wants the floor: as high as it may be, so that both wishes hold, and what is held back stays readable.
+    """The highest floor that keeps both `keep_epochs` and `keep_ms`, and leaves held-back relations readable.
 
     Args:
-        keep_epochs: at least 1; the published epoch and so many less one before it stay readable. Later ones stay anyway.
-        keep_ms: every moment that is no longer ago stays readable, so also the epoch that was the newest at its beginning; 0: no such wish.
+        keep_epochs: at least 1; counts the published epoch and the epochs before it. Later epochs stay anyway.
+        keep_ms: each moment of the last `keep_ms` stays readable, and so does the newest epoch before them; 0: no limit
+            by time.
         now_ms: Unix ms.
 
     Raises SettingError.

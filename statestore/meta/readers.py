@@ -1,4 +1,4 @@
-"""Readers at work, and the floor below which none may start. How pins and floor see each other: pin.py."""
+"""Active readers, and the floor below which none may start. pin.py explains how pins and the floor see each other."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore
 
 
 class UnpinnedReadWarning(UserWarning):
-    """A read that nothing protects from vacuum, since its process may not write to the store."""
+    """A read without protection against vacuum, because its process may not write to the store."""
 
     def __init__(self, uri: str, epoch: int, reason: str) -> None:
         super().__init__(uri, epoch, reason)
@@ -25,14 +25,15 @@ class UnpinnedReadWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.epoch} of {self.uri} is read without a pin, which this process may not write or remove ({self.reason}). Rows are "
-            "right; but where a compaction and a vacuum run meanwhile, objects may be gone before they are read: MissingSstError, and the "
-            "read is to be started again. Rights to put and delete below meta/pin/ prevent it."
+            f"epoch {self.epoch} of {self.uri} is read without a pin, because this process may not write or remove one "
+            f"({self.reason}). The rows are correct. If compaction and vacuum run during the read, they may delete "
+            "objects before the read needs them; it then fails with MissingSstError and must be repeated. "
+            "To prevent this, grant the rights to put and delete objects below meta/pin/."
         )
 
 
 class Readers:
-    """Takes pins for one process. The methods are those of MetaStore with the same names. Not safe for threads: one for each."""
+    """Pins for one process, for the methods of the same names in MetaStore. Not thread-safe: use one per thread."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Readers:
         numbers: Iterator[int],
     ) -> None:
         self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
-        self._numbers = numbers  # of pins: no two of a process share one
+        self._numbers = numbers  # unique to each pin of the process
 
     def pin(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
         """See MetaStore.pin."""
@@ -53,18 +54,18 @@ class Readers:
             pin = Pin(epoch, holder, version.id, self._clock_ms() + lease_ms, onward=onward)
             write_pin(self._objects, pin)
             try:
-                now = self.version_at(
-                    epoch, besides=holder
-                )  # the floor may have risen in between, without our pin being seen
+                # The floor may have risen before our pin was visible.
+                now = self.version_at(epoch, besides=holder)
             except (EpochExpiredError, EpochNotCommittedError):
                 delete_pins(self._objects, pin)
                 raise
             if _ssts(version) <= _ssts(now):
                 return pin
-            version = now  # a compaction took out SSTs in between, and vacuum may not have seen us: pin what stands now, in the same object
+            # A compaction removed SSTs in between, and vacuum may have missed our pin: pin the current version instead.
+            version = now
 
     def version_at(self, epoch: int, besides: str = "") -> HummockVersion:
-        """See MetaStore.version_at. `besides`: the holder of a pin that does not count."""
+        """See MetaStore.version_at. `besides`: holder of a pin to ignore."""
         newest = self._versions.latest()
         try:
             check_readable(newest, epoch)
@@ -78,10 +79,11 @@ class Readers:
 
     @contextmanager
     def reading(self, epoch: int, lease_ms: int) -> Iterator[HummockVersion]:
-        """See MetaStore.reading. While the block runs a thread renews the pin, each time a third of its lease is over.
+        """See MetaStore.reading. A thread renews the pin after each third of its lease while the block runs.
 
-        A process that may only read the store reads `version_at` without a pin, with a warning. Rows are right all the same: a
-        version is fixed and its SSTs never change; one that vacuum removed meanwhile is MissingSstError.
+        A process with read-only access reads `version_at` without a pin, with a warning. Rows are still correct,
+        because a version is fixed and its SSTs never change. If vacuum removes an SST meanwhile, the read raises
+        MissingSstError.
         """
         try:
             pin = self.pin(epoch, lease_ms)
@@ -96,7 +98,7 @@ class Readers:
         finally:
             try:
                 drop_pin(self._objects, kept.end())
-            except AccessDeniedError as err:  # the pin stays until its lease is over
+            except AccessDeniedError as err:  # The pin stays until its lease expires.
                 warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, err.reason), stacklevel=3)
 
 
@@ -110,7 +112,7 @@ class _Kept:
         self._thread.start()
 
     def end(self) -> Pin:
-        """The pin as it was renewed last; nobody renews it any more."""
+        """Stop renewing, and return the last renewal."""
         self._over.set()
         self._thread.join()
         return self._pin
@@ -120,9 +122,9 @@ class _Kept:
             try:
                 self._pin = renew_pin(self._objects, self._pin, self._clock_ms() + self._lease_ms)
             except RetryableError:
-                continue  # a third of the lease is left for the next try
+                continue  # retry: two thirds of the lease are left
             except (PinLapsedError, AccessDeniedError):
-                return  # the reader finds an SST missing, or nothing
+                return  # at worst the reader finds an SST missing
 
 
 def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: int) -> HummockVersion:

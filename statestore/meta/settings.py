@@ -1,4 +1,4 @@
-"""A store's identity and settings: written once by `init`, read by everybody, never changed."""
+"""A store's identity and settings: written once by `init` and never changed."""
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,23 +17,23 @@ from tussock.statestore.meta.names import PROBE, STORE
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 
-FORMAT = 1  # of everything under meta/ and data/
+FORMAT = 1  # of all objects under meta/ and data/
 
 
 class StoreSettings(msgspec.Struct, frozen=True):
-    """What holds for the whole life of a store."""
+    """The settings that are fixed for the life of a store."""
 
     format: int
     vnode_count: int
-    units: int  # parallel units of the first mapping
-    time_zone: str  # IANA name; the session time zone of all its SQL
+    units: int  # number of parallel units in the first mapping
+    time_zone: str  # IANA name; the session time zone of all SQL in the store
 
     def __str__(self) -> str:
         return f"format {self.format}, {self.vnode_count} vnodes, time zone {self.time_zone}"
 
 
 def initial_version(settings: StoreSettings) -> HummockVersion:
-    """Version 0: no delta, no rows."""
+    """Version 0: before any delta, without rows."""
     return HummockVersion(
         id=0,
         epoch=0,
@@ -47,31 +47,34 @@ def initial_version(settings: StoreSettings) -> HummockVersion:
 
 
 def create_store(objects: ObjectStore, settings: StoreSettings) -> StoreSettings:
-    """Write `settings` where no store is, after proving with two puts that the server honours put-if-absent.
+    """Create a store with `settings`, after two puts that prove that the server honours put-if-absent.
 
-    Killed or refused at any point it leaves a whole store or none, and can be called again.
+    An interrupted call leaves a complete store or none, and can be repeated.
 
     Raises:
-        SettingError: a setting cannot be taken; nothing was written.
-        AlreadyInitialisedError: a store is there, perhaps from a call of ours whose answer was lost.
-        ConditionalPutIgnoredError: the server cannot commit safely; all that is left there is the probe.
+        SettingError: a setting is invalid; nothing was written.
+        AlreadyInitialisedError: a store exists, perhaps from an earlier call whose answer was lost.
+        ConditionalPutIgnoredError: the server cannot commit safely; only the probe object was written.
     """
     even_mapping(settings.vnode_count, settings.units)
     _check_time_zone(settings.time_zone)
     if (found := _readable_settings(objects)) is not None:
         raise AlreadyInitialisedError(objects.uri, found)
-    # The probe stays: if it were deleted, another `init` at the same time could see its own second put win.
+    # Keep the probe: if it were deleted, a concurrent `init` could win its second put on a server without conditions.
     objects.put(PROBE, b"first")
     if objects.put_if_absent(PROBE, b"second"):
         raise ConditionalPutIgnoredError(objects.uri)
-    # Two calls at once with the same settings write the same bytes and may both succeed: each gets the store it asked for.
+    # Concurrent calls with equal settings write the same bytes and may both succeed; both get the store they requested.
     if not objects.put_if_absent(STORE, encode_document(settings)):
         raise AlreadyInitialisedError(objects.uri, _readable_settings(objects) or "written just now")
     return settings
 
 
 def read_settings(objects: ObjectStore) -> StoreSettings:
-    """The settings of the store that is there. One GET. Raises NotInitialisedError, DamagedDocumentError, SettingError."""
+    """Read the settings of an existing store.
+
+    One GET. Raises NotInitialisedError, DamagedDocumentError, SettingError.
+    """
     if (settings := read_document(objects, STORE, StoreSettings)) is None:
         raise NotInitialisedError(objects.uri)
     if settings.format != FORMAT:
@@ -82,7 +85,7 @@ def read_settings(objects: ObjectStore) -> StoreSettings:
 
 
 def _readable_settings(objects: ObjectStore) -> str | None:
-    """What is known about the store that is there, for a message; None: there is none."""
+    """Describe an existing store for a message, or return None if no store exists."""
     try:
         return str(read_settings(objects))
     except NotInitialisedError:

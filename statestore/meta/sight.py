@@ -1,8 +1,9 @@
-"""What readers see of a version: relations as of one epoch, but for those that are held back, which they go on seeing as of an earlier one.
+"""The view of readers: all relations as of one epoch, except held-back relations, which stay as of an earlier epoch.
 
-A relation is held back where the quality gate refused its rows, or those of one that it reads, and everything else was published
-(`Published.held`). Held back is a relation of the catalog; what readers see instead is the relation of its name at the epoch that it
-stays at: itself, or one whose place it took since. Who names an epoch sees all relations as of that one.
+A relation is held back if everything else was published but the quality gate refused its rows, or those of a relation
+that it reads (`Published.held`). `held` names a relation of the catalog. Instead of it, readers see the relation of
+the same name at the earlier epoch: the relation itself, or one that has replaced it since. Readers that name an epoch
+see all relations as of that epoch.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,17 +15,20 @@ from tussock.statestore.meta.version import HeldBack, HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Relations as of `epoch`; those named in `held` as of the epoch there, 0: not at all, for they never had rows that passed."""
+    """Relations as of `epoch`.
+
+    Those in `held` are seen as of that epoch; 0: hidden, because no rows have passed yet.
+    """
 
     epoch: int
     held: Mapping[str, int] = field(default_factory=dict)
 
     def epoch_of(self, name: str) -> int:
-        """The epoch at which the relation of this name is seen."""
+        """The epoch at which readers see the relation of this name."""
         return self.held.get(name, self.epoch)
 
     def relations(self, catalog: Catalog) -> tuple[Relation, ...]:
-        """The relations that are seen, in order of creation; one that is held back as it was."""
+        """The visible relations in order of creation; held-back relations in their earlier form."""
         seen = []
         for relation in catalog.at(self.epoch):
             if (epoch := self.epoch_of(relation.name)) == self.epoch:
@@ -35,33 +39,37 @@ class Sight:
 
 
 def published_sight(version: HummockVersion) -> Sight:
-    """What a reader sees who names no epoch."""
+    """The view of readers that name no epoch."""
     return sight_until(version, version.published)
 
 
 def sight_until(version: HummockVersion, epoch: int) -> Sight:
-    """What readers saw when `epoch` was the newest, as far as the version says: what is held back now is not seen any later either."""
+    """The view of readers when `epoch` was the newest, as far as `version` records it.
+
+    Current holds apply to it too.
+    """
     names = {r.id: r.name for r in version.catalog.at(version.published)}
     return Sight(epoch, {names[h.relation]: h.epoch for h in version.held if h.relation in names and h.epoch < epoch})
 
 
 def oldest_seen(version: HummockVersion) -> int:
-    """The oldest epoch that a reader may see who names none: it stays readable."""
+    """The oldest epoch visible to readers that name none. It must stay readable."""
     return min((version.published, *(h.epoch for h in version.held if h.epoch)))
 
 
 def held_back(version: HummockVersion, epoch: int, refused: Collection[int] | None) -> tuple[HeldBack, ...]:
-    """What is held back once `epoch` is published.
+    """The relations to hold back when `epoch` is published.
+
+    Relations that read a refused relation, directly or indirectly, are held back too. A relation that readers already
+    see as of `epoch` is never held back.
 
     Args:
-        refused: relations whose rows at `epoch` readers are not to see; None: nobody was asked, and what is held back stays so.
-
-    Those that read them, directly or not, are held back with them. Nothing goes back: what is seen as of `epoch` already, stays so.
+        refused: relations whose rows at `epoch` must stay hidden; None: no check ran, and current holds stay.
     """
     before, there, held = published_sight(version), version.catalog.at(epoch), []
     found = {r.id for r in there if r.name in before.held} if refused is None else set(refused)
     visible = {r.name for r in version.catalog.at(before.epoch)}
-    for relation in there:  # readers always come after what they read
+    for relation in there:  # Relations follow their inputs.
         if relation.id in found or found & set(relation.depends_on):
             found.add(relation.id)
             stays = before.epoch_of(relation.name) if relation.name in visible else 0

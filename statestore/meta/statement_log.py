@@ -1,11 +1,12 @@
-"""The log of DML and DDL: bound statements, dense positions from 0, durable when `append` returns.
+"""The log of DML and DDL: bound statements at dense positions from 0, durable when `append` returns.
 
-Entries are created with put-if-absent and never deleted, so the end is found by probing. A barrier pins the log's end; its actors
-replay what lies before. Statements are JSON of jobs/ and opaque here; large ones are payloads named after their bytes.
+Entries are created with put-if-absent and never deleted, so probing finds the end. A barrier pins the log's end, and
+its actors replay the entries before it. Statements are JSON of jobs/ and opaque here; large ones are payloads, named by
+their hash.
 
-A client id makes an append repeatable. Before its first entry is written, a claim notes the position from which on the entry may stand;
-every writer with that id walks up from there, and takes the first position that is free or already holds the id. Two of them cannot
-both write: a writer at the higher position has read the lower one before.
+A client id makes an append repeatable. Before the first attempt, a claim records the lowest possible position of the
+entry. Every writer with this id walks up from there and takes the first position that is free or already has the id.
+Two writers cannot both append: the one at the higher position has read the lower one first.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ PARALLEL_READS = 16
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One statement of the log."""
+    """One statement in the log."""
 
     position: int
     writer: str
@@ -32,7 +33,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """An entry of `client_id` stands at `start` or later, if at all."""
+    """The entry of `client_id` is at `start` or later, if it exists."""
 
     client_id: str
     writer: str
@@ -40,38 +41,42 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class LogMovedError(RetryableError):
-    """A statement was to stand at a position of the log that others have reached first."""
+    """Another writer's entry has taken the position that a statement requires."""
 
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(expected, found)
         self.expected, self.found = expected, found
 
     def __str__(self) -> str:
-        return f"the log was expected to end at {self.expected} and holds {self.found} entries. Nothing was appended; read it and repeat."
+        return (
+            f"the log was expected to end at {self.expected}, but has {self.found} entries. Nothing was appended. "
+            "Read the log, then repeat the statement."
+        )
 
 
 class StatementLog:
-    """One process's view of the log; remembers how far it has seen it. Not safe for threads: one for each."""
+    """One process's view of the log; remembers the last known end. Not thread-safe: use one per thread."""
 
     def __init__(self, objects: ObjectStore, writer: str) -> None:
         self._objects = objects
         self._writer = writer
-        self._known_end = 0  # every position below exists
+        self._known_end = 0  # all positions below exist
 
     def append(self, client_id: str, statement: bytes, seen_end: int = 0, expected: int | None = None) -> int:
-        """Make a statement durable and return its position; a repeat of the client id changes nothing and answers the first position.
+        """Append a durable statement and return its position. Repeating a client id returns the first position.
 
         Args:
-            client_id: the caller's name for this statement, not empty; one per statement, the same when it is sent again.
+            client_id: the caller's name for this statement, not empty; a retry uses the same name.
             statement: one JSON value.
-            seen_end: a position the log is known to have reached, to start probing at.
-            expected: the position that the statement is right at, since it was made of what the log held before.
+            seen_end: a position that the log is known to have reached; probing starts there.
+            expected: the only position at which the statement is valid, because it depends on all entries before.
 
-        Raises: LogMovedError where others' entries stand at `expected` or before it; nothing was appended.
-        Cost: three requests when nobody else writes. A repeat reads the entries between its first try and where it stands.
+        Raises: LogMovedError if entries of others are at `expected` or later; nothing was appended.
+        Cost: three requests without concurrent writers. A retry reads the entries from its first attempt to its
+            position.
         """
         if not client_id:
-            raise SettingError("a client id", "empty", "a text that is the same when the statement is sent again")
+            raise SettingError("a client id", "empty", "a text that stays the same when the statement is sent again")
         body = checked_json("a statement of the log", statement)
         end = self.end(seen_end)
         claim = Claim(client_id, self._writer, end)
@@ -90,29 +95,32 @@ class StatementLog:
             position += 1
 
     def position_of(self, client_id: str) -> int | None:
-        """Where the entry of a client id stands; None: none was appended. Cost: one GET, and the reads of a repeat."""
+        """The position of a client id's entry, or None. Cost: one GET, and the reads of a retry."""
         if (claim := read_document(self._objects, client_name(client_id), Claim)) is None:
             return None
         entries = self.read(claim.start, self.end(claim.start))
         return next((e.position for e in entries if e.client_id == client_id), None)
 
     def read(self, start: int, end: int) -> list[LogEntry]:
-        """Entries at positions `start` to `end`-1, in order. One GET each, parallel. Raises DamagedDocumentError where one is missing."""
+        """Read positions `start` to `end`-1, in order.
+
+        One parallel GET each. Raises DamagedDocumentError if one is missing.
+        """
         if end - start <= 1:
             return [self._entry(position) for position in range(start, end)]
         with ThreadPoolExecutor(min(PARALLEL_READS, end - start)) as threads:
             return list(threads.map(self._entry, range(start, end)))
 
     def end(self, seen_end: int = 0) -> int:
-        """The number of entries. One HEAD if `seen_end` or what this process has seen is still it, else about 2 log2(entries since)."""
+        """The number of entries. One HEAD if the known end is current, else about 2 log2(new entries)."""
         self._known_end = end_of(self._exists, max(self._known_end, seen_end))
         return self._known_end
 
     def put_payload(self, data: bytes) -> str:
-        """Store bytes under a name made of them, and return it; durable on return."""
+        """Store bytes under a name derived from their hash, and return the name. Durable on return."""
         name = payload_name(data)
         if not self._objects.put_if_absent(name, data):
-            raise DamagedDocumentError(name, "its bytes are not those it is named after")
+            raise DamagedDocumentError(name, "its bytes do not match the hash in its name")
         return name
 
     def _entry(self, position: int) -> LogEntry:
@@ -127,14 +135,14 @@ class StatementLog:
 
 
 def read_payload(objects: ObjectStore, name: str) -> bytes:
-    """The bytes of a payload, checked against its name. One GET. Raises DamagedDocumentError where it is missing or changed.
+    """Read a payload and check it against its name. One GET. Raises DamagedDocumentError if it is missing or changed.
 
-    The one way to read a payload, for drivers and actors alike: its bytes carry no checksum of their own.
+    Drivers and actors must read payloads with this function: the bytes contain no checksum.
     """
     try:
         data = objects.get(name)
     except ObjectNotFoundError as err:
-        raise DamagedDocumentError(name, "it is missing, though an entry of the log rests on it") from err
+        raise DamagedDocumentError(name, "it is missing, but an entry of the log depends on it") from err
     if not name.endswith("/" + hash_of(data)):
-        raise DamagedDocumentError(name, f"its {len(data)} bytes are not those it is named after")
+        raise DamagedDocumentError(name, f"its {len(data)} bytes do not match the hash in its name")
     return data

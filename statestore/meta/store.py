@@ -1,4 +1,4 @@
-"""MetaStore: the one way into meta. Barriers, commits and log entries are explained where each is defined; here is what happens to them."""
+"""MetaStore: the only entry point to meta. The modules that define barriers, commits and log entries explain them."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -35,10 +35,13 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 
 class MetaStore:
-    """Epochs, barriers, catalog, mapping, version log and statement log of one store. Not safe for threads: one for each.
+    """Epochs, barriers, catalog, mapping, version log and statement log of one store.
 
-    Every operation that writes may be cut off at any request and repeated, by this process or another: it then finds what is there,
-    and completes it, or says by LostRaceError that somebody else's came first. None of them lists objects, unless it says so.
+    Not thread-safe: use one per thread.
+
+    Any writing operation may be interrupted at any request and repeated by this or another process. The repeated call
+    completes the recorded work, or raises LostRaceError if another writer was first. Operations never list objects
+    unless their docstrings mention it.
     """
 
     def __init__(
@@ -53,14 +56,14 @@ class MetaStore:
     ) -> None:
         """
         Args:
-            objects: where the store is.
-            writer: unique to this process, for good: drawn at its edge. It distinguishes the winner of a race from the losers.
-            clock_ms: Unix milliseconds now. Makes epochs readable as times, and is what now() means in views where a run names no moment;
-                one that is wrong or goes back does no harm to anything else.
-            settings, versions, pin_numbers: another MetaStore of the process shares its own, see `for_another_thread`.
+            objects: the store's objects.
+            writer: globally unique name of this process, chosen at its start. Identifies the winner of a race.
+            clock_ms: current Unix milliseconds. Lets epochs be read as times, and supplies now() in views if a run sets
+                no moment. A wrong clock, or one that goes back, affects nothing else.
+            settings, versions, pin_numbers: shared with another MetaStore of the process; see `for_another_thread`.
         """
         if not writer:
-            raise SettingError("the writer", "empty", "a text that no other process has")
+            raise SettingError("the writer", "empty", "a text that no other process uses")
         self.objects = objects
         self.writer = writer
         self._clock_ms = clock_ms
@@ -73,17 +76,20 @@ class MetaStore:
 
     @staticmethod
     def init(objects: ObjectStore, *, vnode_count: int = 256, units: int = 2, time_zone: str = "UTC") -> StoreSettings:
-        """Create an empty store. `vnode_count` (a power of two up to 32768) and `time_zone` hold for its whole life.
+        """Create an empty store. `vnode_count` (a power of two up to 32768) and `time_zone` can never change.
 
         Raises:
-            SettingError: nothing was written.
-            AlreadyInitialisedError: a store is there; nothing was changed.
+            SettingError: a setting is invalid; nothing was written.
+            AlreadyInitialisedError: a store exists; nothing was changed.
             ConditionalPutIgnoredError: the server would let two writers win.
         """
         return create_store(objects, StoreSettings(FORMAT, vnode_count, units, time_zone))
 
     def for_another_thread(self) -> "MetaStore":
-        """The same writer's, for another thread of this process. Requires: the two never try for the same object at once."""
+        """A MetaStore of the same writer for another thread.
+
+        Requires: the two never write the same object concurrently.
+        """
         return MetaStore(
             self.objects,
             self.writer,
@@ -95,7 +101,7 @@ class MetaStore:
 
     @property
     def settings(self) -> StoreSettings:
-        """Raises NotInitialisedError."""
+        """The store's settings. Raises NotInitialisedError."""
         if self._settings is None:
             self._settings = read_settings(self.objects)
         return self._settings
@@ -103,71 +109,74 @@ class MetaStore:
     # --- versions
 
     def latest(self) -> HummockVersion:
-        """The newest version, committed but perhaps not published. One GET when nothing is new."""
+        """The newest version; committed, but possibly not published. One GET if it has not changed."""
         return self._versions.latest()
 
     def version(self, version_id: int) -> HummockVersion:
-        """The version of this id as it was. Raises NoSuchVersionError."""
+        """The version with this id. Raises NoSuchVersionError."""
         return self._versions.at(version_id)
 
     # --- barriers
 
     def open_barrier(self) -> Barrier | None:
-        """The barrier in force that is not committed: to be finished before another is injected."""
+        """The barrier in force whose epoch is not committed, or None. Finish it before you inject another."""
         return self._barriers.in_force(self.latest().epoch)
 
     def barrier_after(self, prev_epoch: int) -> Barrier | None:
-        """The barrier in force on this epoch, committed or not; None: none was injected."""
+        """The barrier in force on this epoch, committed or not; None if none was injected."""
         return self._barriers.in_force(prev_epoch)
 
     def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """Pin what the epoch after `prev_epoch` takes in. If a barrier is in force there already, that one is returned: resume it.
+        """Pin the inputs of the epoch after `prev_epoch`. If a barrier is already in force there, return it: resume it.
 
-        Raises LostRaceError when another epoch has been committed since `prev_epoch` was looked up.
+        Raises LostRaceError if another epoch was committed after `prev_epoch` was read.
         """
         return self._barriers.inject(prev_epoch, plan)
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """The barrier that would follow `version`, not in force and written nowhere.
+        """Build the barrier that would follow `version`, without writing it.
 
-        In a train of epochs `version` counts some that are still in flight. The draft may be run at once; it is to be put in force once
-        its prev epoch is committed, before it is sealed. If that epoch never is, the draft is nothing, and what it uploaded is vacuum's.
+        In a train of epochs, `version` may include epochs in flight. The draft may run at once. Put it in force after
+        its prev epoch is committed and before it is sealed. If that epoch is never committed, the draft is void and
+        vacuum removes its uploads.
         """
         return self._barriers.draft(version, plan)
 
     def put_in_force(self, barrier: Barrier) -> None:
         """Put a drafted barrier in force.
 
-        Raises LostRaceError when its prev epoch is not the committed one, or another barrier stands there.
+        Raises LostRaceError if its prev epoch is not the committed one, or another barrier is in force there.
         """
         self._barriers.put_in_force(barrier)
 
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """Put another attempt in the place of `barrier`, with an epoch of its own. Until one of them is committed, either still may be.
+        """Replace `barrier` by another attempt with a new epoch. Until one is committed, either can be.
 
-        Raises LostRaceError when the epoch is committed already, or another attempt has superseded `barrier` first.
+        Raises LostRaceError if the epoch is already committed, or another attempt has already superseded `barrier`.
         """
         return self._barriers.supersede(barrier, plan)
 
     def moment_now(self) -> int:
-        """The clock, as the moment of a barrier: Unix microseconds."""
+        """The current time as the moment of a barrier, in Unix microseconds."""
         return self._clock_ms() * 1000
 
     # --- commits
 
     def seal(self, manifest: SealedManifest) -> SealedManifest:
-        """Write down what an epoch wants to commit; it is not visible yet. Returns the manifest that counts: the first one sealed.
+        """Write the manifest of an epoch.
 
-        Requires: every SST it names is in the bucket. Two drivers that ran the same barrier may both seal: both get the first.
-        Raises LostRaceError when another barrier holds this epoch, which only a clock set back to the very millisecond brings about;
-        SettingError when an SST is not named after the epoch.
+        Nothing becomes visible. Returns the manifest that counts, the first one sealed.
+
+        Requires: all its SSTs are in the bucket. Two drivers of the same barrier may both seal; both get the first
+        manifest. Raises LostRaceError if another barrier has this epoch, which requires a clock set back to the very
+        millisecond; SettingError if an SST's name does not contain the epoch.
         """
         prefix = data_prefix(manifest.epoch)
         if stray := [sst.name for sst in manifest.ssts if not sst.name.startswith(prefix)]:
             raise SettingError(
                 f"the name of an SST of epoch {manifest.epoch}",
                 repr(stray[0]),
-                f"one below {prefix}: vacuum goes by it",
+                f"one below {prefix}, because vacuum relies on it",
             )
         name = manifest_name(manifest.epoch)
         if self.objects.put_if_absent(name, encode_document(manifest)):
@@ -181,14 +190,16 @@ class MetaStore:
         return found
 
     def sealed(self, epoch: int) -> SealedManifest | None:
-        """The sealed manifest of an epoch; None: its run has not come that far."""
+        """The sealed manifest of an epoch; None if its run is not that far."""
         return read_document(self.objects, manifest_name(epoch), SealedManifest)
 
     def epoch_digest(self, epoch: int) -> str | None:
-        """What distinguishes a committed epoch from those of the same number in other histories: a hash of its sealed manifest, which names
-        the writer. None: readers cannot name the epoch here, or its manifest is lost.
+        """A hash that distinguishes a committed epoch from epochs with the same number in other histories.
 
-        Two drivers that finish the same sealed epoch, one of them in a copy of the store, commit the same rows and give the same digest.
+        It is the hash of the sealed manifest, which names the writer. None if readers cannot name the epoch here, or
+        its manifest is lost. Two drivers that finish the same sealed epoch, one of them in a copy of the store, commit
+        the same rows and get the same digest.
+
         Cost: two GETs.
         """
         if epoch not in self.latest().epochs:
@@ -199,18 +210,20 @@ class MetaStore:
             return None
 
     def has_epoch(self, epoch: int) -> bool:
-        """Whether this store has committed an epoch, readable or not. A store that was restored from a copy lacks those after the copy.
+        """Whether this store has committed an epoch, readable or not. A restored copy lacks the epochs after the copy.
 
-        Cost: a GET; for an epoch that readers cannot name another one.
+        Cost: one GET, and another if readers cannot name the epoch.
         """
         return self._is_committed(self.latest(), epoch)
 
     def commit_epoch(self, manifest: SealedManifest) -> Appended:
-        """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it, and whether this call did it.
+        """Make a sealed epoch durable, and visible to readers that name it.
 
-        Without effect when it is committed already, by whomever. Rebases on everything that is not an epoch.
+        Returns a version that contains it, and whether this call committed it. Does nothing if any process has
+        committed it. Rebases on every change except another epoch.
+
         Requires: `manifest` came from `seal` or `sealed`.
-        Raises LostRaceError when another epoch was committed onto its prev epoch.
+        Raises LostRaceError if another epoch was committed onto its prev epoch.
         """
 
         def decide(version: HummockVersion) -> VersionChange | None:
@@ -226,12 +239,12 @@ class MetaStore:
         return self._versions.append(decide)
 
     def publish(self, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
-        """Let every reader see a committed epoch. Never goes back: without effect when a later one is published, or this one, so.
+        """Show a committed epoch to every reader. Never goes back: does nothing if this or a later epoch is published.
 
         Args:
-            refused: ids of relations whose rows of that epoch readers are not to see, nor those of what reads them: they are held back
-                (statestore/meta/sight.py). What was held back and is not refused any more, is seen. None: nobody was asked, and what is
-                held back stays so.
+            refused: ids of relations whose rows in this epoch must stay hidden. They and the relations that read them
+                are held back (statestore/meta/sight.py). Earlier holds that are not refused again end. None: no check
+                ran, and current holds stay.
 
         Raises EpochNotCommittedError.
         """
@@ -247,9 +260,9 @@ class MetaStore:
         return self._versions.append(decide).version
 
     def rescale(self, units: int) -> HummockVersion:
-        """Spread the vnodes over `units` parallel units, moving as few as possible. Barriers injected from now on use it.
+        """Spread the vnodes over `units` parallel units with as few moves as possible, for barriers from now on.
 
-        Without effect when the mapping has so many units already. Raises SettingError.
+        Does nothing if the mapping already has this many units. Raises SettingError.
         """
 
         def decide(version: HummockVersion) -> VersionChange | None:
@@ -260,10 +273,14 @@ class MetaStore:
         return self._versions.append(decide).version
 
     def move_vnodes(self, planned: VnodeMapping, standing: VnodeMapping | None = None) -> HummockVersion:
-        """Put `planned` in the place of the mapping that it was made of, the one with the id before its own. Barriers injected from now on
-        use it. `standing`: that mapping; None: only its id is compared.
+        """Replace the mapping that `planned` was derived from, which has the id before it, for barriers from now on.
 
-        Without effect when it is in force already, by whomever. Raises LostRaceError where another mapping came between; SettingError.
+        Does nothing if `planned` is already in force.
+
+        Args:
+            standing: the mapping that must be in force; None: only its id is compared.
+
+        Raises: LostRaceError if another mapping came between; SettingError.
         """
 
         def decide(version: HummockVersion) -> VersionChange | None:
@@ -272,7 +289,7 @@ class MetaStore:
             if version.mapping.id != planned.id - 1 or standing not in (None, version.mapping):
                 raise LostRaceError(
                     f"the move of vnodes by mapping {planned.id}",
-                    f"mapping {version.mapping.id}, of version {version.id} or before, is another",
+                    f"mapping {version.mapping.id}, of version {version.id} or earlier, is in force instead",
                 )
             return MappingChanged(checked(planned, len(version.mapping.units)))
 
@@ -281,31 +298,40 @@ class MetaStore:
     # --- compaction
 
     def open_compaction(self, plan: CompactionPlan, lease_ms: int = TASK_LEASE_MS) -> CompactionTask:
-        """Take SSTs for a task of compaction: nobody else compacts them, or into their keys, until it is committed or closed.
+        """Reserve SSTs for a compaction task.
 
-        Raises LostRaceError when another task has taken some of them, or they no longer are where `plan` says. See meta/compaction.py.
+        No other task uses them or their key range until it is committed or closed.
+
+        Raises LostRaceError if another task has reserved some, or they are not where `plan` expects. See
+        meta/compaction.py.
         """
         return open_task(self._versions, self.writer, plan, self._clock_ms() + lease_ms)
 
     def commit_compaction(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> Appended:
-        """Put the outputs in the inputs' place. Returns a version that holds it, and whether this call did it.
+        """Replace the inputs by the outputs. Returns a version with the result, and whether this call committed it.
 
-        Without effect when the task is committed already, by whomever.
-        Requires: every output is in the bucket, below `task_prefix(task.id)`, or is one of the inputs.
-        Raises LostRaceError when the task was closed.
+        Does nothing if any process has committed the task.
+
+        Requires: every output is in the bucket below `task_prefix(task.id)`, or is one of the inputs.
+        Raises LostRaceError if the task was closed.
         """
         return commit_task(self._versions, task, tuple(outputs))
 
     def close_compaction(self, task_id: int, reason: str) -> HummockVersion:
-        """End an open task without effect, ours or another's: its commit is refused from here on. Without effect when it is not open."""
+        """End an open task without effect, ours or another's.
+
+        Its commit is refused from then on. Ignores closed tasks.
+        """
         return close_task(self._versions, task_id, reason)
 
     def renew_compactions(
         self, tasks: Sequence[CompactionTask], lease_ms: int = TASK_LEASE_MS
     ) -> tuple[CompactionTask, ...]:
-        """Keep others from closing tasks that are being merged. Returns those that are still open, with their leases: what to renew next.
+        """Renew the leases of running tasks.
 
-        To be called often: without a request until a third of the lease of one of them is over, and then it is one delta for all.
+        Returns the tasks that are still open, with their leases, for the next renewal.
+
+        Call it often: it sends no request until a third of one lease is over, and then writes one delta for all tasks.
         """
         now = self._clock_ms()
         if all(now < task.expires_ms - lease_ms + lease_ms // 3 for task in tasks):
@@ -313,115 +339,122 @@ class MetaStore:
         return renew_tasks(self._versions, {task.id for task in tasks}, now + lease_ms)
 
     def close_lapsed_compactions(self) -> tuple[int, ...]:
-        """Close tasks whose lease is over by our clock, so that what a dead compactor took can be taken again. Returns their ids."""
+        """Close tasks whose leases have expired by our clock, so that their inputs can be compacted.
+
+        Returns their ids.
+        """
         return close_lapsed(self._versions, self._clock_ms())
 
     def move_ssts(self, plan: CompactionPlan) -> HummockVersion:
-        """Move SSTs down as they are. Raises LostRaceError where `open_compaction` would."""
+        """Move SSTs down unchanged. Raises LostRaceError under the conditions of `open_compaction`."""
         return move_ssts(self._versions, plan)
 
     # --- readers and the floor
 
     def readable_epochs(self) -> tuple[HummockVersion, tuple[int, ...]]:
-        """The newest version, and the epochs somebody may read now or later, ascending: what compaction must keep. Lists pins."""
+        """The newest version, and the epochs that compaction must preserve for readers, ascending. Lists pins."""
         version = self.latest()
         return version, readable_epochs(version, self.pinned_epochs())
 
     def pin(self, epoch: int, lease_ms: int = LEASE_MS, onward: bool = False) -> Pin:
-        """Keep `epoch` readable, on `pinned_version`, until `unpin`, or until the lease is over and somebody raises the floor.
+        """Keep `epoch` readable on `pinned_version` until `unpin`, or until its lease expires and the floor is raised.
 
         Args:
-            onward: keep what later epochs upload, too, also when compaction has taken it out of every version.
+            onward: also keep objects that later epochs upload, even if compaction has removed them from every version.
 
-        Raises EpochNotCommittedError, EpochExpiredError. Cost: three requests, two more for each compaction that is committed meanwhile.
+        Raises EpochNotCommittedError, EpochExpiredError.
+        Cost: three requests, and two more for each compaction that is committed meanwhile.
         """
         return self._readers.pin(epoch, lease_ms, onward)
 
     def pinned_version(self, pin: Pin) -> HummockVersion:
-        """The version to read `pin.epoch` on: its SSTs stay as long as the pin."""
+        """The version for reading `pin.epoch`: its SSTs stay as long as the pin."""
         return self._versions.at(pin.version)
 
     def version_at(self, epoch: int) -> HummockVersion:
-        """The version to read an epoch on: the newest one; if the floor has risen above the epoch, the version of a pin on it, whose SSTs
-        stay as long as that pin.
+        """The version for reading an epoch: the newest one, or below the floor that of a pin on the epoch.
 
-        Raises EpochNotCommittedError; EpochExpiredError if nothing pins the epoch. Cost: below the floor, a LIST and a GET per pin on it.
+        The SSTs of the second stay as long as that pin.
+
+        Raises EpochNotCommittedError; EpochExpiredError if no pin protects the epoch.
+        Cost: below the floor a LIST, and one GET per pin on the epoch.
         """
         return self._readers.version_at(epoch)
 
     def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
-        """The version to read `epoch` on, whose SSTs stay while the block runs, however long, and however compaction and vacuum go on.
+        """A version for reading `epoch`, whose SSTs stay for the duration of the block despite compaction and vacuum.
 
-        Where the store may only be read, there is no pin: see Readers.reading.
+        Read-only access to the store permits no pin: see Readers.reading.
 
-        Warns: UnpinnedReadWarning there.
-        Raises EpochNotCommittedError, EpochExpiredError. Cost: a pin, four requests in all.
+        Warns: UnpinnedReadWarning in that case.
+        Raises EpochNotCommittedError, EpochExpiredError. Cost: one pin, four requests in all.
         """
         return self._readers.reading(epoch, lease_ms)
 
     def renew(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
-        """A pin on the same epoch and version with a new lease, in the place of `pin`.
+        """Replace `pin` by a pin on the same epoch and version with a new lease.
 
-        Raises PinLapsedError when somebody who raised the floor has found the lease over.
+        Raises PinLapsedError if a process that raised the floor found the lease expired.
         """
         return renew_pin(self.objects, pin, self._clock_ms() + lease_ms)
 
     def unpin(self, pin: Pin) -> None:
-        """Let go; harmless when repeated."""
+        """Remove a pin. Idempotent."""
         drop_pin(self.objects, pin)
 
     def pins(self) -> tuple[Pin, ...]:
-        """All pins, by epoch; those whose lease is over count until somebody raises the floor. Lists them."""
+        """List all pins by epoch. Pins with expired leases count until the floor is raised."""
         return list_pins(self.objects)
 
     def pinned_epochs(self) -> tuple[int, ...]:
-        """Epochs that are pinned, ascending. Lists the pins."""
+        """The pinned epochs, ascending. Lists the pins."""
         return tuple(sorted({pin.epoch for pin in self.pins()}))
 
     def retain(self, keep_epochs: int = 1, keep_ms: int = 0) -> HummockVersion:
-        """Raise the floor as far as both wishes allow: see `retained_floor`. Raises SettingError."""
+        """Raise the floor as far as both limits allow; see `retained_floor`. Raises SettingError."""
         return self.raise_floor(retained_floor(self.latest(), keep_epochs, keep_ms, self._clock_ms()))
 
     def raise_floor(self, epoch: int) -> HummockVersion:
-        """Let no reader start below `epoch` any more, at most what readers see; then remove pins whose lease is over, and forget relations
-        that nobody can see. Lists pins.
+        """Stop new readers below `epoch`, remove pins with expired leases, and forget relations that no reader can see.
 
-        What is older may be dropped by compaction once this has returned, except what `pinned_epochs` names then. Never goes back.
-        Raises EpochNotCommittedError when `epoch` is above the published one.
+        The floor never exceeds an epoch that readers see, and never goes back. After this call, compaction may drop
+        older rows except those of `pinned_epochs`. Lists pins.
+
+        Raises EpochNotCommittedError if `epoch` is above the published one.
         """
         return raise_floor(self.objects, self._versions, epoch, self._clock_ms())
 
     # --- the log of DML and DDL
 
     def append_log(self, client_id: str, statement: bytes, expected: int | None = None) -> int:
-        """Make a bound statement (one JSON value) durable and return its position; see StatementLog.append."""
+        """Append a bound statement (one JSON value) durably and return its position; see StatementLog.append."""
         return self._log.append(client_id, statement, self._log_seen, expected)
 
     def logged_position(self, client_id: str) -> int | None:
-        """Where the statement that was appended under a client id stands; None: none was."""
+        """The position of the statement that was appended under a client id, or None."""
         return self._log.position_of(client_id)
 
     def read_log(self, start: int, end: int) -> list[LogEntry]:
-        """Entries at positions `start` to `end`-1, in order. Raises DamagedDocumentError."""
+        """Read positions `start` to `end`-1, in order. Raises DamagedDocumentError."""
         return self._log.read(start, end)
 
     def log_end(self) -> int:
-        """The number of entries so far: what a barrier injected now would pin."""
+        """The current number of entries: the log end that a barrier injected now would pin."""
         return self._log.end(self._log_seen)
 
     def put_payload(self, data: bytes) -> str:
-        """Store what is too large for a log entry, and return its object name."""
+        """Store data that is too large for a log entry, and return its object name."""
         return self._log.put_payload(data)
 
     # --- inside
 
     @cached_property
     def _log_seen(self) -> int:
-        """Entries that were committed when this process first looked: where probing starts. Later ends the log remembers itself."""
+        """Committed entries when this process first looked. Probing starts there; the log remembers later ends."""
         return self.latest().log_end
 
     def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
         if epoch in version.epochs:
             return True
-        # Of those that readers may no longer name the version does not say; but a barrier stands only on a committed epoch.
+        # The version does not list epochs that readers can no longer name. But barriers exist only on committed epochs.
         return epoch < version.epoch and self._barriers.in_force(epoch) is not None

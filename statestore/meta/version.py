@@ -1,4 +1,7 @@
-"""HummockVersion: everything a reader at one moment needs, as plain data. Version n+1 is version n plus a delta."""
+"""HummockVersion: everything that a reader at one moment needs, as plain data.
+
+Version n+1 is version n plus a delta.
+"""
 
 import msgspec
 
@@ -6,22 +9,22 @@ from tussock.statestore.meta.catalog import Catalog
 
 
 class SectionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One table's rows within an SST. Keys are full storage keys (table_id | vnode | primary key), inclusive."""
+    """One table's rows in an SST. Keys are full storage keys (table_id | vnode | primary key), inclusive."""
 
     table_id: int
     first_key: bytes
     last_key: bytes
     rows: int
     bytes: int
-    dead: int = 0  # of the rows: deletes, and those with a newer row of their key here; 0 where an earlier release did not count them
+    dead: int = 0  # deletes, and rows with a newer row of their key in this SST; 0 if an earlier release wrote it
 
 
 class SstInfo(msgspec.Struct, frozen=True):
-    """One immutable sorted object, enough to decide without opening it whether a read needs it."""
+    """One immutable sorted object: enough to decide whether a read needs it, without opening it."""
 
     name: str  # object name, data/<epoch or task>/<hash of its bytes>.sst
     size: int
-    footer_size: int  # bytes from the end that hold footer and index: one range read opens the SST
+    footer_size: int  # bytes of index and footer at the end: one range read opens the SST
     rows: int
     min_epoch: int
     max_epoch: int
@@ -36,12 +39,12 @@ class VnodeMapping(msgspec.Struct, frozen=True):
 
     @property
     def unit_count(self) -> int:
-        """The number of parallel units, which are numbered from 0; each owns at least one vnode."""
+        """The number of parallel units. They are numbered from 0, and each owns at least one vnode."""
         return max(self.units) + 1
 
 
 class KeyRange(msgspec.Struct, frozen=True):
-    """Full storage keys, both ends inclusive."""
+    """A range of full storage keys, both ends inclusive."""
 
     first: bytes
     last: bytes
@@ -55,45 +58,48 @@ class LevelInput(msgspec.Struct, frozen=True):
 
 
 class CompactionTask(msgspec.Struct, frozen=True):
-    """SSTs that one compactor merges down to level `target`. While it is open, no other task may take them or enter its keys there."""
+    """SSTs that one compactor merges to level `target`.
 
-    id: int  # allotted by meta, never reused; its objects are named data/task-<id>/…
-    writer: str  # who opened it
+    Until it ends, no other task takes them or enters its keys there.
+    """
+
+    id: int  # assigned by meta, never reused; names the task's objects, data/task-<id>/…
+    writer: str  # the process that opened it
     opened: int  # id of the version that opened it
-    expires_ms: int  # Unix ms from which on others may close it: a matter of progress, not of safety
+    expires_ms: int  # Unix ms after which others may close it; ensures progress, not safety
     target: int
     inputs: tuple[LevelInput, ...]  # by level, ascending
-    ranges: tuple[KeyRange, ...] = ()  # always empty: merges are cut when they are planned; a field of the stored form
+    ranges: tuple[KeyRange, ...] = ()  # always empty; part of the stored format
 
 
 class HeldBack(msgspec.Struct, frozen=True):
-    """A relation whose rows at the published epoch readers do not see: its quality suite refused them, or those of one that it reads."""
+    """A relation whose rows at the published epoch are hidden: a quality suite refused them, or those of its inputs."""
 
     relation: int
-    epoch: int  # as of which readers go on seeing it; 0: not at all
+    epoch: int  # the epoch as of which readers see it; 0: hidden
 
 
 class HummockVersion(msgspec.Struct, frozen=True):
-    """What a read sees. Epochs are u64: Unix ms << 16 | counter; 0 is the empty store before its first epoch."""
+    """The content that readers see.
+
+    Epochs are u64: Unix ms << 16 | counter; 0 is the empty store before its first epoch.
+    """
 
     id: int
     epoch: int  # committed epoch
     published: int  # published epoch, <= epoch
     min_readable_epoch: int  # the floor: no reader may start below it
-    log_end: int  # entries of the DML/DDL log taken so far (next position to read)
-    levels: tuple[tuple[SstInfo, ...], ...]  # levels[0] = L0 runs, newest first; levels[k>=1] sorted, not overlapping
+    log_end: int  # entries of the DML/DDL log taken so far; the next position to read
+    levels: tuple[tuple[SstInfo, ...], ...]  # levels[0]: L0 runs, newest first; levels[k>=1]: sorted, disjoint
     catalog: Catalog
     mapping: VnodeMapping
     epochs: tuple[int, ...] = (
         0,
-    )  # committed epochs that a reader may name, ascending: from the floor on, MAX_EPOCHS at most
-    next_task_id: int = 1  # of compaction; a task below it that is not in `tasks` is closed
+    )  # committed epochs that a reader may name, ascending from the floor; at most MAX_EPOCHS
+    next_task_id: int = 1  # of compaction; lower ids that are not in `tasks` are closed
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
-    retired: tuple[
-        str, ...
-    ] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
-    moment: int = 0  # Unix microseconds: what now() means in the views of `epoch`; 0: no epoch had one
-    held: tuple[HeldBack, ...] = ()  # of the relations of the published epoch; see tussock.statestore.meta.sight
-    rows: dict[
-        int, int
-    ] = {}  # by relation's id, its rows at `epoch`, of a source those taken; without those that were not counted all along
+    retired: tuple[str, ...] = ()  # SSTs that compactions removed after `epoch`; the next epoch's run may read them
+    moment: int = 0  # Unix microseconds: the value of now() in the views of `epoch`; 0: no epoch had one
+    held: tuple[HeldBack, ...] = ()  # relations of the published epoch; see tussock.statestore.meta.sight
+    # Row counts at `epoch` by relation id; of a source, the rows taken. Omits relations that were not always counted.
+    rows: dict[int, int] = {}

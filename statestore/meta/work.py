@@ -1,6 +1,7 @@
-"""How far long work is: an epoch's levels, a compaction. A small object beside the log while a process is at it, for people alone.
+"""Progress of long operations (an epoch's levels, a compaction): a small object that a process updates while it works.
 
-Nothing goes by it: a process that dies leaves it behind, and it says then when it was last true. Two at once write it in turns.
+It is for people only; nothing depends on it. A dead process leaves its object behind, with the time of its last update.
+Concurrent processes overwrite each other's object.
 """
 
 import time
@@ -16,38 +17,41 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.progress import Progress
 
 EVERY_S = 10.0
-"""How often it is said; what takes less is not worth a word."""
+"""Seconds between updates. Shorter operations are not reported."""
 
 _PREFIX = "work/"
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Work that somebody is at. Times are Unix milliseconds."""
+    """An operation in progress. Times are Unix milliseconds."""
 
     what: str  # `epoch 123`, `compaction`
     began: int
-    at: int  # when this was so
+    at: int  # time of this update
     done: int  # tasks
-    total: int  # as far as they are known
+    total: int  # tasks known so far
 
 
 class HowFar:
-    """How much of some work is done, as far as who does it says: asked from another thread."""
+    """Reads the progress of an operation from another thread, if the operation reports it."""
 
     def __init__(self) -> None:
-        self.ask: Callable[[], tuple[int, int] | None] = lambda: None  # (tasks done, tasks known); None: not known
+        self.ask: Callable[[], tuple[int, int] | None] = lambda: None  # (tasks done, tasks known); None: unknown
 
 
 @contextmanager
 def followed(
     objects: ObjectStore, kind: str, what: str, far: HowFar, progress: Progress, every_s: float | None = None
 ) -> Iterator[None]:
-    """Say how far the block is, every `every_s` seconds (None: EVERY_S): a line to `progress`, and the object that `work_under_way` reads.
+    """Report the block's progress every `every_s` seconds (None: EVERY_S).
+
+    Each update sends a line to `progress`, and writes the object that `work_under_way` reads. Errors of the store are
+    ignored.
 
     Args:
-        kind: of work that there is one of at a time in a store.
+        kind: the kind of operation; a store runs at most one of each kind at a time.
 
-    Cost: a PUT each time, and a DELETE at the end of work that was said to be under way. A store that fails is passed over.
+    Cost: one PUT per update, and a DELETE at the end if there was an update.
     """
     ended, said, began = Event(), Event(), time.time()
 
@@ -76,9 +80,9 @@ def followed(
 
 
 def work_under_way(objects: ObjectStore, now_ms: int, within_s: float = 6 * EVERY_S) -> tuple[Work, ...]:
-    """Long work that somebody said to be at within the last `within_s` seconds. Cost: a LIST, and a GET each."""
+    """Operations that were reported within the last `within_s` seconds. Cost: a LIST, and one GET each."""
     found = []
     for listed in objects.list(_PREFIX):
-        with suppress(TussockError, msgspec.DecodeError):  # it may just have ended
+        with suppress(TussockError, msgspec.DecodeError):  # It may have ended since the listing.
             found.append(decoded(objects.get(listed.name), Work))
     return tuple(work for work in found if now_ms - work.at <= within_s * 1000)

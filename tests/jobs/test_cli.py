@@ -215,7 +215,7 @@ def test_no_store_named(tussock: Tussock) -> None:
 
 def test_a_store_that_is_not_there(tussock: Tussock) -> None:
     for command in (("show",), ("epoch",), ("query", "SELECT 1"), ("inspect", "versions"), ("barrier", "show")):
-        failed(tussock(*command, "--store", "nowhere"), "nowhere holds no store", "tussock init")
+        failed(tussock(*command, "--store", "nowhere"), "nowhere contains no store", "tussock init")
 
 
 def test_an_address_that_is_none(tussock: Tussock) -> None:
@@ -225,7 +225,7 @@ def test_an_address_that_is_none(tussock: Tussock) -> None:
 
 def test_init_where_a_store_is(tussock: Tussock) -> None:
     assert tussock("init", "--store", "s").code == 0
-    failed(tussock("init", "--store", "s"), "already holds a store", "Nothing was changed")
+    failed(tussock("init", "--store", "s"), "already contains a store", "Nothing was changed")
 
 
 def test_settings_that_no_store_can_have(tussock: Tussock) -> None:

@@ -294,7 +294,7 @@ def test_a_view_that_waits_for_its_first_epoch_says_so(spark: SparkSession, tmp_
 
 
 def test_an_epoch_that_nobody_committed_cannot_be_read(session: Session) -> None:
-    with pytest.raises(EpochNotCommittedError, match="there is no epoch 12345; the last committed one is"):
+    with pytest.raises(EpochNotCommittedError, match="epoch 12345 does not exist; the last committed one is"):
         session.query("SELECT 1", epoch=12345)
 
 
@@ -317,7 +317,7 @@ def test_columns_cannot_come_from_files_that_are_not_there(session: Session, tmp
 
 def test_a_session_that_must_not_create_a_store_says_that_there_is_none(spark: SparkSession, tmp_path: Path) -> None:
     with (
-        pytest.raises(NotInitialisedError, match="holds no store"),
+        pytest.raises(NotInitialisedError, match="contains no store"),
         Session(str(tmp_path / "store"), spark, create=False) as session,
     ):
         session.execute("SHOW TABLES")

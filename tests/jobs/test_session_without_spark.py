@@ -227,7 +227,7 @@ def test_a_read_names_what_there_is(session: Session) -> None:
         session.read("by_shops")
     with pytest.raises(EpochNotCommittedError, match="Wait for it"):
         session.read("by_shop", epoch=session.meta.latest().epoch + 1)
-    with pytest.raises(EpochNotCommittedError, match="there is no epoch 3; the last committed one is"):
+    with pytest.raises(EpochNotCommittedError, match="epoch 3 does not exist; the last committed one is"):
         session.read("by_shop", epoch=3)
     append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
     with pytest.raises(NotThereYetError, match="'late' is in the log, but not yet in epoch"):

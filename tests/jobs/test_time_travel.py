@@ -248,8 +248,8 @@ def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: S
 
 
 REFUSED: list[tuple[str, type[Exception], str]] = [
-    ("SELECT * FROM by_shop VERSION AS OF 12", EpochNotCommittedError, "there is no epoch 12; the last committed one is"),
-    ("SELECT * FROM by_shop VERSION AS OF 99999999999999999999", EpochNotCommittedError, "is not committed; the last committed one is"),
+    ("SELECT * FROM by_shop VERSION AS OF 12", EpochNotCommittedError, "epoch 12 does not exist; the last committed one is"),
+    ("SELECT * FROM by_shop VERSION AS OF 99999999999999999999", EpochNotCommittedError, "is not committed; the last committed epoch is"),
     ("SELECT * FROM late VERSION AS OF @2", NotThereYetError, "'late' is not in epoch @2: it was created in epoch @3 .*; read that epoch"),
     ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError, "not in the store before its first epoch: it was created in epoch @1"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError, r"before its first epoch: it was created in epoch @1 \(2"),
@@ -267,7 +267,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT 1 FROM by_shop VERSION AS OF @1 a\nWHERE n / (n - n) = 1", SqlError, "DIVIDE_BY_ZERO.*line 2, column 7"),
     ("SELECT * FROM table_changes('late', @2)", NotThereYetError, "it was created in epoch @3"),
     ("SELECT * FROM table_changes('by_shop', @2, @1)", BackwardsError, "the first is later"),
-    ("SELECT * FROM table_changes('by_shop', 5, @1)", EpochNotCommittedError, "there is no epoch 5"),
+    ("SELECT * FROM table_changes('by_shop', 5, @1)", EpochNotCommittedError, "epoch 5 does not exist"),
     ("SELECT * FROM table_changes('small', @1)", NoStoredRowsError, "'small' is a .*Query it with SQL"),
     ("SELECT * FROM table_changes(by_shop, @1)", SqlError, "expected table_changes\\('view', from\\)"),
     ("SELECT * FROM table_changes('by_shop')", SqlError, "expected table_changes"),
@@ -298,7 +298,7 @@ def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(
         session.meta.retain(1)
         for sql in (f"SELECT * FROM t VERSION AS OF {first}", f"SELECT * FROM table_changes('t', {first})"):
             with pytest.raises(
-                EpochExpiredError, match=f"epoch {first} is no longer kept; the oldest readable one is {second}"
+                EpochExpiredError, match=f"epoch {first} is no longer kept; the oldest readable epoch is {second}"
             ):
                 session.query(sql)
         moment = datetime.fromtimestamp(epoch_ms(first) / 1000, UTC)

@@ -389,7 +389,7 @@ def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
 def test_a_store_that_was_not_made_yet_is_named(tmp_path: Path, meta: MetaStore) -> None:
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
-    with pytest.raises(NotInitialisedError, match="elsewhere holds no store"):
+    with pytest.raises(NotInitialisedError, match="elsewhere contains no store"):
         steps.inject("shop", None, None, {})
 
 

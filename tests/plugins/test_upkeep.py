@@ -59,5 +59,5 @@ def test_upkeep_of_a_store_that_was_not_made_yet_is_told(store: LivingStore, tmp
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
     for step in (steps.retain, steps.compaction_due, steps.vacuum):
-        with pytest.raises(NotInitialisedError, match="elsewhere holds no store"):
+        with pytest.raises(NotInitialisedError, match="elsewhere contains no store"):
             step("shop")

@@ -54,7 +54,7 @@ def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work
     ), lines
     assert logged("tussock.jobs.task.unit", f" epoch={done} level=0 unit=", "of t: 0 rows in, "), lines
     assert logged("tussock.jobs.task.unit", f" epoch={done} level=1 unit=", "of per_g: ", "1 out, "), lines
-    assert logged("tussock.statestore.hummock.store", f"epoch={done} level=", "keys asked for"), lines
+    assert logged("tussock.statestore.hummock.store", f"epoch={done} level=", "keys requested"), lines
     assert logged("tussock.statestore.hummock.ingest", f" epoch={done}:", "uploaded 1 SSTs", " bytes, "), lines
     assert logged("tussock.jobs.driver.train", f"epoch {done} committed as version", "flush 0.", "commit 0."), lines
 

@@ -185,7 +185,7 @@ def test_a_store_that_is_put_back_and_goes_on_before_it_publishes(shop: Store, t
             lambda: session.changes("t", lost, since),
             lambda: session.read("t", epoch=lost),
         ):
-            with pytest.raises(EpochNotCommittedError, match=f"there is no epoch {lost}"):
+            with pytest.raises(EpochNotCommittedError, match=f"epoch {lost} does not exist"):
                 reader()
         with pytest.raises((EpochNotCommittedError, BackwardsError)):
             session.changes("t", since + 1)

@@ -210,7 +210,7 @@ def test_of_two_at_once_one_wins_and_the_other_says_so_while_a_repeat_changes_no
     first, second = plan(measure(meta), 3), plan(measure(meta), 5)
     other = open_store(tmp_path / "store", "other")
     version = move(other, first)
-    with pytest.raises(LostRaceError, match=r"the move of vnodes by mapping 1 lost: mapping 1, .*is another"):
+    with pytest.raises(LostRaceError, match=r"the move of vnodes by mapping 1 lost: mapping 1, .*is in force instead"):
         move(meta, second)
     assert move(meta, first).id == version.id == meta.latest().id
     verify(meta, first)

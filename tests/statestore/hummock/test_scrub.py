@@ -175,7 +175,7 @@ def test_a_snapshot_that_is_whole_but_wrong_is_found_out() -> None:
     report = scrub(objects)
     (found,) = report.meta
     assert found.name == snapshot_name(16)
-    assert "not the version that the log gives" in found.detail
+    assert "differs from the version that the log produces" in found.detail
 
 
 def test_a_delta_written_past_the_protocol_is_named() -> None:

@@ -205,7 +205,7 @@ def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() ->
     newest, oldest = version.levels[0]
     task = meta.open_compaction(plan(version, 1, [oldest]))
     other = open_meta(meta.objects, "other")
-    with pytest.raises(LostRaceError, match=r"open task 1 of writer 'a' holds SSTs of these keys"):
+    with pytest.raises(LostRaceError, match=r"open task 1 of writer 'a' has reserved SSTs of these keys"):
         other.open_compaction(plan(version, 1, [newest, oldest]))
     with pytest.raises(LostRaceError, match="would stay above"):  # the newest alone: the run it covers is on L0 still
         other.open_compaction(plan(version, 1, [newest]))
@@ -231,7 +231,7 @@ def test_a_run_stays_when_an_older_one_of_the_same_keys_would_stay_above_it() ->
     commit(meta, ["a1", "a5", "b1"])
     version = commit(meta, ["a4", "a9"])
     newest, oldest = version.levels[0]
-    with pytest.raises(LostRaceError, match=r"would stay above, and is older"):
+    with pytest.raises(LostRaceError, match=r"would stay above it, although it is older"):
         meta.open_compaction(plan(version, 1, [newest]))
     version = commit(meta, ["c1", "c2"])
     meta.open_compaction(plan(version, 1, [version.levels[0][0]]))  # shares no key with older runs
@@ -245,7 +245,7 @@ def test_all_that_a_level_holds_of_the_keys_has_to_move_along() -> None:
     task = meta.open_compaction(plan(version, 1, version.levels[0]))
     version, _ = meta.commit_compaction(task, [merged(version, task)])
     version = commit(meta, ["a4", "a9"])
-    with pytest.raises(LostRaceError, match="lies in its keys on level 1"):
+    with pytest.raises(LostRaceError, match="on level 1 holds keys in its range"):
         meta.open_compaction(plan(version, 1, version.levels[0]))
     with pytest.raises(LostRaceError, match="would stay above"):  # past level 1
         meta.open_compaction(plan(version, 2, version.levels[0]))
@@ -266,7 +266,7 @@ def test_ssts_sink_as_they_are_where_nothing_is_in_their_way() -> None:
     assert version.levels == ((), (), (), (a, b))
     assert version.retired == ()
     version = commit(meta, ["a2", "b1"])
-    with pytest.raises(LostRaceError, match="lies in its keys on level 3"):
+    with pytest.raises(LostRaceError, match="on level 3 holds keys in its range"):
         meta.move_ssts(plan(version, 3, version.levels[0]))
     task = meta.open_compaction(plan(version, 1, version.levels[0]))
     with pytest.raises(LostRaceError, match="open task"):
@@ -280,7 +280,7 @@ def test_runs_of_l0_merge_in_their_place_and_only_with_neighbours() -> None:
     for _ in range(4):
         version = commit(meta, ["a1", "a5"])
     newest, second, third, oldest = version.levels[0]
-    with pytest.raises(LostRaceError, match="next to each other"):
+    with pytest.raises(LostRaceError, match="not adjacent"):
         meta.open_compaction(plan(version, 0, [second, oldest]))
     task = meta.open_compaction(plan(version, 0, [second, third]))
     output = merged(version, task)
@@ -298,7 +298,7 @@ def test_what_a_task_may_not_put_is_refused_before_anything_is_written() -> None
     before = meta.latest()
     wide = sst(f"{task_prefix(task.id)}x.sst", ["a3", "a9"], [version.epoch])
     stray = sst(f"{task_prefix(task.id + 1)}x.sst", ["a3"], [version.epoch])
-    for outputs, named in (([wide], "do not span"), ([stray], "vacuum could take it"), ([good, good], "would overlap")):
+    for outputs, named in (([wide], "outside the range of its inputs"), ([stray], "vacuum could remove it"), ([good, good], "would overlap")):
         with pytest.raises(SettingError, match=named):
             meta.commit_compaction(task, outputs)
     assert meta.latest() == before
@@ -308,7 +308,7 @@ def test_what_a_task_may_not_put_is_refused_before_anything_is_written() -> None
 def test_an_sst_that_is_not_named_after_its_epoch_is_refused_at_the_seal() -> None:
     _, meta = new_store()
     barrier = meta.inject_barrier(0, plan_on(meta.latest()))
-    with pytest.raises(SettingError, match="vacuum goes by it"):
+    with pytest.raises(SettingError, match="vacuum relies on it"):
         meta.seal(manifest_of(barrier, "a", (sst("data/elsewhere/x.sst", ["a1"], [barrier.epoch]),)))
 
 
@@ -327,7 +327,7 @@ def test_replay_refuses_compactions_that_were_written_past_the_protocol() -> Non
         (version, CompactionClosed(1, "r"), "is not open"),
         (version, CompactionsRenewed((1,), 9), "is not open"),
         (version, CompactionOpened(gone), "is not on level 0"),
-        (version, CompactionOpened(skipping), "the next one is 1"),
+        (version, CompactionOpened(skipping), "the next task is 1"),
         (opened, CompactionOpened(again), "open compaction task 1"),
     ):
         with pytest.raises(BadDeltaError, match=named):
@@ -556,5 +556,5 @@ def test_a_store_with_many_commits_behind_it_opens_with_a_handful_of_requests(co
 def test_a_task_that_this_store_never_opened_is_refused() -> None:
     _, meta = new_store()
     commit(meta, ["a1"])
-    with pytest.raises((SettingError, MustStopError), match="opened in this store"):
+    with pytest.raises((SettingError, MustStopError), match="of this store opened"):
         meta.commit_compaction(CompactionTask(9, "w", 0, 0, 1, ()), [])

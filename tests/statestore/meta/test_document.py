@@ -75,9 +75,9 @@ def test_a_field_of_a_later_release_is_ignored_and_a_missing_one_is_named() -> N
 
     later = closed(b'{"format":1,"vnode_count":256,"units":2,"time_zone":"UTC","colour":"blue"}')
     assert decode_document("x", later, StoreSettings) == StoreSettings(1, 256, 2, "UTC")
-    with pytest.raises(DamagedDocumentError, match=r"checksum is right.*time_zone"):
+    with pytest.raises(DamagedDocumentError, match=r"checksum is correct.*time_zone"):
         decode_document("x", closed(b'{"format":1,"vnode_count":256,"units":2}'), StoreSettings)
-    with pytest.raises(DamagedDocumentError, match=r"checksum is right.*future"):
+    with pytest.raises(DamagedDocumentError, match=r"checksum is correct.*future"):
         decode_document("x", closed(b'{"id":1,"writer":"w","change":{"type":"future"}}'), VersionDelta)
 
 

@@ -60,7 +60,7 @@ def test_an_append_that_expects_a_position_stands_there_or_nowhere(objects: Obje
     assert meta.append_log("a", b"0", expected=0) == 0
     end = meta.log_end()
     other.append_log("first", b"1")
-    with pytest.raises(LogMovedError, match="expected to end at 1 and holds 2"):
+    with pytest.raises(LogMovedError, match="expected to end at 1, but has 2"):
         meta.append_log("b", b"2", expected=end)
     assert meta.log_end() == 2
     assert meta.append_log("b", b"2", expected=meta.log_end()) == 2

@@ -110,7 +110,7 @@ def test_a_document_of_the_right_checksum_and_the_wrong_kind_is_refused(objects:
     meta = new_meta(objects)
     run_epoch(meta)
     objects.put("meta/version/00000000000000000002.json", objects.get("meta/store.json"))
-    with pytest.raises(DamagedDocumentError, match="no VersionDelta of this release"):
+    with pytest.raises(DamagedDocumentError, match="not a VersionDelta of this release"):
         meta.latest()
 
 
