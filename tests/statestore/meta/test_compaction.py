@@ -298,7 +298,11 @@ def test_what_a_task_may_not_put_is_refused_before_anything_is_written() -> None
     before = meta.latest()
     wide = sst(f"{task_prefix(task.id)}x.sst", ["a3", "a9"], [version.epoch])
     stray = sst(f"{task_prefix(task.id + 1)}x.sst", ["a3"], [version.epoch])
-    for outputs, named in (([wide], "outside the range of its inputs"), ([stray], "vacuum could remove it"), ([good, good], "would overlap")):
+    for outputs, named in (
+        ([wide], "outside the range of its inputs"),
+        ([stray], "vacuum could remove it"),
+        ([good, good], "would overlap"),
+    ):
         with pytest.raises(SettingError, match=named):
             meta.commit_compaction(task, outputs)
     assert meta.latest() == before
