@@ -75,8 +75,9 @@ class Limbs:
             return np.ldexp(mantissa, exponent.astype(np.int32))
 
     def to_parts(self, factors: int = 1) -> tuple[F64, I64]:
-        """The sums in units of 2**(-1074 * factors) as (m, e), meaning m * 2**e. m is a 53-bit integer, rounded half to
-        even.
+        """The sums in units of 2**(-1074 * factors) as (m, e), meaning m * 2**e.
+
+        m is a 53-bit integer, rounded half to even.
         """
         carried = self.carried()
         negative = carried.digits[-1] < 0

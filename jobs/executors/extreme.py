@@ -74,8 +74,7 @@ class Extreme(Slot):
         """The groups' extremes after `change`: the extremes of the inserted and of the deleted rows.
 
         A row that is inserted and deleted in one epoch is harmless: if it beat `before`, the deleted extreme does too,
-            and
-        the group is read.
+        and the group is read.
 
         Cost: one scan of the first row of the groups whose extreme may be deleted; none if there are no such groups.
         """

@@ -1,6 +1,4 @@
-"""Generate: expand a list in each row into rows (EXPLODE, POSEXPLODE, INLINE), or repeat rows (INTERSECT ALL, EXCEPT
-ALL).
-"""
+"""Generate: expand a list into rows (EXPLODE, POSEXPLODE, INLINE), or repeat rows (INTERSECT ALL, EXCEPT ALL)."""
 
 from collections.abc import Sequence
 
@@ -95,8 +93,9 @@ class GenerateExecutor:
 
 
 def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:
-    """The length of each list (0 for NULL), and the columns of all elements: key and value of a map, the fields for
-    INLINE.
+    """The length of each list (0 for NULL), and the columns of all elements.
+
+    A map has a key and a value column. INLINE has a column per field.
     """
     in_parts = generator is Generator.INLINE
     if pa.types.is_map(lists.type):  # Arrow stores a map as a list of pairs

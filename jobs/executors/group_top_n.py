@@ -28,8 +28,9 @@ _FURTHER = 4  # factor by which the next read grows if ties continue
 
 
 class GroupTopN(PlainNode, frozen=True):
-    """Input rows whose number in their group (by `function`: row_number, rank or dense_rank) is at most `limit`, with
-    the number.
+    """Input rows with a number of at most `limit` in their group, and the number.
+
+    `function` numbers the rows: row_number, rank or dense_rank.
     """
 
     group: tuple[int, ...]

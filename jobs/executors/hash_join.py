@@ -576,9 +576,7 @@ class HashJoinExecutor(MakesPieces):
 
     @staticmethod
     def _turning(left: _Side, right: _Side) -> tuple[pa.Table, Mask]:
-        """The unchanged left rows whose key got its first or lost its last right row, and whether each was matched
-        before.
-        """
+        """The unchanged left rows whose key got its first or lost its last right row, and whether each was matched."""
         asked = _asked(right, left)
         nothing = left.table.layout.rows.empty_table(), np.zeros(0, np.bool_)
         if asked is None:

@@ -1,5 +1,4 @@
-"""Group by one integer column: sums by direct addressing or by sorting, several times cheaper than a general hash
-table.
+"""Group by one integer column: direct addressing or sorting, several times cheaper than a general hash table.
 
 Most views group by identifiers. If these are dense, like serial numbers, a group's index is its key minus the least
 key. Otherwise sorting is still cheaper than hashing.

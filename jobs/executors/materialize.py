@@ -47,9 +47,8 @@ class Materialize(PlainNode, frozen=True):
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]
     types: tuple[str, ...]
-    order: tuple[Order, ...] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # nodes of earlier releases have none; UNSET is not stored
+    # Nodes of earlier releases have no order; UNSET is not stored.
+    order: tuple[Order, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def ordered_by(self) -> tuple[Order, ...]:

@@ -1,11 +1,9 @@
 """The interface of an operator: the properties of its node, and the context that an actor gives its executor.
 
 An operator is one file in this folder. It contains the operator's *node* and its *executor*. The node is plain data
-that is
-stored in the catalog and sent to actors: a msgspec struct whose tag is its class name without `Node` (the logical plan
-    uses
-that name too). The node answers all questions of planning, EXPLAIN and error messages, so that their code treats all
-operators alike. `registry.py` lists the nodes, and mypy checks each of them against `OperatorNode`.
+that is stored in the catalog and sent to actors: a msgspec struct whose tag is its class name without `Node` (the
+logical plan uses that name too). The node answers all questions of planning, EXPLAIN and error messages, so that their
+code treats all operators alike. `registry.py` lists the nodes, and mypy checks each of them against `OperatorNode`.
 
 In a node, columns are indexes into the input chunk. For a join, the left columns come first, then the right ones.
 `types` are the types of the output columns. State tables have id 0. The planner numbers them and stores the numbers
@@ -92,8 +90,7 @@ class Executor(Protocol):
     """One operator of one actor. Its state is in its StateTables, which the caller seals at the end of the epoch."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Process the epoch's input, one chunk per input (tussock.jobs.flow.chunk), and return the netted output
-        change.
+        """Process one chunk (tussock.jobs.flow.chunk) per input for the epoch, and return the netted output change.
 
         Raises: ExpressionError if an expression of the node raises on a row.
         """

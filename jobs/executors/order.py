@@ -35,7 +35,8 @@ def table_key(order: Sequence[Order], stream_key: Sequence[int]) -> tuple[KeyCol
 
 
 def leaves_ties(ordered: Collection[int], stream_key: Collection[int]) -> bool:
-    """Whether rows may be equal in all columns of an order (and of its partition), so that the query does not order
-    them.
+    """Whether the query leaves the order of some rows open: they may be equal in all columns of an order.
+
+    `ordered`: the columns of the order, and of the partition that it orders.
     """
     return not set(stream_key) <= set(ordered)

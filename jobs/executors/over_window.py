@@ -5,9 +5,8 @@ State: `over_rows`, `partition | order | stream key -> row`. If a call accumulat
 row's stream key decides whether it is a mark, so that inserts and deletes do not move other marks.
 
 For each touched partition, an epoch reads the rows from the first changed one until the calls carry their old values
-again (for row numbers, to the end). It also reads the rows that frames look back on, and the rows since the
-last mark. If a call needs the partition's size or all following rows, it reads the whole partition. See
-docs/design/windows.md.
+again (for row numbers, to the end). It also reads the rows that frames look back on, and the rows since the last mark.
+If a call needs the partition's size or all following rows, it reads the whole partition. See docs/design/windows.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -150,8 +149,9 @@ class OverWindowExecutor(MakesPieces):
         self._starts = Starts(node.partition, node.ordering, node.calls, node.needs_partition, self._rows, self._marks)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ChangeError if a row is inserted or deleted twice, or a deleted row does not exist;
-        AggregateOverflowError.
+        """Raises AggregateOverflowError; ChangeError if a row is inserted twice or deleted twice, or does not exist.
+
+
 
         Cost: one scan of the touched partitions from the first row that may differ, and one or two scans of earlier
             rows.
@@ -206,9 +206,7 @@ class OverWindowExecutor(MakesPieces):
     # --- partitions computed as a whole ---------------------------------------------------------------
 
     def _whole_partitions(self, among: Changes, start: Start) -> Iterator[pa.Table]:
-        """The difference: first the deleted and inserted rows, then unchanged rows with changed results, PIECE_ROWS at
-        a time.
-        """
+        """The difference: deleted and inserted rows, then unchanged rows with changed results by PIECE_ROWS."""
         merged, carried = among.merge(start.firsts, successors(start.prefixes), None), self._carried(start)
         rows, was, now = merged.rows, merged.was, merged.now
         old = [v.alone() for v in self._evaluate(merged, was, carried).values]

@@ -10,8 +10,7 @@ Let r be the row before the epoch and r' after it, X⁻ the deleted left rows, X
 
 If r' equals r, the last term is empty, and the cost of an epoch depends on the changed left rows alone. Otherwise the
 unchanged rows are read in batches, and rows whose result changed are emitted: `WHERE x > (SELECT avg(x) …)` reads all
-    rows
-and emits those between the old and the new average.
+rows and emits those between the old and the new average.
 """
 
 from collections.abc import Iterator, Sequence

@@ -34,8 +34,11 @@ from tussock.statestore.types import arrow_type
 
 
 class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
-    """Keeps rows by comparing column `value` with `bound`, an expression over one column: the epoch's moment, a
-    timestamp.
+    """Keeps rows by comparing column `value` with `bound`, an expression over the epoch's moment.
+
+    The moment is the only column of the expression, a timestamp.
+
+
 
     Requires: the bound has the value's type, and is never NULL.
     """
@@ -110,8 +113,9 @@ class TemporalFilterExecutor:
         self._node, self._table, self._actor = node, table, actor
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises ChangeError if a row is inserted or deleted twice, RowError if the bound raises at this epoch's
-        moment.
+        """Raises ChangeError if a row is inserted or deleted twice, RowError if the bound raises at this moment.
+
+
 
         Cost: the change, and one scan between the two bounds per vnode; no scan if the moment did not change.
         """

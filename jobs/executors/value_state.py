@@ -15,8 +15,7 @@
 Some slots read a *side state*: a separate table that the executor writes first (ordered_state.py, distinct_state.py).
 
 Calls over the same column share slots: avg(x), sum(x) and count(x) store one sum and one count. A slot has four
-    operations
-on columns:
+operations on columns:
 
     deposit(rows)  ──group by──> collect ──> state columns ──add──> state columns
     spread(states) ──group by──> collect ┘         one pass over the keys groups rows or states for all slots
@@ -56,8 +55,10 @@ SideState = OrderedState | DistinctState
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """A slot's part of a grouping: columns with their aggregate functions, and a function that turns the results into
-    states.
+    """A slot's part of a grouping.
+
+    It has columns with their aggregate functions, and a function that turns the results into states.
+
     """
 
     columns: list[tuple[pa.Array, str]]

@@ -89,9 +89,7 @@ class SortedChanges:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPiece:
-    """Per partition: the first key to read, the first key whose result is wanted, and the carried values in both
-    states.
-    """
+    """Per partition: the first key to read, the first key with a wanted result, and both states' carried values."""
 
     prefixes: pa.BinaryArray
     firsts: pa.BinaryArray
@@ -241,9 +239,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Per partition, as indexes of merged rows: the end of its final results, and the start of the next piece (-1:
-    none).
-    """
+    """Per partition, the end of its final results and the start of the next piece (-1: none), as merged row indexes."""
 
     ends: Positions
     again: Positions

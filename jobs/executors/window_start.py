@@ -138,9 +138,7 @@ class Starts:
         return self._last_of(read, np.bincount(read.index.to_numpy(), minlength=len(prefixes)), found)
 
     def _reaching(self, prefixes: pa.BinaryArray, first: _Rows, column: int) -> _Rows:
-        """The earliest row whose frame reaches the first changed row: its `column` is not before that row's order
-        value.
-        """
+        """The earliest row whose frame reaches the first changed row: its `column` is not before that row's value."""
         (key,) = self._ordering
         found, asked, wanted = first, _FIRST_LOOK, np.arange(len(prefixes))
         value = _ordered(first.rows, key, key.column)

@@ -48,8 +48,9 @@ _BLOCK = 1 << 15  # sums rounded at once, so that intermediate results fit in th
 
 @dataclass(frozen=True, slots=True)
 class WindowResult:
-    """A call's value per row, the rows on which Spark raises `error` (their value is NULL), and a function for carried
-    values.
+    """A call's value per row, the overflowing rows, and a function that returns carried values.
+
+    Spark raises `error` on the overflowing rows; their value is NULL.
     """
 
     values: pa.Array
@@ -410,9 +411,8 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
     """
     found = np.full(len(low), -1, np.int64)
     lengths = high - low
-    level = (
-        np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1
-    )  # exponent of the greatest power of two within it
+    # The exponent of the greatest power of two that is not longer than the frame.
+    level = np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1
     table = values
     for power in range(int(level.max(initial=0)) + 1):
         here = np.flatnonzero((level == power) & (lengths > 0))
@@ -426,8 +426,9 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
 
 
 def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
-    """The start of each row's session: the row's start if all earlier rows have ended by then, else the previous row's
-    session.
+    """The start of each row's session.
+
+    It is the row's start if all earlier rows have ended by then, and otherwise the start of the previous row's session.
     """
     start, end = (one_array(at.rows.column(c)) for c in call.args)
     heads = carried or [pa.nulls(at.partitions, start.type)] * 2

@@ -38,7 +38,7 @@ class ViewFailedError(ActorError):
 
 
 class SourceFileError(InputError):
-    """One file of a source cannot be processed. The source waits, and the other relations continue."""
+    """One file of a source cannot be processed. The source waits; everything else continues."""
 
     path: str
     source: str = ""  # the source that met the error; empty until it is known
@@ -55,8 +55,9 @@ class SourceFileError(InputError):
 
 
 class SourceContradictedError(SourceFileError):
-    """The changes in a source's input contradict its rows: a deleted row does not exist, or an inserted row already
-    does.
+    """A source's changes contradict its rows: a deleted row does not exist, or an inserted row already does.
+
+
 
     `sources` are the sources that the failing view reads. One of them is at fault.
     """
@@ -81,7 +82,7 @@ class SourceContradictedError(SourceFileError):
 class SourceAwayError(RetryableError):
     """The server or disk of a source does not respond.
 
-    The source waits until the next run, and the other relations continue.
+    The source waits until the next run; everything else continues.
 
     `path`: the item that was being read; empty if unknown.
     """

@@ -1,10 +1,8 @@
 """Upper case, lower case and reversal of non-ASCII text, for a whole column at once.
 
 DuckDB and Arrow map single code points. Spark and Python map texts (ß to SS, a final Σ to ς). One Python call maps a
-whole
-column: its texts are joined by a character that none of them contains, that has no case, and that ends words. Python
-    has an
-older Unicode version than Spark. Texts with one of the few letters that differ raise.
+whole column: its texts are joined by a character that none of them contains, that has no case, and that ends words.
+Python has an older Unicode version than Spark. Texts with one of the few letters that differ raise.
 """
 
 import re

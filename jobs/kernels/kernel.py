@@ -56,10 +56,7 @@ class Kernel:
     """Computes bound expressions over tables whose column i is named `c{i}`."""
 
     def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
-        """`memory_limit`: in DuckDB's notation.
-
-        Beyond it, queries spill to `temp_directory`, or fail if that is None.
-        """
+        """`memory_limit` is in DuckDB's notation. Larger queries spill to `temp_directory`, or fail if that is None."""
         self._memory_limit, self._temp_directory = memory_limit, temp_directory
         # Whether a query's plan keeps the order of rows.
         self._plans: dict[tuple[str, tuple[pa.DataType, ...]], bool] = {}

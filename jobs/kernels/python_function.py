@@ -2,7 +2,7 @@
 
 A function receives Arrow arrays, or pandas Series if its first parameter is annotated as `pd.Series`. It returns one
 such column of equal length. A batch has at most 2,048 rows, and contains only the rows that reach the call. Series have
-pandas' nullable types (Int64, boolean, Float64), so that the type of a row does not depend on other rows. In a result,
+pandas' nullable types (Int64, boolean, Float64), so that the value of a row does not depend on other rows. In a result,
 NaN in a plain float column is NULL.
 
 Each version of a module is loaded under its own name, which contains the digest. One process can thus run two versions
@@ -83,7 +83,9 @@ class LoadedFunction:
 
 
 _installed: dict[str, CreateFunction] = {}  # by digest
-_loading = threading.RLock()  # while another thread runs a module for the first time, `sys.modules` has it incomplete
+_loading = (
+    threading.RLock()
+)  # while another thread runs a module for the first time, `sys.modules` has an incomplete module
 
 
 class _Faults(threading.local):

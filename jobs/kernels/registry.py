@@ -2,10 +2,9 @@
 
 A node's *shape* consists of its Catalyst class name, its eval mode if that changes the result, and the families of its
 argument and result types: `Add(int,int)->int`, `Cast[TRY](string)->date`. A family is the type's name without
-    parameters.
-The shape of a variadic node contains each family once, in order of appearance: `Coalesce(string)->string`. For nodes
-    that
-build or access nested values, it contains the nested family only: `CreateArray()->array`, `GetArrayItem(array)->any`.
+parameters. The shape of a variadic node contains each family once, in order of appearance: `Coalesce(string)->string`.
+For nodes that build or access nested values, it contains the nested family only: `CreateArray()->array`,
+`GetArrayItem(array)->any`.
 
 A shape renders only if a rule lists it. A rule lists a shape only if tests/jobs/kernels compares it with Spark over
 edge values; a test checks that both lists are equal. `check` refuses all other shapes. None is approximated.
@@ -46,8 +45,8 @@ class Rule:
     """Renders one node: converts a call and its rendered arguments to DuckDB text with exactly the call's type.
 
     `refuse` returns the reason why a call with a listed shape still cannot be rendered (e.g. a pattern that is not a
-    constant), or None. `raises` is whether the node itself may raise on a row. AND and OR then guard it, so that it
-    runs only on the rows that reach it. A `strict` node is NULL if an argument is NULL: Spark evaluates the arguments
+    constant), or None. `raises`: whether the node itself may raise on a row. AND and OR then guard it, so that it runs
+    only on the rows that reach it. A `strict` node is NULL if an argument is NULL: Spark evaluates the arguments
     in order and stops at the first NULL, so later arguments cannot raise. `params` are the node's parameters that the
     rule handles.
     """

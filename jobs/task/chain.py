@@ -144,13 +144,13 @@ def _counted(fragment: Fragment, pieces: Pieces) -> Put:
 
 
 def _named(pieces: Pieces, scheduled: Scheduled, operator: int, name: str) -> Pieces:
-    """The pieces of an operator. Errors get the view's name. `name`: the operator's name in EXPLAIN."""
+    """Pass on the pieces of an operator, and add the view to its errors. `name`: the operator's name in EXPLAIN."""
     try:
         yield from pieces
     except ExpressionError as err:
         raise failed_row(scheduled.shown, scheduled.id, operator, err) from err
     except (FailedRow, ActorError, StatementRowError):
-        raise  # it already has a name
+        raise  # these already contain their operator, view or statement
     except (InputError, KernelError) as err:
         raise ViewFailedError(scheduled.relation, str(err), scheduled.build) from err
     except TussockError:

@@ -68,9 +68,7 @@ class _Output:
     """The output of a fragment on this unit."""
 
     put: Put
-    parts: Mapping[SnapshotPart, pa.Table] = field(
-        default_factory=dict
-    )  # the snapshot parts that readers want, with changes
+    parts: Mapping[SnapshotPart, pa.Table] = field(default_factory=dict)  # wanted snapshot parts, with changes
     undeclared: tuple[str, ...] = ()  # for a source: fields of new files that it does not declare
     fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # for a source: the output of its other ports
     seen: ChunkValues | None = None  # summary of the changes, computed when the first filter needs it
@@ -87,7 +85,7 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """The input of a fragment."""
+    """The input of a fragment: chunks, and entries of the log."""
 
     inputs: list[pa.Table]
     entries: Sequence[Entry]
@@ -101,9 +99,8 @@ class Unit:
     level: int
     slot: int
     inbox: dict[Address, list[bytes]]  # a cell is removed with its last reader
-    arrived: Sequence[
-        tuple[int, bytes]
-    ] = ()  # (table id, chunk): MemTables of earlier levels, if this level gathers them
+    # (table id, chunk): MemTables of earlier levels, if this level gathers them.
+    arrived: Sequence[tuple[int, bytes]] = ()
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
@@ -134,9 +131,7 @@ class Unit:
         for scheduled in self.task.schedule.levels[self.level]:
             try:
                 yield from self._fragment(scheduled)
-            except (
-                RetryableError
-            ) as err:  # Spark retries the task; if it gives up, the driver finds this error in Spark's
+            except RetryableError as err:  # Spark retries the task; at the end the driver finds this error in Spark's
                 with carried_by_spark(scheduled.shown):
                     raise err
             except TussockError as err:
@@ -242,8 +237,9 @@ class Unit:
         return max(found, key=lambda hot: hot.share * hot.rows, default=None)
 
     def _input(self, scheduled: Scheduled, place: int) -> pa.Table:
-        """The chunk of one input: from this unit's outputs, or else from cells, sorted so that every attempt sees one
-        order.
+        """The chunk of one input: from this unit's outputs, or from cells in an order that is equal in every attempt.
+
+
 
         It is empty if the input's only reader is a filter that surely keeps none of its rows.
         """
@@ -393,9 +389,7 @@ class Unit:
                 yield cells(self.slot, Address.sealed(sealed.table_id), [cell])
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
-        """In the flushing level: upload the MemTables that all levels sealed on this unit, or send them to the
-        exchange.
-        """
+        """In the flushing level: upload the MemTables that this unit sealed in all levels, or exchange them."""
         if self.gathered is None or not (self.gathered or self.arrived):
             return
         size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)

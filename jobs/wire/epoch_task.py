@@ -37,7 +37,7 @@ class EpochTask:
     def units_flush(self) -> bool:
         """Whether units gather the sealed MemTables at the last level, to flush or exchange them.
 
-        Otherwise the driver does.
+        Otherwise the driver gathers them.
         """
         return self.expected is Expected.MUCH
 

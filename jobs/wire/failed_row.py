@@ -15,8 +15,8 @@ _SHOWN_CHARACTERS = 60
 class FailedRow(InputError):
     """An expression of an operator raised on a row.
 
-    `fragment`, `operator` and `expression` are indexes of the fragment, of the operator in it, and of the expression in
-    its node. `text` is the expression, `values` are the texts of the row's columns.
+    `fragment` is the fragment's number, `operator` the operator's index in it, and `expression` the expression's index
+    in its node. `text` is the expression, `values` are the texts of the row's columns.
     """
 
     def __init__(

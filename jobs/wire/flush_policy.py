@@ -3,9 +3,8 @@
 An epoch writes at most ceil(bytes / target) + 1 SSTs. There are three ways to merge:
 
     DRIVER    Cells carry the MemTables to the driver, which saves an exchange. For small epochs.
-    UNIT      Each unit merges its own MemTables in parallel, and nothing travels. If one SST per unit is within the
-    bound
-              above, or if a unit of a small epoch seals more than its share of the driver's memory.
+    UNIT      Each unit merges its own MemTables in parallel, and nothing travels. If one SST per unit is
+              within the bound above, or if a unit of a small epoch seals more than its share of the driver's memory.
     EXCHANGE  A few extra tasks merge after one more exchange. If many units sealed too little for an SST each.
 
 In every case, the sealing unit cuts off whole SSTs of the target size and uploads them. The driver decides `Expected`

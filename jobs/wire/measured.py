@@ -1,4 +1,4 @@
-"""Measurements of the work on workers: seconds per unit, and requests. They travel beside the cells.
+"""Measurements of the work on workers: seconds per unit, and requests. They never travel in cells.
 
 A cell must be equal in every attempt, and Spark checks this, but a clock never repeats its values. Measurements
 therefore travel through Spark's accumulators, or are passed directly within one process. Those of failed attempts are

@@ -92,9 +92,7 @@ def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:
 
 
 class Bits(Plain):
-    """A bit of the result is set if all values (bit_and), any value (bit_or) or an odd number of values (bit_xor) have
-    it.
-    """
+    """A result bit is set if all values (bit_and), any value (bit_or) or an odd number of values (bit_xor) have it."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first

@@ -105,8 +105,9 @@ class Pairs(Plain):
 
 
 def _correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -> Result:
-    """corr divides by zero, as in Spark, if all values of a column are equal. regr_r2 is NULL if all x are, 1 if only
-    all y are.
+    """corr divides by zero, as in Spark, if all values of a column are equal.
+
+    regr_r2 is NULL if all x are equal, and 1 if only all y are.
     """
     product = y2 * x2
     quotient = ck / np.sqrt(product)

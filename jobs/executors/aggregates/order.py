@@ -32,8 +32,7 @@ class First(Kept):
 
 
 class By(Kept):
-    """min_by and max_by: the value of the row with the least or greatest second argument, or (`k`) a list of k such
-    values.
+    """min_by and max_by: the value of the row with the least or greatest second argument, or a list of `k` such values.
 
     Rows with NULL in the second argument do not count.
     """
