@@ -1,1 +1,1 @@
-"""Relational tables over Hummock: StateTable with its MemTable for actors, StorageTable for readers."""
+"""Relational tables on Hummock: StateTable with its MemTable for actors, StorageTable for readers."""

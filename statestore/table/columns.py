@@ -1,4 +1,4 @@
-"""Rows put together without holding all of them twice."""
+"""Gathers rows from several tables with little extra memory."""
 
 import pyarrow as pa
 
@@ -6,13 +6,13 @@ from tussock.statestore.vnode import one_array
 
 
 def take_columns(tables: list[pa.Table], places: pa.Array) -> pa.Table:
-    """The rows at `places` of tables put end to end.
+    """The rows at `places` of the concatenated tables.
 
     Args:
-        tables: of one schema; taken out of the list. What nobody else holds is let go of column by column.
+        tables: tables of one schema; the list is emptied. Columns that no other object holds are released one by one.
         places: (n,) integers.
 
-    Cost: a gather. Memory: the answer, what the tables hold, and one column more at most.
+    Cost: a gather. Memory: the result, the tables, and at most one more column.
     """
     schema = tables[0].schema
     columns = [

@@ -1,10 +1,12 @@
-"""Reading a table in the order of its primary key: the rows of all vnodes, merged.
+"""Reads a table in primary key order: merges the rows of all vnodes.
 
-A table's rows lie by vnode first, so each vnode is a run in key order. A round reads the next rows of each run that has few left, all
-runs in one batched read. Rows before the nearest end of these parts are complete: they come out in order, and the others wait. A read
-with a limit, or between two keys, costs the first blocks of each run and the blocks that hold its rows.
+Rows are stored by vnode first, so each vnode is a run in key order. A round reads the next rows of each run that has
+few left, in one batched read for all runs. Rows up to the nearest end of these parts are complete and returned in
+order; the others wait. A read with a limit, or between two keys, costs the first blocks of each run and the blocks with
+its rows.
 
-The *tail* of a storage key is what follows its table id and vnode: the encoded primary key. Tails compare as primary keys do.
+The *tail* of a storage key is the part after table id and vnode: the encoded primary key. Tails compare like primary
+keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,25 +21,25 @@ from tussock.statestore.hummock.key import HEADER_BYTES, encode_prefixes, vnode_
 from tussock.statestore.hummock.sorted_keys import Positions, sort_order, successor
 from tussock.statestore.table.schema import TableLayout
 
-_BUFFERED = 1 << 17  # rows that wait, about; half of them in equal parts for all runs
-_LEAST = 1 << 8  # rows of a run that a round reads at least, however many runs there are
-_LEAST_OF_FEW = 1 << 4  # likewise of a read with a limit
-_SEGMENTS = 64  # sorted parts that wait, before they are sorted as one
-_LONGEST = 2**31 - 1  # bytes of a key: Arrow 26 fails to slice binary values without an end
+_BUFFERED = 1 << 17  # approximate limit of waiting rows; half of them in equal shares for all runs
+_LEAST = 1 << 8  # minimum of rows per run and round, for any number of runs
+_LEAST_OF_FEW = 1 << 4  # the same for a read with a limit
+_SEGMENTS = 64  # sorted parts that wait before they are merged into one
+_LONGEST = 2**31 - 1  # bytes of a key: Arrow 26 cannot slice binary values without an end
 
-_VALUES, _AFTER_VALUES = b"\x01", b"\x02"  # the first byte of a value that is not NULL, and the next one (hummock.key)
+_VALUES, _AFTER_VALUES = b"\x01", b"\x02"  # the first byte of a non-NULL value, and the next byte (hummock.key)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """The tails between which to read."""
+    """A range of tails."""
 
     first: bytes = b""  # inclusive
-    end: bytes | None = None  # exclusive; None: to the last one
+    end: bytes | None = None  # exclusive; None: unbounded
 
     @property
     def empty(self) -> bool:
-        """Whether no key can lie between them."""
+        """Whether no key can be in the range."""
         return self.end is not None and self.first >= self.end
 
 
@@ -46,7 +48,7 @@ EVERY_KEY = KeyBounds()
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One end of a range of values: the value, an array of one that is not NULL, and whether it belongs to the range."""
+    """One end of a range of values: a non-NULL value as an array of length 1, and whether the range includes it."""
 
     value: pa.Array
     inclusive: bool
@@ -59,11 +61,11 @@ def key_bounds(
     high: Edge | None = None,
     known: bool = False,
 ) -> KeyBounds:
-    """The bounds of the rows whose first key columns have the values `fixed` (arrays of one; NULL means NULL).
+    """The bounds of the rows whose first key columns equal `fixed` (arrays of length 1; NULL means NULL).
 
     Args:
-        low, high: the range of the next key column, without NULL, whichever way the key orders it.
-        known: the next key column is not NULL. It is not if it has a range.
+        low, high: a range of the next key column, without NULL, independent of the column's direction in the key.
+        known: exclude NULLs of the next key column. A range excludes them anyway.
 
     Raises: UnsupportedTypeError.
     """
@@ -86,21 +88,23 @@ def _tail(layout: TableLayout, values: Sequence[pa.Array]) -> bytes:
 
 
 def _beside(tail: bytes, *, after: bool) -> bytes:
-    """The least key that starts with `tail`, or the least one after all of these."""
+    """The smallest key that starts with `tail`, or the smallest one after all of these."""
     following = successor(tail) if after else tail
-    assert following is not None, "a column begins with a small byte"
+    assert following is not None, "the encoding of a column starts with a small byte"
     return following
 
 
-#: Rows between pairs of storage keys, at most so many of each pair: (place of the pair, storage key, row) of each row.
+#: Reads rows between pairs of storage keys, with a limit per pair. Returns (index of the pair, storage key, row).
 Read = Callable[[pa.BinaryArray, pa.BinaryArray, int], tuple[pa.Int64Array, pa.BinaryArray, pa.Table]]
 
 
 def rows_in_order(
     layout: TableLayout, vnodes: Iterable[int], read: Read, bounds: KeyBounds, limit: int | None, reverse: bool
 ) -> Iterator[pa.Table]:
-    """The rows that `read` finds in some vnodes, merged; see StorageTable.scan_in_order. If `reverse`, `read` gives those of a pair in
-    reverse, too."""
+    """Merge the rows that `read` finds in some vnodes; see StorageTable.scan_in_order.
+
+    If `reverse`, `read` must also return the rows of a pair in reverse order.
+    """
     if bounds.empty or limit == 0:
         return
     merge = _Merge(_Runs(layout, vnodes, bounds, reverse), reverse)
@@ -119,35 +123,34 @@ def rows_in_order(
 
 
 class _Runs:
-    """Each vnode's run: what of it is still to be read."""
+    """Each vnode's run: the part that remains to be read."""
 
     def __init__(self, layout: TableLayout, vnodes: Iterable[int], bounds: KeyBounds, reverse: bool) -> None:
-        ranges = [
-            vnode_range(layout.schema.table_id, v) for v in vnodes if layout.schema.distribution or v == 0
-        ]  # a singleton's is 0
+        # A singleton has only vnode 0.
+        ranges = [vnode_range(layout.schema.table_id, v) for v in vnodes if layout.schema.distribution or v == 0]
         self.firsts = [head + bounds.first for head, _ in ranges]
         self.ends = [after if bounds.end is None else head + bounds.end for head, after in ranges]
-        self.open = np.ones(len(ranges), np.bool_)  # there may be more than was read
-        self.reached = [b""] * len(ranges)  # the tail of the last row that was read
+        self.open = np.ones(len(ranges), np.bool_)  # whether there may be unread rows
+        self.reached = [b""] * len(ranges)  # the tail of the last row read
         self._reverse = reverse
 
     def ranges(self, runs: Positions) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        """The keys between which some runs are still to be read."""
+        """The key ranges that remain to be read in some runs."""
         firsts, ends = (
             pa.array([keys[run] for run in runs.tolist()], pa.binary()) for keys in (self.firsts, self.ends)
         )
         return firsts, ends
 
     def read(self, run: int, key: bytes) -> None:
-        """Note the last row that was read of a run."""
+        """Record the last row read from a run."""
         self.reached[run] = key[HEADER_BYTES:]
         if self._reverse:
             self.ends[run] = key
         else:
-            self.firsts[run] = _beside(key, after=True)  # no key is a prefix of another
+            self.firsts[run] = _beside(key, after=True)  # correct because no key is a prefix of another
 
     def horizon(self) -> bytes | None:
-        """Up to which tail all rows have been read; None: all there are."""
+        """The tail up to which all rows have been read; None: to the end."""
         reached = [self.reached[run] for run in np.flatnonzero(self.open).tolist()]
         if not reached:
             return None
@@ -156,9 +159,9 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Rows in order, of any runs."""
+    """Sorted rows of any runs."""
 
-    run: Positions  # of each row
+    run: Positions  # the run of each row
     tails: pa.BinaryArray
     rows: pa.Table
 
@@ -168,15 +171,18 @@ class _Segment:
 
 
 class _Merge:
-    """The rows that were read and wait for those that may come before them."""
+    """Rows that were read and wait for rows that may precede them."""
 
     def __init__(self, runs: _Runs, reverse: bool) -> None:
         self.runs, self._reverse = runs, reverse
-        self._waiting = np.zeros(len(runs.open), np.int64)  # rows of each run that wait
+        self._waiting = np.zeros(len(runs.open), np.int64)  # number of waiting rows by run
         self._segments: list[_Segment] = []
 
     def asked(self, left: int | None) -> tuple[Positions, int] | None:
-        """Which runs to read next, and how many rows of each; None at the end. `left`: as many rows as are still wanted; None: all."""
+        """The runs to read next, and the number of rows of each; None at the end.
+
+        `left`: rows still wanted; None: all.
+        """
         if not (self.runs.open & (self._waiting == 0)).any():
             return None
         each = max(_LEAST, _BUFFERED // (2 * len(self._waiting)))
@@ -188,7 +194,7 @@ class _Merge:
         return wanted, max(each, (_BUFFERED - int(self._waiting.sum())) // len(wanted))
 
     def add(self, runs: Positions, count: int, index: pa.Int64Array, keys: pa.BinaryArray, rows: pa.Table) -> None:
-        """Take the rows that were read of some runs, `count` of each at most."""
+        """Add rows read from some runs, at most `count` of each."""
         place = np.asarray(index)
         ends = np.cumsum(np.bincount(place, minlength=len(runs)))
         for run, first, end in zip(runs.tolist(), (0, *ends[:-1].tolist()), ends.tolist(), strict=True):
@@ -201,7 +207,7 @@ class _Merge:
             self._segments.append(self._sorted([_Segment(run, pc.binary_slice(keys, HEADER_BYTES, _LONGEST), rows)]))
 
     def complete(self) -> pa.Table | None:
-        """Those rows that no other can come before; the others wait. None: there are none."""
+        """Return the rows that no unread row can precede, or None. The others wait."""
         horizon = self.runs.horizon()
         done, left = [], []
         for segment in self._segments:
@@ -216,12 +222,12 @@ class _Merge:
         return found.rows
 
     def _before(self, segment: _Segment, horizon: bytes) -> int:
-        """How many rows of a segment lie up to, and with, a tail."""
+        """The number of rows of a segment up to and including a tail."""
         reached = (pc.greater_equal if self._reverse else pc.less_equal)(segment.tails, pa.scalar(horizon, pa.binary()))
         return int(pc.sum(reached).as_py() or 0)
 
     def _sorted(self, segments: Sequence[_Segment]) -> _Segment:
-        """The rows of some segments in order."""
+        """Merge segments into one sorted segment."""
         tails = pa.concat_arrays([segment.tails for segment in segments])
         order: npt.NDArray[np.int64] = sort_order(tails)
         order = order[::-1].copy() if self._reverse else order

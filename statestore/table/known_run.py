@@ -1,4 +1,4 @@
-"""What is known of some keys of a table, as one sorted run of a row cache."""
+"""KnownRun: known rows of some keys of a table, as one sorted run of a row cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """What is known of some keys: their rows, or that they have none."""
+    """The known rows of some keys, including the fact that a key has no row."""
 
     keys: SortedKeys  # (n,) strictly ascending
     live: Mask  # (n,) False: the key has no row
-    rows: pa.Table  # (n,) in one chunk; anything where there is no row
-    used: npt.NDArray[
-        np.uint64
-    ]  # (n,) the last epoch that read or wrote the key; raised in place, as it changes no answer
-    file: MemoryFile | None = None  # that holds rows and keys; None: they are this process's alone
+    rows: pa.Table  # (n,) in one chunk; arbitrary for keys without a row
+    # (n,) the last epoch that read or wrote the key. Updated in place, since it does not affect results.
+    used: npt.NDArray[np.uint64]
+    file: MemoryFile | None = None  # the shared file that holds rows and keys; None: private memory
 
     def __len__(self) -> int:
         return len(self.live)
@@ -34,22 +33,22 @@ class KnownRun:
         return int(self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
 
     def filter(self, kept: Mask) -> "KnownRun":
-        """Some of the keys."""
+        """The run with only the keys in the mask."""
         chosen = pa.array(kept)
         rows = self.rows.filter(chosen).combine_chunks()
         return KnownRun(SortedKeys(self.keys.array.filter(chosen)), self.live[kept], rows, self.used[kept])
 
     def places_of(self, keys: pa.BinaryArray) -> "Places":
-        """Where `keys` are in this run. Cost: a binary search a key; cheapest where they ascend."""
+        """Find `keys` in this run. Cost: a binary search per key; cheapest if the keys ascend."""
         return Places(keys, *self.keys.find(Probes(keys), slice(None)))
 
     def under(self, newer: "KnownRun", places: "Places | None" = None) -> "KnownRun":
-        """Both runs as one; where both have a key, the newer one's word counts.
+        """Merge this run with a newer one. If both have a key, the newer run wins.
 
         Args:
-            places: of the newer one's keys, if they are known.
+            places: positions of the newer run's keys in this run, if known.
 
-        Cost: a search of the newer one's keys, and copies. Where it brings no new key, the keys stay as they are.
+        Cost: a search of the newer run's keys, and copies. Without new keys, the array of keys is reused.
         """
         found = self.places_of(newer.keys.array) if places is None else places
         rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
@@ -67,13 +66,13 @@ class KnownRun:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where keys are in a run."""
+    """The positions of keys in a run."""
 
     keys: pa.BinaryArray
-    at: Positions  # (keys,) meaningless where there is no hit
+    at: Positions  # (keys,) meaningless without a hit
     hit: Mask  # (keys,)
 
 
 def joined(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
-    """Keys on end, whatever binary type each part has."""
+    """Concatenate keys of any binary types."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays([array.cast(pa.binary()) for array in arrays])

@@ -1,8 +1,8 @@
-"""MemTable: what an epoch has changed in one table so far, typed and columnar. The last operation on a key wins.
+"""MemTable: an epoch's changes to one table, typed and columnar. The last operation on a key wins.
 
-Writes are appended as they come and sorted when somebody reads: an executor that writes in batches and reads in batches pays one sort of
-a batch per turn from writing to reading, never one per row. Sorted batches are kept as runs, newest first, each more than twice as long
-as the one before it. So n turns of few rows each cost O(n log n) together, where one run of all changes would be sorted n times.
+Writes are appended and sorted at the next read. An executor that alternates batches of writes and reads pays one sort
+per batch, never one per row. Sorted batches are kept as runs, newest first, each more than twice as long as the one
+before it. n small batches therefore cost O(n log n) in total; a single run would be sorted n times.
 """
 
 from dataclasses import dataclass, replace
@@ -26,67 +26,67 @@ from tussock.statestore.table.columns import take_columns
 Positions = npt.NDArray[np.int64]
 
 _NO_KEYS, _NO_PUTS = pa.array([], pa.binary()), np.empty(0, np.bool_)
-_SAMPLE = 256  # keys, enough to show nearly always that the others are not sorted
+_SAMPLE = 256  # keys; enough to detect most unsorted arrays
 
 
 @dataclass(frozen=True)
 class MemRun:
-    """The changes in key order, one per key; or, while they are pending, in order of writing."""
+    """Changes in key order, one per key; while pending, in write order."""
 
     keys: pa.BinaryArray  # (n,) strictly ascending
-    puts: npt.NDArray[np.bool_]  # (n,) True: the row is there; False: the key is deleted
-    rows: pa.Table  # (n,) whole rows; of a deleted key the row that was deleted
-    ordered: bool = False  # the keys are known to ascend, each once; if not, they may do so or not
+    puts: npt.NDArray[np.bool_]  # (n,) True: the row exists; False: the key is deleted
+    rows: pa.Table  # (n,) whole rows; for a deleted key, the deleted row
+    ordered: bool = False  # True: the keys are known to be distinct and ascending; False: unknown
 
     def __len__(self) -> int:
         return len(self.puts)
 
     @cached_property
     def sorted_keys(self) -> SortedKeys:
-        """The keys, ready to be searched."""
+        """The keys, prepared for searching."""
         return SortedKeys(self.keys)
 
     def find(self, keys: pa.BinaryArray) -> Positions:
-        """For each key its place here, or -1. Cost: one binary search a key; cheapest where `keys` ascend."""
+        """The position of each key here, or -1. Cost: one binary search per key; cheapest if `keys` ascend."""
         if not len(self) or not len(keys):
             return np.full(len(keys), -1, np.int64)
         places, found = self.sorted_keys.find(Probes(keys), slice(None))
         return np.where(found, places, -1)
 
     def places(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
-        """For each pair of keys the places [first, end) of the keys from the one up to, not with, the other."""
+        """For each i, the positions [first, end) of the keys from `firsts[i]` up to (excluding) `ends[i]`."""
         low = _search(self.keys, firsts)
         return low, np.maximum(low, _search(self.keys, ends))
 
     def between(self, first: bytes, end: bytes) -> tuple[int, int]:
-        """The places [first, end) of the keys from `first` up to, not with, `end`."""
+        """The positions [first, end) of the keys from `first` (inclusive) to `end` (exclusive)."""
         low, high = _search(self.keys, pa.array([first, end], pa.binary()))
         return int(low), int(high)
 
 
 class MemTable:
-    """The changes of one table in one epoch; see the module."""
+    """The changes of one table in one epoch; see the module docstring."""
 
     def __init__(self, rows: pa.Schema) -> None:
         """`rows`: the schema of the table's rows."""
         self._rows = rows
-        self._runs: list[MemRun] = []  # newest first: what a newer one holds of a key counts
-        self._pending: list[MemRun] = []  # in order of writing; keys unsorted, repeats allowed
+        self._runs: list[MemRun] = []  # newest first; for equal keys the newer run wins
+        self._pending: list[MemRun] = []  # in write order; keys unsorted, repeats allowed
 
     def put(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
-        """Each row is there from now on, under its key; within a batch the last of a key wins."""
+        """Insert or replace rows by key. In a batch, the last row of a key wins."""
         self._append(keys, rows, True)
 
     def delete(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
-        """No row has one of these keys from now on; `rows` are the rows that go."""
+        """Delete keys. `rows` are the deleted rows."""
         self._append(keys, rows, False)
 
     def write(
         self, keys: pa.BinaryArray, puts: npt.NDArray[np.bool_], rows: pa.Table, touched: npt.NDArray[np.bool_]
     ) -> None:
-        """Of the keys that are touched, put the rows of some and delete the others: all arguments are aligned with `keys`.
+        """Put or delete the touched keys. All arguments are aligned with `keys`.
 
-        Requires: `keys` ascend, each once.
+        Requires: `keys` are distinct and ascending.
         """
         if touched.all():
             self._pend(MemRun(keys, puts, rows, ordered=True))
@@ -95,8 +95,11 @@ class MemTable:
             self._pend(MemRun(keys.filter(chosen), puts[touched], rows.filter(chosen), ordered=True))
 
     def runs(self) -> list[MemRun]:
-        """All changes so far as few sorted runs, newest first. Cost: nothing if there was no write since the last call, else a sort of
-        what is new, and merges of runs that are no longer twice as long."""
+        """All changes so far as a few sorted runs, newest first.
+
+        Cost: none without a write since the last call. Otherwise a sort of the new changes, and merges of runs that are
+        no longer twice as long as their predecessors.
+        """
         if self._pending:
             pending, self._pending = self._pending, []
             self._runs.insert(0, _last_of_each_key(pending))
@@ -105,19 +108,19 @@ class MemTable:
         return self._runs
 
     def settle(self) -> MemRun:
-        """All changes so far, as one run. Cost: that of `runs`, then a merge of these."""
+        """All changes so far as one run. Cost: that of `runs`, and a merge."""
         if len(self.runs()) > 1:
             self._merge(len(self._runs))
         return self._runs[0] if self._runs else MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table())
 
     def _merge(self, count: int) -> None:
-        """Make one of the newest runs."""
+        """Merge the newest `count` runs into one."""
         newest_last = self._runs[:count][::-1]
         del self._runs[:count]
         self._runs.insert(0, _last_of_each_key(newest_last))
 
     def take_all(self) -> MemRun:
-        """All changes so far, sorted; the MemTable is empty afterwards."""
+        """Return all changes, sorted, and empty the MemTable."""
         taken, self._runs = self.settle(), []
         return taken
 
@@ -130,8 +133,10 @@ class MemTable:
 
 
 def _last_of_each_key(runs: list[MemRun]) -> MemRun:
-    """The runs, oldest first, in key order, the last operation on each key. Takes them out of the list, so that not all of them is held to
-    the end."""
+    """Merge runs, oldest first, into key order, and keep the last operation per key.
+
+    Empties the list, so that its runs can be released early.
+    """
     if len(runs) == 1 and runs[0].ordered:
         return replace(runs[0], rows=runs[0].rows.combine_chunks())
     keys = pa.concat_arrays([run.keys for run in runs]) if len(runs) > 1 else runs[0].keys
@@ -143,7 +148,7 @@ def _last_of_each_key(runs: list[MemRun]) -> MemRun:
     order = probe_order(keys)
     in_order = take_keys(keys, order)
     first = differs_from_previous(in_order)
-    if not first.all():  # of operations on one key the one written last
+    if not first.all():  # keep the last write of each key
         order = np.maximum.reduceat(order, np.flatnonzero(first))
         in_order = in_order.filter(pa.array(first))
     del keys
@@ -151,7 +156,10 @@ def _last_of_each_key(runs: list[MemRun]) -> MemRun:
 
 
 def strictly_ascending(keys: pa.BinaryArray) -> bool:
-    """Whether storage keys are sorted, each once. Executors that work in key order write in it: noticing costs a tenth of sorting."""
+    """Whether storage keys are sorted and distinct. Checking takes a tenth of the time of sorting.
+
+    Executors that work in key order also write in key order.
+    """
     if len(keys) > 2 * _SAMPLE and not strictly_ascending(keys[:_SAMPLE]):
         return False
     return bool(above_previous(keys).all())

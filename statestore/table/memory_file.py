@@ -1,4 +1,7 @@
-"""Anonymous files in memory: what one process makes, another can map by /proc/<pid>/fd/<number>, and nothing is left when both are done."""
+"""Anonymous files in memory.
+
+Another process can map them through /proc/<pid>/fd/<number>; nothing remains after both end.
+"""
 
 import mmap
 import os
@@ -10,7 +13,7 @@ import pyarrow as pa
 
 
 class MemoryFile:
-    """An anonymous file in memory, open in this process: one that it made, or a sibling's. Closed when nobody refers to it."""
+    """An anonymous memory file that is open in this process, its own or a sibling's. Closed with the last reference."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -18,7 +21,7 @@ class MemoryFile:
 
     @staticmethod
     def holding(name: str, parts: Iterable[bytes | memoryview | pa.Buffer]) -> "MemoryFile":
-        """A new file of these bytes. Raises OSError where memory is short."""
+        """Create a file with these bytes. Raises OSError if memory is short."""
         made = MemoryFile(os.memfd_create(name, os.MFD_CLOEXEC))
         for part in parts:
             rest = memoryview(part).cast("B")
@@ -28,34 +31,37 @@ class MemoryFile:
 
     @staticmethod
     def of_another(pid: int, number: int) -> "MemoryFile":
-        """The file that another process has under a number. Raises OSError where there is none, or where we may not see it."""
+        """Open another process's file by its number. Raises OSError if it does not exist or access is denied."""
         return MemoryFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
 
     def appended(self) -> pa.NativeFile:
-        """Its end, to be written to, buffer by buffer, without a copy of the whole in this process. To be closed."""
+        """A writer that appends buffers without copying the whole file into this process. The caller closes it."""
         return pa.OSFile(f"/proc/self/fd/{self.fd}", "ab")
 
     @property
     def identity(self) -> int:
-        """The same for two processes' views of one file, and never another's while any is open."""
+        """Equal for all processes' views of one file. Unique while any of them is open."""
         return os.fstat(self.fd).st_ino
 
     @property
     def name(self) -> str:
-        """The one it was given."""
+        """The file's name."""
         return name_of(Path(f"/proc/self/fd/{self.fd}"))
 
     def read(self) -> bytes:
-        """All its bytes."""
+        """Read all bytes."""
         return os.pread(self.fd, os.fstat(self.fd).st_size, 0)
 
     def map(self) -> mmap.mmap:
-        """Its bytes, for reading and writing; they stay while the mapping does, also when the file is closed."""
+        """Map the file for reading and writing.
+
+        The bytes stay as long as the mapping, even after the file is closed.
+        """
         return mmap.mmap(self.fd, 0)
 
 
 def name_of(link: Path) -> str:
-    """The name of the file in memory to which an entry of /proc/<pid>/fd leads; nothing for other files."""
+    """The name of the memory file behind an entry of /proc/<pid>/fd; empty for other files."""
     try:
         target = str(link.readlink())
     except OSError:

@@ -1,4 +1,4 @@
-"""Merging a MemTable's changes over stored rows: where both have a key, the change wins, and a delete hides the row."""
+"""Merges a MemTable's changes over stored rows. If both have a key, the change wins; a delete hides the row."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Rows with their storage keys, grouped by the place of the prefix they were asked for with (all 0 in a scan)."""
+    """Rows with storage keys, grouped by the position of the prefix that requested them (all 0 in a scan)."""
 
     index: Places  # (n,)
-    keys: pa.BinaryArray  # (n,) no key twice within an index
+    keys: pa.BinaryArray  # (n,) distinct within an index
     live: npt.NDArray[np.bool_]  # (n,) False: a delete
     rows: pa.Table  # (n,)
 
@@ -25,12 +25,12 @@ class Entries:
 
 
 def stored_entries(index: Places, keys: pa.BinaryArray, rows: pa.Table) -> Entries:
-    """Rows from the store, which are all live."""
+    """Rows from the store; all are live."""
     return Entries(index, keys, np.ones(len(keys), np.bool_), rows)
 
 
 def concat_entries(parts: list[Entries]) -> Entries:
-    """The parts one after the other."""
+    """Concatenate the parts."""
     if len(parts) == 1:
         return parts[0]
     return Entries(
@@ -42,11 +42,11 @@ def concat_entries(parts: list[Entries]) -> Entries:
 
 
 def merge_live(changes: Entries, stored: Entries, limit: int | None = None, reverse: bool = False) -> Entries:
-    """The live rows of both, by index, within it in key order (or the reverse), at most `limit` per index.
+    """Merge the live rows by index, then in key order (or reverse), at most `limit` per index.
 
     Cost: one sort of all entries.
     """
-    both = concat_entries([changes, stored])  # changes first: they win, the sort being stable
+    both = concat_entries([changes, stored])  # The sort is stable, so changes win because they come first.
     direction = "descending" if reverse else "ascending"
     if len(both.index) and both.index.min() == both.index.max():
         order = np.asarray(pc.array_sort_indices(both.keys, order=direction)).astype(np.int64)

@@ -1,25 +1,26 @@
-"""The rows that operators keep in memory from one epoch to the next, so that hot keys need no read of the store.
+"""Keeps rows of operators in memory from one epoch to the next, so that hot keys need no read from the store.
 
-What one epoch read and wrote of a table on one parallel unit is likely to be read by the next. It is kept as a few sorted runs of keys and
-Arrow rows, newest first, each more than twice as long as the one above it: an epoch adds a run of what it touched and merges it downwards
-only where that run has grown as long, so keeping costs O(change), not O(cache).
+Rows of a table that one epoch read and wrote on a parallel unit are likely to be read by the next epoch. They are kept
+as a few sorted runs of keys and Arrow rows, newest first, each more than twice as long as the one before it. An epoch
+adds a run with the rows that it touched. It merges runs downwards only when they have grown as long, so updates cost
+O(change), not O(cache).
 
-    open(table, unit, vnodes, base, epoch) -> UnitRows      one attempt's view; nothing is changed until it publishes
-        read(keys, load)                                    from the runs; `load` is asked for the rest
-        publish(changes)                                    read and written rows become what is known as of `epoch`
+    open(table, unit, vnodes, base, epoch) -> UnitRows      one attempt's view; nothing changes until it publishes
+        read(keys, load)                                    reads from the runs; `load` supplies the other keys
+        publish(changes)                                    read and written rows become the known rows as of `epoch`
 
-When entries count: a worker process is forked, reused and dies as Spark likes, and a unit moves between workers from job to job. So what is
-known of a unit is tagged with the epoch whose state it shows and with the unit's vnodes. An attempt that reads at epoch `base` uses it only
-if the tag is `base` and the vnodes are the same ones: then this process, or a sibling that shows what it knows (shared_runs.py), ran
-the unit in the epoch directly before. All attempts at an
-epoch compute the same rows, so it does not matter whose attempt was committed; an epoch that was superseded has another id, and its
-successor reads at that. Publishing replaces the tag and the runs in one assignment; an attempt that fails before leaves nothing.
+Validity: Spark forks, reuses and kills workers as it likes, and a unit moves between workers from job to job. The known
+rows of a unit are therefore tagged with their epoch and the unit's vnodes. An attempt that reads at epoch `base` uses
+them only if the tag is `base` and the vnodes are equal. Then this process, or a sibling that shares its rows
+(shared_runs.py), ran the unit in the epoch directly before. All attempts at an epoch compute the same rows, so any of
+them may have been committed. A superseded epoch has another id, and its successor does not read at it. Publishing
+replaces tag and runs in one assignment; an attempt that fails earlier changes nothing.
 
-Merging runs and showing them takes a tenth of a large epoch. A task need not wait for it: within `publishing()` that is left to a thread,
-which begins when the task ends and works while the driver commits; who opens rows waits for it.
+Merging and sharing runs takes a tenth of a large epoch. In `publishing()` a background thread does this work: it starts
+when the task ends and runs while the driver commits. Opening rows waits for it.
 
-Entries are evictable: a bound on bytes for the process, and less where the host is short of memory. Keys that were not used for the most
-epochs go first.
+Entries can be evicted: the process has a limit in bytes, and a lower one if the host is short of memory. Keys that were
+unused for the most epochs go first.
 """
 
 import functools
@@ -42,28 +43,28 @@ from tussock.statestore.table.schema import Found
 from tussock.statestore.table.shared_runs import SharedRuns, Sign
 
 DEFAULT_CAPACITY_BYTES = 256 << 20
-_KEPT = 7 / 8  # of the capacity, when something must go: so that making room is not every epoch's work
+_KEPT = 7 / 8  # of the capacity after an eviction, so that not every epoch has to evict
 
 Load = Callable[[pa.BinaryArray], Found]
 
 
 @dataclass(frozen=True, slots=True)
 class RowsOf:
-    """Whose rows: one table of one store, on one parallel unit. A table that gets another column is known anew."""
+    """The owner of rows: one table of one store, on one parallel unit. A table with an added column starts empty."""
 
     store: str  # the store's address
     table_id: int
     unit: int
-    columns: int = 0  # of the table's rows
+    columns: int = 0  # number of row columns
 
     def among(self, vnodes: bytes) -> str:
-        """What names these rows to other processes: the unit is known by its vnodes."""
+        """The name of these rows for other processes, which identify a unit by its vnodes."""
         return f"{self.store}\n{self.table_id}\n{self.columns}\n{vnodes.hex()}"
 
 
 @dataclass(slots=True)
 class RowCacheCounts:
-    """What a cache has done so far, in keys."""
+    """Statistics of a cache since its creation, in keys."""
 
     hits: int = 0
     misses: int = 0
@@ -72,31 +73,31 @@ class RowCacheCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of one unit's rows of one table."""
+    """The known rows of one table on one unit."""
 
     vnodes: bytes
-    epoch: int  # the runs show the table as of the end of this epoch
-    runs: tuple[KnownRun, ...]  # newest first; what a newer one says of a key counts
-    sign: Sign | None = None  # where other processes see them
+    epoch: int  # the runs are the table's state at the end of this epoch
+    runs: tuple[KnownRun, ...]  # newest first; for equal keys the newer run wins
+    sign: Sign | None = None  # lets other processes find the runs
 
     @property
     def nbytes(self) -> int:
         return sum(run.nbytes for run in self.runs)
 
     def merged(self) -> KnownRun:
-        """All runs as one: only then may keys be dropped, or an old row would be found again."""
+        """Merge all runs. Keys may be dropped only afterwards; otherwise an older row would reappear."""
         return functools.reduce(lambda newer, older: older.under(newer), self.runs)
 
 
 class _TasksOfThread(threading.local):
-    """The task that a thread runs, and the task that it ran before."""
+    """A thread's current task and previous task."""
 
-    due: list[Callable[[], None]] | None = None  # what attempts of the task publish when it ends; None: no task runs
-    published: Future[None] | None = None  # what the task before left to be published
+    due: list[Callable[[], None]] | None = None  # publications to run at the end of the task; None: no task runs
+    published: Future[None] | None = None  # pending publications of the previous task
 
 
 class RowCache:
-    """Rows known to one process, of all tables and units that it runs. Safe among threads."""
+    """Known rows of all tables and units that a process runs. Thread-safe."""
 
     def __init__(
         self,
@@ -106,18 +107,17 @@ class RowCache:
     ) -> None:
         """
         Args:
-            capacity: bytes at most.
-            spare: how many bytes more this process may take now; below 0 it should give some back.
-            shared: where to show runs to sibling processes, and to find theirs.
+            capacity: limit in bytes.
+            spare: returns how many more bytes this process may use now; negative if it should free memory.
+            shared: shares runs with sibling processes.
         """
         self.capacity = capacity
         self._shared = shared
         self.counts = RowCacheCounts()
         self._spare = spare
         self._known: dict[RowsOf, _Known] = {}
-        self._bases: dict[
-            str, int
-        ] = {}  # the newest epoch that each store's attempts read at: nobody will read at an older one
+        # The newest epoch at which attempts of each store read. No later attempt reads at an older one.
+        self._bases: dict[str, int] = {}
         self._bytes = 0
         self._lock = threading.Lock()
         self._tasks = _TasksOfThread()
@@ -131,8 +131,12 @@ class RowCache:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """While a task runs, what it publishes is put off until it has ended, and then done while the next task runs. A task that fails
-        publishes nothing. Requires: one task at a time in each thread."""
+        """Defer publications of a task until it has ended; they then run while the next task runs.
+
+        A failed task publishes nothing.
+
+        Requires: each thread runs one task at a time.
+        """
         tasks = self._tasks
         tasks.due = []
         try:
@@ -148,27 +152,27 @@ class RowCache:
             tasks.published = self._thread.submit(_run_all, due)
 
     def publish(self, work: Callable[[], None]) -> None:
-        """Do this now, or when this thread's task ends."""
+        """Run `work` now, or at the end of this thread's task."""
         if self._tasks.due is None:
             work()
         else:
             self._tasks.due.append(work)
 
     def _settle(self) -> None:
-        """Wait until what this thread's last task left to be published is published."""
+        """Wait for the publications of this thread's previous task."""
         if (published := self._tasks.published) is not None:
             self._tasks.published = None
             published.result()
 
     def open(self, of: RowsOf, vnodes: Sequence[int] | npt.NDArray[np.integer], base: int, epoch: int) -> "UnitRows":
-        """One attempt's view of a unit's rows.
+        """Open one attempt's view of a unit's rows.
 
         Args:
-            vnodes: the unit's, ascending.
+            vnodes: the unit's vnodes, ascending.
             base: the epoch whose state the attempt reads.
-            epoch: the one it computes.
+            epoch: the epoch that it computes.
 
-        Cost: none to speak of, but for what the task before has not published yet.
+        Cost: negligible, except for waiting for the publications of the previous task.
         """
         self._settle()
         own = np.asarray(vnodes, np.int32).tobytes()
@@ -181,16 +185,16 @@ class RowCache:
         return UnitRows(self, of, own, epoch, siblings)
 
     def release(self, target: int = 0) -> None:
-        """Give memory back until at most `target` bytes are held, what was not used for the longest first."""
+        """Evict rows until at most `target` bytes are held, least recently used first."""
         with self._lock:
             if self._bytes > target:
                 self._shrink(target)
 
     def keep(self, of: RowsOf, vnodes: bytes, epoch: int, runs: tuple[KnownRun, ...]) -> None:
-        """What is known of a unit from now on, in place of what was. Then make room, if there is too little.
+        """Replace the known rows of a unit, and evict if memory is short.
 
         Requires: `runs` is not empty.
-        Cost: none where there is room; else a merge of all that is held, and an eighth of the capacity is free afterwards.
+        Cost: none without eviction; otherwise a merge of all rows, which frees an eighth of the capacity.
         """
         with self._lock:
             before = self._known.get(of)
@@ -200,14 +204,14 @@ class RowCache:
                 runs, sign = self._shared.show(of.among(vnodes), epoch, runs)
             known = self._known[of] = _Known(vnodes, epoch, runs, sign)
             self._bytes += known.nbytes
-            if before is not None and before.runs[0] is runs[0]:  # an idle epoch: nothing is new but the tag
+            if before is not None and before.runs[0] is runs[0]:  # an idle epoch: only the tag changes
                 return
             bound = self.capacity if self._spare is None else min(self.capacity, self._bytes + self._spare())
             if self._bytes > bound:
                 self._shrink(int(bound * _KEPT))
 
     def count(self, hits: int, misses: int) -> None:
-        """Note a read."""
+        """Record a read."""
         with self._lock:
             self.counts.hits += hits
             self.counts.misses += misses
@@ -217,7 +221,7 @@ class RowCache:
             self._bytes -= known.nbytes
 
     def _shrink(self, target: int) -> None:
-        """Keep the keys last used, `target` bytes of them; of those used in one epoch, the tables' that were published first."""
+        """Keep `target` bytes of the most recently used keys; for equal epochs, those of tables published first."""
         for of, known in list(self._known.items()):
             if target <= 0 or known.epoch < self._bases.get(of.store, 0):
                 self.counts.evicted += sum(len(run) for run in known.runs)
@@ -242,22 +246,22 @@ class RowCache:
 
 @dataclass(slots=True)
 class UnitRows:
-    """One attempt's view of what its process knows of one table on one unit. Ends with `publish`, or is left as it is."""
+    """One attempt's view of a process's known rows of one table on one unit. Ends with `publish`, or is abandoned."""
 
     cache: RowCache
     of: RowsOf
     vnodes: bytes
     epoch: int
     runs: tuple[KnownRun, ...]  # as of the epoch before
-    _loaded: list[MemRun] = field(default_factory=list)  # what had to be read from the store
-    _asked: Places | None = (
-        None  # in the newest run, of the keys last asked for: most likely those that are then written
-    )
+    _loaded: list[MemRun] = field(default_factory=list)  # rows read from the store
+    _asked: Places | None = None  # positions of the last requested keys in the newest run; likely the next ones written
 
     def read(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
-        """Rows by storage key, as of the epoch before: those known, and the others as `load` finds them; these are kept if `again`.
+        """Read rows by storage key as of the epoch before: known rows, and the others with `load`.
 
-        Cost: a search per run, of which there are few; cheapest where `keys` ascend.
+        Loaded rows are kept if `again`.
+
+        Cost: a search per run, of which there are few; cheapest if `keys` ascend.
         """
         row, found = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
         parts: list[pa.Table] = []
@@ -292,21 +296,24 @@ class UnitRows:
         return Found(rows, pa.array(found))
 
     def publish(self, changes: MemRun) -> None:
-        """Make what this attempt read, and over it `changes`, what is known as of its epoch. For once, at the end.
+        """Publish the rows that this attempt read, overlaid with `changes`, as known rows of its epoch.
 
-        A table of which nothing was asked and nothing is known stays unknown: what is only written or scanned is not worth keeping.
+        Call once, at the end.
+
+        Does nothing if the table has no known rows and was not read by key: rows that are only written or scanned are
+            not kept.
         """
         if self.runs or self._loaded:
             self.cache.publish(partial(self._publish, changes))
 
     def publish_idle(self) -> None:
-        """As `publish` of an epoch that neither read nor wrote the table: what is known of it stays known."""
+        """`publish` for an epoch that neither read nor wrote the table: its known rows stay valid."""
         if self.runs:
             self.cache.publish(partial(self.cache.keep, self.of, self.vnodes, self.epoch, self.runs))
 
     def _publish(self, changes: MemRun) -> None:
         runs = list(self.runs)
-        for fresh in (self._read_only(changes), self._written(changes)):  # no key is in both
+        for fresh in (self._read_only(changes), self._written(changes)):  # disjoint keys
             if fresh is not None:
                 runs.insert(0, fresh)
         asked = self._asked
@@ -323,7 +330,7 @@ class UnitRows:
         return self._run(changes.sorted_keys, changes.puts, changes.rows) if len(changes) else None
 
     def _read_only(self, changes: MemRun) -> KnownRun | None:
-        """What was read from the store and then not written, each key once."""
+        """Rows that were read from the store and not written afterwards; each key once."""
         kept: list[MemRun] = []
         for loaded in self._loaded:
             left = pa.array(changes.find(loaded.keys) < 0)
@@ -350,5 +357,5 @@ def _run_all(due: Sequence[Callable[[], None]]) -> None:
 
 @functools.cache
 def process_row_cache() -> RowCache:
-    """The cache of this process; it gives way where the host is short of memory."""
+    """The cache of this process; it shrinks if the host is short of memory."""
     return RowCache(spare=spare_memory, shared=SharedRuns())

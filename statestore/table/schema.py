@@ -1,6 +1,6 @@
-"""A table's layout: from rows, keys and prefixes, as Arrow tables, to storage keys and back to named columns.
+"""A table's layout: encodes rows, keys and prefixes (Arrow tables) as storage keys, and names columns.
 
-Columns are passed by position and named by the schema, so callers need not rename what they hand in.
+Columns are matched by position and named by the schema, so callers need not rename them.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from tussock.statestore.vnode import vnodes_of
 
 
 class TableSchemaError(InputError):
-    """A table schema that contradicts itself."""
+    """A table schema contradicts itself."""
 
     def __init__(self, table: str, problem: str) -> None:
         super().__init__(table, problem)
         self.table, self.problem = table, problem
 
     def __str__(self) -> str:
-        return f"state table {self.table!r} can't be laid out: {self.problem}. Plan it anew."
+        return f"state table {self.table!r} cannot be laid out: {self.problem}. Plan it again."
 
 
 class WrongColumnsError(InputError):
-    """Columns handed to a table are not the ones it has."""
+    """The columns of the given rows, keys or prefixes do not match the table."""
 
     def __init__(self, table: str, what: str, found: str, expected: str) -> None:
         super().__init__(table, what, found, expected)
@@ -37,40 +37,40 @@ class WrongColumnsError(InputError):
     def __str__(self) -> str:
         return (
             f"state table {self.table!r}: {self.what} have the columns ({self.found}), expected ({self.expected}). "
-            "Nothing was read or written; cast the columns or plan the table anew."
+            "Nothing was read or written. Cast the columns, or plan the table again."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows looked up by key."""
+    """The result of a look-up by key."""
 
-    rows: pa.Table  # one per key asked for, in that order; all columns NULL where there is none
+    rows: pa.Table  # one per requested key, in that order; all columns are NULL for absent keys
     found: pa.BooleanArray  # aligned with `rows`
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixRows:
-    """Rows that start with one of several prefixes."""
+    """Rows whose keys start with one of several prefixes."""
 
-    index: pa.Int64Array  # per row, the place of its prefix; ascending
-    rows: pa.Table  # of one prefix in key order (or the reverse of it)
+    index: pa.Int64Array  # position of each row's prefix; ascending
+    rows: pa.Table  # in key order (or reverse) within a prefix
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """Rows between two storage keys, of several such pairs."""
+    """Rows between pairs of storage keys."""
 
-    index: pa.Int64Array  # per row, the place of its pair; ascending
-    keys: pa.BinaryArray  # storage keys; of one pair ascending (or the reverse)
+    index: pa.Int64Array  # position of each row's pair; ascending
+    keys: pa.BinaryArray  # storage keys; ascending (or descending) within a pair
     rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """Net changes of a table: rows with weights, those at -1 first."""
+    """Net changes of a table: rows with weights. Rows with weight -1 come first."""
 
-    weights: pa.Int64Array  # (n,) -1: a row that is gone, +1: one that came
+    weights: pa.Int64Array  # (n,) -1: a removed row, +1: an added row
     rows: pa.Table  # (n,)
 
 
@@ -86,7 +86,7 @@ def key_schema(schema: TableSchema) -> pa.Schema:
 
 
 class TableLayout:
-    """A TableSchema made ready for use: Arrow schemas, and the way from columns to storage keys."""
+    """A TableSchema prepared for use: Arrow schemas, and the encoding of columns as storage keys."""
 
     def __init__(self, schema: TableSchema, vnode_count: int) -> None:
         """Raises TableSchemaError, UnsupportedTypeError."""
@@ -97,23 +97,23 @@ class TableLayout:
         self.shape = shape_of(schema.columns)  # None: no column was ever added
         self.keys = key_schema(schema)
         self.key_columns = tuple(part.column for part in schema.key)
-        self._distribution = tuple(
-            self.key_columns.index(column) for column in schema.distribution
-        )  # places in the key
+        # Positions in the key.
+        self._distribution = tuple(self.key_columns.index(column) for column in schema.distribution)
 
     def keys_of_rows(self, rows: pa.Table) -> pa.BinaryArray:
-        """The storage keys of whole rows. Requires: `rows` as `as_rows` returns them."""
+        """Encode the storage keys of whole rows. Requires: `rows` is a result of `as_rows`."""
         return self._encode([rows.column(column) for column in self.key_columns], rows.num_rows)
 
     def keys_of(self, keys: pa.Table) -> pa.BinaryArray:
-        """The storage keys of primary keys, a table of the key's columns in key order. Raises WrongColumnsError."""
+        """Encode primary keys: a table of the key's columns in key order. Raises WrongColumnsError."""
         self._require(keys, self.keys, "keys")
         return self._encode(keys.columns, keys.num_rows)
 
     def prefixes_of(self, prefixes: pa.Table) -> pa.BinaryArray:
-        """Storage key prefixes, from a table of the first k key columns, which must hold the distribution columns.
+        """Encode key prefixes: a table of the first k key columns, which include the distribution columns.
 
-        Raises WrongColumnsError, also when a distribution column is missing: its rows would be spread over all vnodes.
+        Raises WrongColumnsError, also if a distribution column is missing, because matching rows would be in all
+        vnodes.
         """
         least = max(self._distribution, default=-1) + 1
         wanted = pa.schema([self.keys.field(i) for i in range(min(max(prefixes.num_columns, least), len(self.keys)))])
@@ -121,11 +121,11 @@ class TableLayout:
         return self._encode(prefixes.columns, prefixes.num_rows)
 
     def range_of(self, vnode: int, end: int) -> tuple[bytes, bytes]:
-        """First (inclusive) and last (exclusive) storage key of the vnodes from `vnode` up to, not with, `end`."""
+        """First (inclusive) and last (exclusive) storage key of the vnodes `vnode` to `end` - 1."""
         return vnode_range(self.schema.table_id, vnode, end)
 
     def as_rows(self, rows: pa.Table, what: str = "rows") -> pa.Table:
-        """Whole rows under the schema's names. Raises WrongColumnsError when number or types of the columns differ."""
+        """Name the columns of whole rows by the schema. Raises WrongColumnsError if their number or types differ."""
         self._require(rows, self.rows, what)
         return pa.table(rows.columns, schema=self.rows)
 
@@ -144,7 +144,7 @@ def _check(schema: TableSchema) -> None:
     key = [part.column for part in schema.key]
     if (wrong := [column for column in (*key, *schema.distribution) if not 0 <= column < len(schema.columns)]) != []:
         raise TableSchemaError(
-            schema.name, f"key or distribution names column {wrong[0]}, the row has {len(schema.columns)}"
+            schema.name, f"key or distribution names column {wrong[0]}, but the row has {len(schema.columns)} columns"
         )
     if len(set(key)) < len(key):
         raise TableSchemaError(schema.name, f"the key {key} names a column twice")

@@ -1,12 +1,12 @@
-"""What one worker process knows of a unit's rows, in memory that its sibling processes can map.
+"""Shares a worker's known rows with its sibling processes through memory files that they can map.
 
-Spark's Python workers are children of one daemon, and a unit moves among them from job to job: with two of them, half of the time. So a
-worker puts its runs into anonymous files in memory, and the kernel is the registry: a sibling finds their names among /proc/<pid>/fd and
-maps them. Nothing outlives the process that made it, nothing is left on a disk, and a process that has mapped a file keeps it although its
-maker lets go or dies.
+Spark's Python workers are children of one daemon. A unit moves between them from job to job; with two workers, half of
+the time. A worker therefore writes its runs to anonymous memory files, and the kernel serves as the registry: a sibling
+finds their names in /proc/<pid>/fd and maps them. The files end with their process and leave nothing on disk. A process
+that has mapped a file keeps it even after its creator closes it or dies.
 
-A *sign* is such a file too. Its name says of which rows it speaks and as of which epoch; its bytes say which files hold the runs. It goes
-when the cache forgets the rows, so a sibling sees either all of a unit's runs or nothing.
+A *sign* is another such file. Its name identifies rows and epoch; its contents list the files with the runs. The cache
+closes it when it drops the rows, so a sibling sees either all runs of a unit or none.
 """
 
 import os
@@ -23,12 +23,12 @@ from tussock.statestore.hummock.sorted_keys import SortedKeys
 from tussock.statestore.table.known_run import KnownRun
 from tussock.statestore.table.memory_file import MemoryFile, name_of
 
-MOST_FILES = 256  # open at once in one process; what is beyond is not shown
+MOST_FILES = 256  # limit of open files per process; further runs are not shared
 _WORD = 8
 
 
 class Sign:
-    """Says which files hold a unit's runs; while it exists, siblings may find them."""
+    """Lists the files with a unit's runs. Siblings can find them while the sign exists."""
 
     def __init__(self, name: str, files: Sequence[MemoryFile]) -> None:
         self.files = tuple(files)
@@ -36,10 +36,10 @@ class Sign:
 
 
 class SharedRuns:
-    """The runs that this process shows, and those that its siblings show. Safe among threads."""
+    """The runs that this process shares, and those that its siblings share. Thread-safe."""
 
     def __init__(self, siblings: Callable[[], Iterable[int]] | None = None) -> None:
-        """`siblings`: ids of the processes that may hold runs of the same units; by default the other children of this one's parent."""
+        """`siblings`: processes that may run the same units; default: the other children of this process's parent."""
         self._siblings = siblings or _children_beside_this_one
         self._possible = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
         self._seen: dict[str, tuple[int, int]] = {}  # name of a sign -> (process, its file there)
@@ -47,14 +47,14 @@ class SharedRuns:
         self._files: weakref.WeakSet[MemoryFile] = weakref.WeakSet()
 
     def show(self, of: str, epoch: int, runs: Sequence[KnownRun]) -> tuple[tuple[KnownRun, ...], Sign | None]:
-        """Show runs to the siblings, if there are any.
+        """Share runs with the siblings, if there are any.
 
         Args:
-            of: whose rows they are; what a sibling asks by.
-            epoch: as of the end of which they show them.
+            of: name of the rows, which siblings look up.
+            epoch: the runs are the state at the end of this epoch.
 
-        Returns: the same runs, their rows in shared memory now, and the sign, to be kept as long as they are. No sign: they are not shown.
-        Cost: a copy of each run that was not shown before.
+        Returns: the runs with their rows in shared memory, and a sign to keep as long as the runs. No sign: not shared.
+        Cost: a copy of each run that was not shared before.
         """
         if not self._possible or not any(True for _ in self._siblings()):
             return tuple(runs), None
@@ -64,19 +64,19 @@ class SharedRuns:
             shown = tuple(run if run.file is not None else _in_shared_memory(run) for run in runs)
             files = [run.file for run in shown if run.file is not None]
             sign = Sign(_sign_name(of, epoch), files)
-        except OSError:  # no memory or no file left: the siblings read the store
+        except OSError:  # out of memory or files: siblings read the store
             return tuple(runs), None
         self._files.update(files)
         return shown, sign
 
     def look(self, of: str, epoch: int) -> tuple[KnownRun, ...]:
-        """What a sibling shows of these rows as of the end of an epoch; nothing where none does.
+        """Find the runs that a sibling shares for these rows as of the end of an epoch; empty if there are none.
 
-        Cost: the first time for an epoch a listing of the siblings' open files. The runs are mapped, not copied.
+        Cost: at the first call for an epoch, a listing of the siblings' open files. Runs are mapped, not copied.
         """
         if not self._possible:
             return ()
-        if self._seen_at != epoch:  # all signs of an epoch are up before the next one looks
+        if self._seen_at != epoch:  # all signs of an epoch exist before the next epoch looks for them
             self._seen, self._seen_at = dict(_signs(self._siblings())), epoch
         if (place := self._seen.get(_sign_name(of, epoch))) is None:
             return ()
@@ -87,10 +87,10 @@ class SharedRuns:
                 return ()
             listed = [tuple(int(n) for n in entry.split(b":")) for entry in sign.read().split()]
             files = [MemoryFile.of_another(pid, fd) for fd, _ in listed]
-        except OSError:  # the sibling has ended, or forgotten the rows meanwhile
+        except OSError:  # the sibling has ended or dropped the rows
             return ()
         if any(file.identity != identity for file, (_, identity) in zip(files, listed, strict=True)):
-            return ()  # closed, and another file has its number
+            return ()  # closed, and its number was reused for another file
         self._files.update(files)
         return tuple(_mapped(file) for file in files)
 
@@ -103,11 +103,11 @@ def _in_shared_memory(run: KnownRun) -> KnownRun:
     table = pa.table(
         [run.keys.array, pa.array(run.live), *run.rows.columns], names=["key", "live", *run.rows.column_names]
     )
-    # `used` first: it is what changes in place
+    # `used` comes first, because it is updated in place.
     file = MemoryFile.holding("tussock-rows", [len(run).to_bytes(_WORD, "little"), run.used.view(np.uint8).data])
     with file.appended() as end, pa.ipc.new_stream(end, table.schema) as writer:
         writer.write_table(table)
-    return replace(_mapped(file), keys=run.keys)  # what was computed to search them stays
+    return replace(_mapped(file), keys=run.keys)  # keep the prepared search structures
 
 
 def _mapped(file: MemoryFile) -> KnownRun:
@@ -136,5 +136,5 @@ def _signs(pids: Iterable[int]) -> Iterator[tuple[str, tuple[int, int]]]:
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 if (name := name_of(Path(entry.path))).startswith("tussock-rows-"):
                     yield name, (pid, int(entry.name))
-        except OSError:  # it has ended, or belongs to somebody else
+        except OSError:  # the process has ended or belongs to another user
             continue

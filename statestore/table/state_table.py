@@ -1,7 +1,7 @@
-"""StateTable: an actor's read-write face of one table within an epoch.
+"""StateTable: an actor's read-write access to one table within an epoch.
 
-Writes stay in the MemTable until the barrier seals them; reads see them at once, merged over the rows committed before. What reads by key
-find may come from the rows that this process remembers of the epoch before (row_cache.py); sealing adds what this epoch made of them.
+Writes stay in the MemTable until the barrier seals them. Reads see them at once, merged over the rows committed before.
+Reads by key can use rows that this process remembers from the epoch before (row_cache.py); sealing updates these rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,36 +27,37 @@ from tussock.statestore.table.storage_table import StorageTable, vnode_ranges
 
 _Rows = TypeVar("_Rows", pa.Array, pa.ChunkedArray, pa.Table)
 SCAN_BATCH_ROWS = 64 * 1024
-_DEEPER = 8  # a limited scan that met deletes asks again for this many times more rows
+_DEEPER = 8  # factor for further rows if deletes hid rows of a limited scan
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Distinct primary keys in the order in which their table stores rows: reading and writing in it costs least."""
+    """Distinct primary keys in the table's storage order, which is the cheapest order for reads and writes."""
 
-    order: Positions  # (n,) the place of each among the keys that were given
+    order: Positions  # (n,) the input position of each key
     keys: pa.BinaryArray  # (n,) storage keys, ascending
-    as_given: bool = False  # they were given in this order
+    as_given: bool = False  # True: the input was in this order
 
     def take(self, rows: _Rows) -> _Rows:
-        """A column, or rows, aligned with the keys that were given, in this order."""
+        """Bring a column or rows from the input order of the keys into this order."""
         return rows if self.as_given else rows.take(pa.array(self.order))
 
 
 class StateTable:
-    """Rows of one table: those at the version's epoch, and over them what this epoch has changed.
+    """Rows of one table: those at the version's epoch, overlaid with this epoch's changes.
 
-    A put is an upsert: it replaces the row of its key if there is one. A caller that must know whether there is one reads first.
+    A put is an upsert: it replaces an existing row of its key. A caller that must know whether a row exists reads
+        first.
     """
 
     def __init__(
         self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int, remembered: UnitRows | None = None
     ) -> None:
-        """A table in an actor's hands.
+        """Open a table for an actor.
 
         Args:
-            epoch: the version's, what is read below the MemTable.
-            remembered: the rows of this table, as of `epoch`, that the process remembers of the actor's unit. None: it remembers nothing.
+            epoch: the version's epoch, which is read below the MemTable.
+            remembered: rows of this table, as of `epoch`, that the process remembers for the actor's unit, or None.
 
         Raises: TableSchemaError, UnsupportedTypeError.
         """
@@ -69,18 +70,18 @@ class StateTable:
     def name(self) -> str:
         return self.layout.schema.name
 
-    # -- reads ----------------------------------------------------------------------------------------------------------------
+    # -- reads --------------------------------------------------------------------------------------------------------
 
     def get_rows(self, keys: pa.Table, again: bool = True) -> Found:
-        """Rows by primary key.
+        """Look up rows by primary key.
 
         Args:
             keys: (n,) the key's columns in key order; repeats allowed.
-            again: whether the next epochs are likely to ask for the same keys. If not, they are not worth remembering.
+            again: whether the next epochs will probably request the same keys. If not, the rows are not remembered.
 
-        Returns: rows and whether they were found, aligned with `keys`.
-        Raises: WrongColumnsError, and what a read of the store raises.
-        Cost: a search in the MemTable and in what is remembered, one batched read of the store for the keys that are in neither.
+        Returns: rows, and whether they were found, aligned with `keys`.
+        Raises: WrongColumnsError, and errors of store reads.
+        Cost: a search in the MemTable and the remembered rows; one batched read from the store for the remaining keys.
         """
         return self._read(self.layout.keys_of(keys), again)
 
@@ -88,7 +89,8 @@ class StateTable:
         """Encode and sort primary keys, for `get_located` and `replace_located`.
 
         Args:
-            keys: (n,) the key's columns in key order. Requires: no key twice, or that the caller looks: they are neighbours then.
+            keys: (n,) the key's columns in key order. Requires: distinct keys, or a caller that checks; equal keys
+                become neighbours.
 
         Raises: WrongColumnsError. Cost: one encoding and one sort.
         """
@@ -99,21 +101,22 @@ class StateTable:
         return Located(order, take_keys(encoded, order))
 
     def locate_ordered(self, keys: pa.Table) -> Located | None:
-        """As `locate`, for keys that ascend, each once, as they are; None if they do not."""
+        """`locate` for keys that are already distinct and ascending; None if they are not."""
         encoded = self.layout.keys_of(keys)
         return Located(np.arange(len(encoded)), encoded, as_given=True) if strictly_ascending(encoded) else None
 
     def get_located(self, located: Located, again: bool = True) -> Found:
-        """As `get_rows`, aligned with the located keys."""
+        """`get_rows`, aligned with the located keys."""
         return self._read(located.keys, again)
 
     def replace_located(
         self, located: Located, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
     ) -> None:
-        """Put the row of each located key where there is one `after`, delete it where there was one `before` only.
+        """Put the row of each located key that exists `after`, and delete keys that existed only `before`.
 
-        Requires: `rows` (whole, aligned with the keys) have these very keys, also where they are deleted. Raises WrongColumnsError.
-        Cost: none where all have rows; else a copy of those that do.
+        Requires: `rows` (whole, aligned with the keys) contain exactly these keys, also for deleted rows.
+        Raises: WrongColumnsError.
+        Cost: none if all keys have rows; otherwise a copy of the rows to write.
         """
         self._mem.write(located.keys, after, self.layout.as_rows(rows), before | after)
 
@@ -140,9 +143,10 @@ class StateTable:
         return Found(rows.take(pa.array(row, mask=~found)), pa.array(found))
 
     def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:
-        """Rows whose key starts with each prefix; see StorageTable.scan_prefix. Exact also when changes hide stored rows.
+        """Rows whose keys start with each prefix; see StorageTable.scan_prefix. Exact even if changes hide stored rows.
 
-        Cost: one batched read of the store; with a limit, another one deeper for prefixes whose first rows this epoch deleted.
+        Cost: one batched read from the store. With a limit, deeper reads for prefixes whose first rows this epoch
+            deleted.
         """
         encoded = self.layout.prefixes_of(prefixes)
         found = self.scan_between(encoded, successors(encoded), limit, reverse)
@@ -151,22 +155,21 @@ class StateTable:
     def scan_between(
         self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None = None, reverse: bool = False
     ) -> KeyedRows:
-        """Rows between storage keys: from `firsts[i]` up to, not with, `ends[i]`.
+        """Rows between storage keys, from `firsts[i]` (inclusive) to `ends[i]` (exclusive).
 
         Args:
-            firsts, ends: whole keys, prefixes as the layout encodes them, or what follows such (`successors`).
-            limit: rows per pair at most.
-            reverse: from the largest key down, the limit counted from there.
+            firsts, ends: whole keys, prefixes as encoded by the layout, or successors of either (`successors`).
+            limit: maximum of rows per pair.
+            reverse: greatest key first; the limit counts from there.
 
-        Cost: as `scan_prefix`: blocks between the keys, up to the limit.
+        Cost: like `scan_prefix`: the blocks between the keys, up to the limit.
         """
         changed = self._mem.settle()
         first, end = changed.places(firsts, ends)
         if not (end > first).any():
             return KeyedRows(*self.stored.read_between(firsts, ends, limit, reverse))
-        if (
-            limit is not None and changed.puts.all()
-        ):  # of rows that only come no more than these can be among the first ones
+        # Without deletes, no more than `limit` changes of a pair can be among its first rows.
+        if limit is not None and changed.puts.all():
             first, end = (np.maximum(first, end - limit), end) if reverse else (first, np.minimum(end, first + limit))
         changes = _in_ranges(changed, first, end)
         deletes = np.bincount(changes.index[~changes.live], minlength=len(firsts))
@@ -178,9 +181,9 @@ class StateTable:
         return KeyedRows(pa.array(merged.index), merged.keys, merged.rows)
 
     def scan(self, vnodes: Iterable[int] | None = None, batch_rows: int = SCAN_BATCH_ROWS) -> Iterator[pa.Table]:
-        """All rows, or those of `vnodes`, in key order (vnode, then primary key), as tables of at most `batch_rows` rows.
+        """All rows, or those of `vnodes`, in key order (vnode, then primary key), in tables of up to `batch_rows` rows.
 
-        What is written while the scan runs is not seen by it.
+        Does not see rows that are written during the scan.
         """
         changed = self._mem.settle()
         for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
@@ -189,30 +192,30 @@ class StateTable:
                     yield rows.slice(start, batch_rows)
 
     def is_empty(self) -> bool:
-        """Whether there is certainly no row, as before a first load. Cost: no read."""
+        """Whether the table is certainly empty, as before a first load. Cost: no read."""
         return not len(self._mem.settle()) and not self.stored.holds_rows()
 
-    # -- writes ---------------------------------------------------------------------------------------------------------------
+    # -- writes -------------------------------------------------------------------------------------------------------
 
     def insert_rows(self, rows: pa.Table) -> None:
-        """Puts whole rows, columns in schema order; of rows with the same key the last one stays. Raises WrongColumnsError."""
+        """Put whole rows with columns in schema order. For equal keys, the last row wins. Raises WrongColumnsError."""
         named = self.layout.as_rows(rows)
         self._mem.put(self.layout.keys_of_rows(named), named)
 
     def delete_rows(self, rows: pa.Table) -> None:
-        """Deletes the rows' keys; a key that has no row is deleted without complaint. Raises WrongColumnsError."""
+        """Delete the rows' keys. Keys without a row are accepted. Raises WrongColumnsError."""
         named = self.layout.as_rows(rows)
         self._mem.delete(self.layout.keys_of_rows(named), named)
 
     def update_rows(self, old: pa.Table, new: pa.Table) -> None:
-        """Replaces old[i] by new[i]; the key may change. All deletes come before all puts, so that rows may swap keys.
+        """Replace old[i] by new[i]; the key may change. All deletes precede all puts, so rows can swap keys.
 
-        Requires: `old` are the current rows: where new[i] is old[i] to the bit, nothing is written. Raises WrongColumnsError.
+        Requires: `old` are the current rows. Pairs of bit-identical rows are not written. Raises WrongColumnsError.
         """
         before, after = self.layout.as_rows(old, "old rows"), self.layout.as_rows(new, "new rows")
         if before.num_rows != after.num_rows:
             raise ValueError(
-                f"update of {self.name!r}: {before.num_rows} old rows, {after.num_rows} new ones; they must pair up"
+                f"update of {self.name!r}: {before.num_rows} old rows, but {after.num_rows} new ones; they must pair up"
             )
         differs = pa.array(~same_rows(before, after))
         before, after = before.filter(differs), after.filter(differs)
@@ -222,9 +225,10 @@ class StateTable:
         self._mem.put(reached, after)
 
     def seal(self) -> SealedBatch | None:
-        """The epoch's changes, sorted by key, ready for the store, and an empty MemTable; None when nothing was written.
+        """Return the epoch's changes, sorted by key, and empty the MemTable; None if nothing was written.
 
-        A deleted row keeps its key columns; its others are NULL. What is remembered of the table is from here on as of the epoch's end.
+        A deleted row keeps its key columns; its other columns are NULL. Publishes the remembered rows as of the epoch's
+        end.
         """
         changed = self._mem.take_all()
         if self._remembered is not None:
@@ -247,7 +251,7 @@ class StateTable:
             return self.stored.read_keys(keys)
         return self._remembered.read(keys, self.stored.read_keys, again)
 
-    # -- merging --------------------------------------------------------------------------------------------------------------
+    # -- merging ------------------------------------------------------------------------------------------------------
 
     def _read_past_deletes(
         self,
@@ -258,7 +262,7 @@ class StateTable:
         limit: int,
         reverse: bool,
     ) -> Entries:
-        """Stored rows between each pair of keys, as many as it takes for `limit` of them to survive this epoch's deletes."""
+        """Read stored rows between each pair of keys until `limit` of them survive this epoch's deletes."""
         parts: list[Entries] = []
         asked, wanted = limit, np.arange(len(firsts))
         while len(wanted):
@@ -270,11 +274,11 @@ class StateTable:
             hidden = (places >= 0) & ~changed.puts[np.maximum(places, 0)]
             got = np.bincount(index, minlength=len(wanted))
             surviving = np.bincount(index[~hidden], minlength=len(wanted))
-            short = (got == asked) & (surviving < limit)  # there may be more, and they are needed
+            short = (got == asked) & (surviving < limit)  # more rows may exist and are needed
             kept = np.flatnonzero(~short[index])
             parts.append(stored_entries(wanted[index], keys, rows).take(kept))
             wanted = wanted[short]
-            if len(wanted):  # limit + deletes rows always suffice
+            if len(wanted):  # `limit` plus the number of deletes always suffices
                 asked = min(asked * _DEEPER, limit + int(deletes[wanted].max()))
         return concat_entries(parts)
 
@@ -282,7 +286,7 @@ class StateTable:
         low, high = changed.between(first, end)
         for keyed in _gathered(self.stored.read_range(first, end), batch_rows):
             keys = keyed.column(0).combine_chunks()
-            upto = changed.between(keys[-1].as_py() + b"\0", end)[0]  # changes up to and with the last stored key
+            upto = changed.between(keys[-1].as_py() + b"\0", end)[0]  # changes up to and including the last stored key
             yield _merged(changed, low, upto, keys, keyed.remove_column(0))
             low = upto
         if low < high:
@@ -299,7 +303,7 @@ def _merged(changed: MemRun, low: int, high: int, keys: pa.BinaryArray, rows: pa
 
 
 def _in_ranges(changed: MemRun, first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Entries:
-    """The changes at the places [first[i], end[i]) for each i, under index i."""
+    """The changes at the positions [first[i], end[i]) for each i, with index i."""
     counts = end - first
     index = np.repeat(np.arange(len(counts)), counts)
     places = np.arange(len(index)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
@@ -315,7 +319,7 @@ def _numbered(
 
 
 def _gathered(batches: Iterator[pa.Table], least_rows: int) -> Iterator[pa.Table]:
-    """The batches put together until they have `least_rows` rows; none is empty."""
+    """Combine batches until they have `least_rows` rows. Yields no empty table."""
     held: list[pa.Table] = []
     for batch in batches:
         if batch.num_rows:

@@ -1,7 +1,7 @@
-"""StorageTable: the read-only face of a state table at a committed epoch, for batch reads.
+"""StorageTable: read-only access to a state table at a committed epoch, for batch reads.
 
-A table is partitioned by vnode: its key order is vnode first, then primary key. Reads of several vnodes go down as few ranges of
-neighbouring vnodes.
+A table is partitioned by vnode: its storage order is vnode first, then primary key. Reads of several vnodes use as few
+ranges of neighbouring vnodes as possible.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,10 +16,10 @@ from tussock.statestore.table.schema import ChangedRows, Found, PrefixRows, Tabl
 
 
 class StorageTable:
-    """Rows of one table as they stood at `epoch`."""
+    """Rows of one table as of `epoch`."""
 
     def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int) -> None:
-        """`store`: a version in which `epoch` is readable. Raises TableSchemaError, UnsupportedTypeError."""
+        """`store` reads a version in which `epoch` is readable. Raises TableSchemaError, UnsupportedTypeError."""
         self.layout = TableLayout(schema, vnode_count)
         self.epoch = epoch
         self._store = store
@@ -27,13 +27,13 @@ class StorageTable:
             store.read_as(schema.table_id, self.layout.shape)
 
     def get_rows(self, keys: pa.Table, columns: Sequence[int] | None = None) -> Found:
-        """Rows by primary key.
+        """Look up rows by primary key.
 
         Args:
             keys: (n,) the key's columns in key order; repeats allowed.
-            columns: places of the row columns to return, in that order; all unless given.
+            columns: positions of the row columns to return, in this order; None: all.
 
-        Raises: WrongColumnsError, and what a read of the store raises.
+        Raises: WrongColumnsError, and errors of store reads.
         Cost: one batched read.
         """
         return self.read_keys(self.layout.keys_of(keys), columns)
@@ -52,16 +52,16 @@ class StorageTable:
         columns: Sequence[int] | None = None,
         vnodes: Iterable[int] | None = None,
     ) -> Iterator[pa.Table]:
-        """All rows, or those of `vnodes`, in the order of the primary key, whatever their vnodes, as tables that are not empty.
+        """All rows, or those of `vnodes`, in primary key order across vnodes, as non-empty tables.
 
         Args:
-            bounds: only rows between these (key_order.key_bounds).
-            limit: rows at most.
-            reverse: from the largest key down, the limit counted from there.
-            columns: as in `get_rows`.
+            bounds: key range (key_order.key_bounds).
+            limit: maximum of rows.
+            reverse: greatest key first; the limit counts from there.
+            columns: see `get_rows`.
 
-        Cost: without a limit that of the rows between the bounds; with one, the first block of each vnode between the bounds, and the
-        blocks that hold the rows. Memory: some 131,072 rows, or 256 of each vnode.
+        Cost: without a limit, the rows between the bounds. With a limit, the first block of each vnode between the
+            bounds, and the blocks with the rows. Memory: about 131,072 rows, or 256 per vnode.
         """
 
         def read(
@@ -76,15 +76,16 @@ class StorageTable:
     def scan_prefix(
         self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False, columns: Sequence[int] | None = None
     ) -> PrefixRows:
-        """Rows whose key starts with each prefix.
+        """Find the rows whose keys start with each prefix.
 
         Args:
-            prefixes: the first k key columns, at least the distribution's; a singleton's may be one row without columns.
-            limit: rows per prefix at most.
-            reverse: from the largest key down, the limit counted from there.
-            columns: as in `get_rows`.
+            prefixes: the first k key columns, at least those of the distribution; for a singleton, one row without
+                columns is possible.
+            limit: maximum of rows per prefix.
+            reverse: greatest key first; the limit counts from there.
+            columns: see `get_rows`.
 
-        Raises: WrongColumnsError, and what a read of the store raises.
+        Raises: WrongColumnsError, and errors of store reads.
         """
         index, _, rows = self.read_prefixes(self.layout.prefixes_of(prefixes), limit, reverse, columns)
         return PrefixRows(index, rows)
@@ -96,16 +97,20 @@ class StorageTable:
         columns: Sequence[int] | None = None,
         vnodes: Iterable[int] | None = None,
     ) -> Iterator[ChangedRows]:
-        """The net changes between two readable epochs: what, added to the rows at `since`, gives those at `until`.
+        """The net changes between two readable epochs. Added to the rows at `since`, they give the rows at `until`.
 
         Args:
-            since, until: since <= until; until None: this table's epoch. 0, the epoch of the empty store, gives every row.
-            columns: places of the row columns to return; a change of others alone gives nothing.
-            vnodes: only rows of these.
+            since, until: since <= until; until None: this table's epoch. 0, the epoch of the empty store, yields every
+                row.
+            columns: positions of the row columns to return; changes of other columns only are omitted.
+            vnodes: only rows of these vnodes.
 
-        Yields: batches of a few blocks, in each first rows at weight -1, then rows at +1. No key is in two batches.
-        Raises: EpochExpiredError where `since` is below the floor and not pinned: compaction may have dropped old rows and deletes then.
-        Cost: blocks that hold a row written in between, and one batched read of those keys at `since`; see HummockStore.changes.
+        Yields: batches of a few blocks; rows with weight -1 come first, then rows with +1. Each key is in one batch
+            only.
+        Raises: EpochExpiredError if `since` is below the floor and not pinned, because compaction may have dropped old
+            rows and deletes.
+        Cost: the blocks with a row written in between, and one batched read of their keys at `since`; see
+            HummockStore.changes.
         """
         until = self.epoch if until is None else until
         self._store.require_readable(since)
@@ -115,10 +120,12 @@ class StorageTable:
     def written(
         self, since: int, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None
     ) -> Iterator[pa.Table]:
-        """This epoch's rows that were written after `since`, an epoch as in `changes`: those that it gives at +1, and rows that were
-        written again as they were.
+        """This epoch's rows that were written after `since`, including rows that were rewritten unchanged.
 
-        Raises: as `changes`. Cost: blocks that hold a row written since; no row is looked up, so it does not grow with the table.
+        These are the rows of `changes` with weight +1 and the unchanged ones.
+
+        Raises: the same as `changes`.
+        Cost: the blocks with a row written since. Independent of the table's size, because no rows are looked up.
         """
         schema, names = self._selected(columns), self._names(columns)
         for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
@@ -137,11 +144,11 @@ class StorageTable:
                 yield ChangedRows(part.column(1).combine_chunks(), rows)
 
     def holds_rows(self) -> bool:
-        """Whether there may be a row: False is certain. Cost: no read."""
+        """Whether the table may have rows; False is certain. Cost: no read."""
         return self._store.holds(self.layout.schema.table_id, self.epoch)
 
     def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
-        """As `get_rows`, by storage keys."""
+        """`get_rows` by storage keys."""
         schema = self._selected(columns)
         if not len(keys):
             return Found(schema.empty_table(), pa.array([], pa.bool_()))
@@ -151,7 +158,7 @@ class StorageTable:
     def read_prefixes(
         self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
-        """As `scan_prefix`, by storage key prefixes: (place of the prefix, storage key, row) of each row."""
+        """`scan_prefix` by storage key prefixes. Returns (position of the prefix, storage key, row) of each row."""
         index, keys, rows = self._store.scan_prefix(
             self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._names(columns)
         )
@@ -165,7 +172,7 @@ class StorageTable:
         reverse: bool,
         columns: Sequence[int] | None = None,
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
-        """As `read_prefixes`, by the storage keys between which to read: `firsts[i]` inclusive, `ends[i]` exclusive."""
+        """Like `read_prefixes`, for ranges of storage keys: `firsts[i]` inclusive, `ends[i]` exclusive."""
         names = self._names(columns)
         index, keys, rows = self._store.scan_between(
             self.layout.schema.table_id, firsts, ends, self.epoch, limit, reverse, names
@@ -173,7 +180,7 @@ class StorageTable:
         return index, keys.cast(pa.binary()), _conform(rows, self._selected(columns), len(keys))
 
     def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
-        """Rows with a storage key from `first` up to, not with, `end`, in key order: a column `key`, then the row's columns."""
+        """Rows with storage keys between `first` (inclusive) and `end` (exclusive): `key`, then the row's columns."""
         schema = self._selected(columns)
         for keyed in self._store.iter(self.layout.schema.table_id, first, end, self.epoch, self._names(columns)):
             rows = _conform(keyed.remove_column(0), schema, keyed.num_rows)
@@ -189,7 +196,7 @@ class StorageTable:
 
 
 def vnode_ranges(vnodes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The vnodes, in any order, as ascending ranges [first, end) that are as long as possible."""
+    """Group vnodes, in any order, into ascending ranges [first, end) of maximum length."""
     ordered = np.unique(np.fromiter(vnodes, np.int64))
     if len(ordered):
         breaks = np.flatnonzero(np.diff(ordered) > 1)
@@ -198,7 +205,7 @@ def vnode_ranges(vnodes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _conform(rows: pa.Table, schema: pa.Schema, count: int) -> pa.Table:
-    """Rows as the store gave them under the table's names; a store that has never seen the table knows no columns."""
+    """Name the store's columns by the table's schema. A store without rows of the table may return no columns."""
     if rows.num_columns == 0 and len(schema):
         return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
     return pa.table(rows.columns, schema=schema)
