@@ -4,8 +4,7 @@ A version is a commit, `_delta_log/<20 digits>.json`, which never changes once i
 changes:
 
     cdc       rows with `_change_type`; if a commit has such files, they are its only changes
-    add       a file's rows are added    } otherwise; an action with dataChange false moves rows without changes
-    (OPTIMIZE)
+    add       a file's rows are added    } otherwise; with dataChange false, rows are only moved (OPTIMIZE)
     remove    a file's rows are removed  }
 
 The change feed is used for each commit that has one, and files are compared for the others; the sum is the same. A file

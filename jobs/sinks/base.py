@@ -153,7 +153,7 @@ class UnpublishableColumnError(InputError):
         )
 
 
-REMOVE = "Restore the table's folder from a copy, or remove it: the next publish writes the table anew"
+REMOVE = "Restore the table's folder from a copy, or remove it: the next publish writes it again"
 
 
 class BrokenTableError(InputError):

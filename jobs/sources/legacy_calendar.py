@@ -1,8 +1,8 @@
 """Read dates and timestamps of files in Spark's legacy calendar as Spark does.
 
 Spark before 3.0, and later releases in LEGACY modes, wrote days before 1582-10-15 in the Julian calendar. They wrote
-times before about 1900 with the fixed offsets of java.util.TimeZone, for which java.time has local mean time. Such a
-day is read as the day of the same name in the proleptic Gregorian calendar: year, month and day stay, and the number of
+times before about 1900 with the fixed offsets of java.util.TimeZone; java.time uses local mean time there. Such a day
+is read as the day of the same name in the proleptic Gregorian calendar: year, month and day stay, and the number of
 days since 1970 changes. 1500-02-29, which that calendar lacks, becomes 1500-03-01. Keys in a file's footer determine
 its calendar, by the rule of Spark's DataSourceUtils.datetimeRebaseSpec:
 

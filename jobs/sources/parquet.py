@@ -334,7 +334,7 @@ def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") 
 
 
 def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
-    """Return the cause of a failed read: a changed file, an unavailable store, or a damaged file."""
+    """Return the error of a failed read: an unavailable store or a damaged file. Raises ChangedFileError."""
     verify_pin(file, options)
     return err if isinstance(err, TussockError) else UnreadableFileError(file.path, "parquet", str(err).split("\n")[0])
 
