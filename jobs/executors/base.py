@@ -172,8 +172,7 @@ def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tupl
     """The rows of an insert-only chunk with distinct keys, and their keys, in the table's order. None for other chunks.
 
     Requires: `key` is the table's key and is not empty. Cost: an encoding and a sort of the keys, which a write needs
-        anyway.
-    Rows that are already in order are not copied, and stay in as many pieces as the chunk has.
+    anyway. Rows that are already in order are not copied, and stay in as many pieces as the chunk has.
     """
     if not key or not only_inserts(chunk):
         return None

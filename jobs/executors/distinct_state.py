@@ -1,8 +1,7 @@
 """Distinct state: each group's distinct values of some columns, and the number of rows with each value.
 
 State: `group key | values -> count`. Values are normalised like keys (one zero, one NaN). Values that contain NULL are
-    not
-stored, because every DISTINCT aggregate ignores them. The counts show which values appear and disappear. A DISTINCT
+not stored, because every DISTINCT aggregate ignores them. The counts show which values appear and disappear. A DISTINCT
 aggregate is the plain aggregate over the rows that caused this.
 """
 

@@ -94,8 +94,7 @@ class Limbs:
         below = padded[top, rows]
         sticky = _any_below(padded, top)
         shift = leading_zeros(head)
-        # 64 bits that begin with a one, and whether a nonzero bit remains below them. 53 bits are kept, rounded half to
-        # even.
+        # 64 bits that begin with a one, and whether a nonzero bit remains below them. Rounding half to even keeps 53.
         whole = (head << shift) | np.where(
             shift > 0, below >> (np.uint64(32) - np.minimum(shift, np.uint64(32))), np.uint64(0)
         )

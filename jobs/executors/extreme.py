@@ -1,8 +1,7 @@
 """Extremes: the slot of min and max, and the state that it reads if rows can be deleted.
 
 State: `group key | argument | upstream stream key`, with the argument descending for max and ascending for min, so that
-    a
-group's first row has its extreme. NULL arguments are not stored. The extreme is also a slot of the group's value row.
+a group's first row has its extreme. NULL arguments are not stored. The extreme is also a slot of the group's value row.
 The state is therefore read only if a group's extreme (or a row equal to it) was deleted.
 """
 

@@ -22,7 +22,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class GenerateNode(PlainNode, frozen=True, tag="Generate"):
-    """Emits each row's columns `kept` (None: all) once per element of `argument`, or as often as its number requires.
+    """Emits each row's columns `kept` (None: all) once per element of list `argument`, or `argument` times.
 
     The element's columns and its index follow. No state. `outer`: a row with an empty or NULL list is emitted once,
     with NULLs.

@@ -1,8 +1,7 @@
 """GroupTopN: the first rows of each group in an order, with their numbers, for a window function with `number <= k`.
 
 State: all rows of the input as `group | order | stream key`, so that a group's first rows come first, followed by the
-    rows
-that can move up. In insert-only input no row moves up, and the state has each group's first rows only.
+rows that can move up. In insert-only input no row moves up, and the state has each group's first rows only.
 """
 
 from collections.abc import Sequence

@@ -86,8 +86,7 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
     State: one table per side, `join key | stream key -> row`, followed by the row's degree if that is needed.
 
     Output: the left columns, then the right columns. Semi and anti joins emit the left columns only, and existence
-        joins add
-    whether the row is matched. Full joins add the join key's columns and the sides that exist.
+    joins add whether the row is matched. Full joins add the join key's columns and the sides that exist.
     """
 
     left_types: tuple[str, ...]
@@ -372,8 +371,7 @@ class HashJoinExecutor(MakesPieces):
     """Joins changes with the other side's rows.
 
     Invariant: the sum of all output chunks is the join of the sums of both inputs. Weights are +1 or -1 per stream key
-        and
-    side.
+    and side.
     """
 
     def __init__(self, node: HashJoin, tables: Sequence[StateTable], kernel: Kernel) -> None:
@@ -393,9 +391,8 @@ class HashJoinExecutor(MakesPieces):
             ExpressionError: the condition raised on a pair.
             TooManyRowsError: a left row of a single join has two partners.
 
-        Cost: one prefix scan per side for the distinct keys in the other side's changes, then O(pairs). Semi and anti
-            joins
-            without a condition: scans of one row per key, and the rows of keys that got or lost their partners.
+        Cost: one prefix scan per side for the distinct keys in the other side's changes, then O(pairs). Without a
+            condition, semi and anti joins scan one row per key, and the rows of keys that got or lost their partners.
         Memory: the changes, the rows that they meet, and PIECE_BYTES of pairs.
         """
         node = self._node

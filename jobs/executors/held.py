@@ -233,8 +233,7 @@ class Percentile(OfValues):
 
         Args:
             rows: (n,) row count per group.
-            at: for non-empty groups, maps a row's index in its ordered group (from 0) to the position of its value in
-                `column`.
+            at: for non-empty groups, maps a row's index in its ordered group (from 0) to its value's index in `column`.
         """
         there = rows > 0
         filled = rows[there]

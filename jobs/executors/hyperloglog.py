@@ -4,8 +4,8 @@ The first p bits of a value's hash choose one of m = 2**p registers. A register 
 is the number of leading zeros in the rest of the hash, plus one. The state counts the values of each rank per register,
 so that values can be deleted. There are at most 64 ranks per register, for any number of values.
 
-    E = alpha m^2 / (sum of 2^-M over all registers), minus the mean bias of the six nearest estimates in a table if E <
-    5 m H = m ln(m / V) instead, for V registers that are still 0, if H is below a threshold
+    E = alpha m^2 / (sum of 2^-M over all registers); if E < 5 m, minus the mean bias of the six nearest table entries
+    H = m ln(m / V) instead, for V registers that are still 0, if H is below a threshold
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Materialize: store a view's rows for readers, and pass the changes on.
 
 State: `order columns | stream key -> row`. Without an ORDER BY there are no order columns. If a row's order columns
-    change,
-it is deleted under one key and inserted under another.
+change, it is deleted under one key and inserted under another.
 
 Deleted and inserted rows are paired by key. Executors that work in key order, such as HashAgg, emit both in the table's
 order. These are then paired by a search, and written without another sort. Insert-only chunks, as in a first load, are

@@ -10,8 +10,7 @@ has. A global aggregate therefore counts rows and non-NULL keys, and its row goe
 as the third input.
 
 State: the anti join's two tables, the left rows with a NULL key, and the two facts as of the previous epoch. Facts are
-stored once per vnode, so that they move with the vnode to another actor. They are written only when they change, which
-is rare.
+stored once per vnode, so that they move with the vnode to another actor. They are written only when they change.
 
 While a right key is NULL the output is empty, but the state is maintained. An epoch in which the first NULL appears (or
 the last one disappears) reads all left rows of the actor and emits the whole output with weight -1 (or +1).

@@ -1,8 +1,7 @@
 """Ordered state: the ordered rows of each group, for aggregates that need the first row, the last row or all rows.
 
 State: `group key | order columns | upstream stream key -> other columns that are read`. If the query leaves the order
-    open,
-there are no order columns, and rows are ordered by the stream key, so that every run gives the same order.
+open, there are no order columns, and rows are ordered by the stream key, so that every run gives the same order.
 """
 
 from collections.abc import Sequence

@@ -135,8 +135,8 @@ class OverWindow(PlainNode, frozen=True):
 class OverWindowExecutor(MakesPieces):
     """Computes old and new results from the first row that may differ, and emits the difference.
 
-    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks; the stream key breaks
-        ties.
+    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks. The stream key breaks
+    ties.
     """
 
     by_key = True
@@ -149,7 +149,8 @@ class OverWindowExecutor(MakesPieces):
         self._starts = Starts(node.partition, node.ordering, node.calls, node.needs_partition, self._rows, self._marks)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises AggregateOverflowError; ChangeError if a row is inserted twice or deleted twice, or does not exist.
+        """Raises AggregateOverflowError; ChangeError if a row is inserted or deleted twice, or a deleted one is
+        missing.
 
 
 

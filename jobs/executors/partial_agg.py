@@ -1,7 +1,7 @@
 """PartialAgg: pre-aggregate rows before the exchange, so that a hot key costs one row per sender.
 
-The output has the group key (normalised), then the state columns of the group's change (see value_state), with weight
-1. HashAgg adds the changes up.
+The output has the group key (normalised), then the state columns of the group's change (see value_state). All weights
+are 1. HashAgg adds the changes up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

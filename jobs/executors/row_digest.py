@@ -49,7 +49,7 @@ def row_digest_of(types: Sequence[str]) -> RowDigest:
 
 
 class RowDigestExecutor:
-    """A row's digest depends on its values alone. It is the same in every release, because state is stored by it."""
+    """A row's digest depends on its values alone, and must be equal in every release, because state is stored by it."""
 
     def __init__(self, node: RowDigest) -> None:
         self._node = node

@@ -8,8 +8,7 @@ Rows from another fragment are applied after the entries. These are rows that a 
 A DELETE of the same epoch does not see them.
 
 A table without a primary key has a hidden last column, the row id: position in the log << 32 | index among the entry's
-rows.
-It depends on the log alone, so every attempt and every replay gives a row the same id.
+rows. It depends on the log alone, so every attempt and every replay gives a row the same id.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,7 @@
 A singleton; the stream key breaks ties.
 
 State: all rows of the input as `order | stream key`, so that the top rows come first, followed by the rows that can
-    move up.
-In insert-only input no row moves up, and the state has the first offset + limit rows only.
+move up. In insert-only input no row moves up, and the state has the first offset + limit rows only.
 """
 
 from collections.abc import Sequence

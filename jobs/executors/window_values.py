@@ -454,8 +454,8 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
 def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
     """Integers from 1 in the order of the moments, the greatest possible one, and the inverse function.
 
-    They are the moments minus the least one. If these, multiplied by the number of partitions, would overflow, they are
-    ranks, which need a sort.
+    They are the moments minus the least one. If an offset per partition would then overflow 64 bits, they are ranks,
+    which need a sort.
     """
     least, most = (int(moments.min()), int(moments.max()) - int(moments.min()) + 1) if len(moments) else (0, 0)
     if not len(moments) or (most + 1) * (partitions + 1) < _GREATEST_SECTION:
@@ -508,7 +508,7 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wind
             )
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
-    # The caller can drop the sums if nothing is carried.
+    # Without `carry`, the sums are freed.
     return WindowResult(values, carry if call.runs else _nothing, overflow if overflow.any() else None)
 
 

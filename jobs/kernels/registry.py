@@ -46,9 +46,9 @@ class Rule:
 
     `refuse` returns the reason why a call with a listed shape still cannot be rendered (e.g. a pattern that is not a
     constant), or None. `raises`: whether the node itself may raise on a row. AND and OR then guard it, so that it runs
-    only on the rows that reach it. A `strict` node is NULL if an argument is NULL: Spark evaluates the arguments
-    in order and stops at the first NULL, so later arguments cannot raise. `params` are the node's parameters that the
-    rule handles.
+    only on the rows that reach it. A `strict` node is NULL if an argument is NULL: Spark evaluates the arguments in
+    order and stops at the first NULL, so later arguments cannot raise. `params` are the node's parameters that the rule
+    handles.
     """
 
     node: str
@@ -140,7 +140,7 @@ def renders_any(node: str, *, params: Iterable[str] = ()) -> Callable[[Render], 
 
 
 def rule_of(call: Call) -> Rule:
-    """The rule that renders this call. UnsupportedExpressionError contains the node, its types and its place."""
+    """The rule that renders this call. Raises UnsupportedExpressionError with node, types and place."""
     mode = mode_of(call)
     rule = _RULES.get((call.node, None if mode == "ANSI" else mode))
     name = shape_of(call)
