@@ -2,9 +2,9 @@
 
 By default, glibc returns the top of the heap as soon as a few megabytes of it are free, and requests it again for the
 next column. During a first load most pages make this round trip many times, and the kernel zeroes them each time.
-Workers therefore keep freed memory. They return it before the two steps that need the most memory: encoding a unit's
-tables, and computing a long window partition. Spark stops a worker that was idle for a minute, which frees all of its
-memory. docs/design/epoch.md has the measurements.
+Workers therefore keep freed memory. They return it before steps that need much memory, such as
+encoding a unit's tables or computing a long window partition. Spark stops a worker that was idle for a minute, which
+frees all of its memory. docs/design/epoch.md has the measurements.
 """
 
 import ctypes

@@ -44,7 +44,10 @@ class MissingExtraError(InputError):
 
 @contextmanager
 def extras_named() -> Iterator[None]:
-    """Turn a failed import of an optional package into MissingExtraError. Wraps public functions and process mains."""
+    """Turn a failed import of an optional package into MissingExtraError.
+
+    Public functions and main functions use it.
+    """
     try:
         yield
     except ModuleNotFoundError as err:

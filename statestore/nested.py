@@ -81,7 +81,9 @@ def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def unsliced(rows: pa.Table) -> pa.Table:
-    """Copy nested columns whose arrays start at an offset. Some Arrow readers reject them (pyspark's createDataFrame).
+    """Copy nested columns whose arrays start at an offset, because some Arrow readers reject such arrays.
+
+    One of these readers is pyspark's createDataFrame.
 
     Cost: a copy of those columns; the others are not copied.
     """

@@ -14,7 +14,7 @@ from tussock.statestore.memory import whole_memory
 
 DEFAULT_CAPACITY_BYTES = 512 << 20
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30  # limits of a process's default cache
-_SHARE = 16  # fraction of memory per process: a host runs a worker per core, and its JVM
+_SHARE = 16  # a process gets 1/16 of the memory: a host runs a worker per core, and its JVM
 
 
 def block_cache_bytes(memory: int) -> int:

@@ -14,11 +14,11 @@ go down:
     merged with the base                            if they are large enough to justify rewriting the base
     not yet; neighbouring runs are merged           otherwise: small epochs gather on L0 as in a size-tiered tree
 
-SSTs that are largely dead are rewritten on their level. Dead are rows of dropped tables, rows that were kept for
-readers of old epochs until the floor rose, and deletes with no rows left to hide.
+SSTs that are largely dead are rewritten on their level. Dead rows belong to dropped tables, were kept for
+readers of old epochs until the floor rose, or are deletes with no rows left to hide.
 
-A level below L0 is due if it exceeds its size. Its SSTs go down one by one, first those that overlap the fewest bytes.
-Disjoint SSTs form separate tasks and run in parallel.
+A level below L0 is due if it exceeds its size limit. Its SSTs go down one by one, starting with those that overlap the
+fewest bytes below. Disjoint SSTs form separate tasks and run in parallel.
 """
 
 from bisect import bisect_left, bisect_right
@@ -53,7 +53,7 @@ class CompactionOptions:
     base_bytes: int = 256 << 20  # minimum size of a level, except the last
     level_ratio: int = 10  # size of a level relative to the one above it
     merge_ratio: int = 4  # L0 runs go to the base if it holds at most this many times their bytes in their range
-    small_bytes: int = 1 << 20  # an L0 below this size does not trigger a task by its size
+    small_bytes: int = 1 << 20  # a smaller L0 is never due for its size relative to the levels below
     dead_share: float = 0.25  # rewrite an SST from this share of dead bytes
     target_bytes: int = DEFAULT_TARGET_BYTES  # size of an SST
 

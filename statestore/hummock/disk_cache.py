@@ -66,7 +66,7 @@ class DiskCounts:
 class CachedObject:
     """The cache's identity of an object: 128 bits of blake2b over store, name and size.
 
-    SSTs are named by their bytes.
+    SSTs are named by a hash of their bytes, so equal identities mean equal bytes.
     """
 
     high: int
@@ -185,7 +185,7 @@ class DiskCache:
                 )
 
     def forget(self, of: CachedObject, pieces: Positions) -> None:
-        """Free the slots of pieces that were damaged in the bucket."""
+        """Free the slots of pieces whose contents were damaged before they were cached."""
         if (file := self._opened()) is None:
             return
         lows = of.lows(pieces)

@@ -33,7 +33,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hash_keys(keys: pa.Array) -> Hashes:
-    """The hash of each key (binary or fixed_size_binary), uint64. Cost: 25 ns per short key, or 3 ns per byte."""
+    """The hash of each key (binary or fixed_size_binary), uint64. Cost: 25 ns a key; if long, 3 ns a byte."""
     hashes = np.empty(len(keys), np.uint64)
     if (width := max_width(keys)) <= _WIDE:
         for part in _slices(len(keys), max(64, _SLICE_BYTES // width)):

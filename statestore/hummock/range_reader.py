@@ -1,9 +1,9 @@
 """Reads bytes of SSTs from the host's disk cache, or from the bucket with few parallel range requests.
 
-A request to a bucket takes 30 ms for 16 KiB as for 256 KiB. A point read that misses the disk cache therefore fetches
-the surrounding aligned 256 KiB, and the cache keeps them, so later keys in this range need no request. A scan uses the
-cached parts, fetches only the rest, and leaves the cache unchanged. Otherwise a single scan or compaction would evict
-the data that point reads need.
+A request to a bucket takes 30 ms, whether it returns 16 KiB or 256 KiB. A point read that misses the disk cache
+therefore fetches the surrounding aligned 256 KiB, and the cache keeps them, so later keys in this range need no
+request. A scan uses the cached parts, fetches only the rest, and leaves the cache unchanged. Otherwise a single scan or
+compaction would evict the data that point reads need.
 """
 
 import logging

@@ -426,7 +426,7 @@ def above_previous(keys: pa.Array) -> Mask:
 
 
 def _neighbours(fixed: Fixed) -> Iterator[tuple[slice, list[npt.NDArray[np.uint64]]]]:
-    """Compare padded keys with their predecessors, slice by slice, as numbers.
+    """Slices of padded keys as numbers, for comparing each key with its predecessor.
 
     Yields: the slice of pairs of neighbours, and the words of all keys in it (one more than pairs), most significant
         first. The last word overlaps the one before unless the width is a multiple of 8, which preserves equality and

@@ -62,8 +62,8 @@ class _Candidates:
 class _Lookup:
     """A look-up of many keys.
 
-    A *key* is a position in the caller's array, a *probe* one in the sorted keys, and a *row* one in the concatenated
-    decoded batches. Only this class converts between them.
+    A *key* is a position in the caller's array. A *probe* is a position in the sorted keys. A *row* is a position in
+    the concatenated decoded batches. Only this class converts between them.
     """
 
     def __init__(self, keys: pa.Array) -> None:

@@ -9,8 +9,9 @@ permanent, so vacuum may be killed anywhere, run twice at once, or use a version
 Readers may still fetch objects that the newest version does not name:
     the SSTs of a version that a pin names (the newest version is read before the pins are listed; see meta/pin.py);
     all objects of epochs after the one that a train of epochs has pinned, which the train reads before they are
-    committed; SSTs that compactions removed since the committed epoch, while a barrier is on that epoch: its run may
-    read an older version.
+        committed;
+    SSTs that compactions removed since the committed epoch, while a barrier is on that epoch: its run may read an older
+        version.
 """
 
 import logging
@@ -132,9 +133,7 @@ def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | N
     if origin.kind == "epoch":
         is_past = origin.number <= version.epoch and (onward is None or origin.number <= onward)
         return (
-            f"of epoch {origin.number}, which is not after the committed epoch, and in no version in use"
-            if is_past
-            else None
+            f"of epoch {origin.number}, which can no longer be committed, and in no version in use" if is_past else None
         )
     # The log assigns ids in order, so an id that this version has not assigned belongs to a task that was opened later.
     if origin.number >= version.next_task_id or any(task.id == origin.number for task in version.tasks):

@@ -3,9 +3,9 @@
     {"id":7,"writer":"…","change":{"type":"publish","epoch":123}}
     crc32c 0a1b2c3d
 
-The checksum is the crc32c of everything before the last line break before it, as 8 lower-case hex digits. Integers are
-exact up to u64; bytes are base64. A reader ignores unknown fields. A missing field takes its default, and the document
-is refused if the field has none.
+The checksum is the crc32c of everything before the line break that precedes it, as 8 lower-case hex digits. Integers
+are exact up to u64; bytes are base64. A reader ignores unknown fields. A missing field takes its default, and the
+document is refused if the field has none.
 """
 
 from typing import TypeVar

@@ -44,7 +44,7 @@ def overlap(one: SstInfo, other: SstInfo) -> bool:
 
 
 def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[SstInfo] | str:
-    """The named SSTs, newest first; if one is not on its level, a text that names it."""
+    """The named SSTs, newest first, or an error text if one is not on its level."""
     found = []
     for taken in inputs:
         level = (

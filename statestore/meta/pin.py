@@ -22,7 +22,7 @@ LEASE_MS = 6 * 60 * 60 * 1000  # default of a pin
 class Pin(msgspec.Struct, frozen=True):
     """A reader's claim on an epoch and the SSTs of a version.
 
-    `holder` identifies the claim, with `renewal` the object.
+    `holder` identifies the claim; `holder` and `renewal` together identify the object.
     """
 
     epoch: int

@@ -122,7 +122,7 @@ class _Kept:
             try:
                 self._pin = renew_pin(self._objects, self._pin, self._clock_ms() + self._lease_ms)
             except RetryableError:
-                continue  # retry: two thirds of the lease are left
+                continue  # retry after another third of the lease
             except (PinLapsedError, AccessDeniedError):
                 return  # at worst the reader finds an SST missing
 

@@ -15,9 +15,9 @@ from tussock.statestore.meta.version import HeldBack, HummockVersion
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Relations as of `epoch`.
+    """The relations that a reader sees: all as of `epoch`, except those in `held`.
 
-    Those in `held` are seen as of that epoch; 0: hidden, because no rows have passed yet.
+    `held` maps a name to the earlier epoch that is shown; 0: hidden, because no rows have passed yet.
     """
 
     epoch: int

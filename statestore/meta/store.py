@@ -167,9 +167,11 @@ class MetaStore:
 
         Nothing becomes visible. Returns the manifest that counts, the first one sealed.
 
-        Requires: all its SSTs are in the bucket. Two drivers of the same barrier may both seal; both get the first
-        manifest. Raises LostRaceError if another barrier has this epoch, which requires a clock set back to the very
-        millisecond; SettingError if an SST's name does not contain the epoch.
+        Two drivers of the same barrier may both seal; both get the first manifest.
+
+        Requires: all SSTs of the manifest are in the bucket.
+        Raises LostRaceError if another barrier has this epoch, which requires a clock set back to the very millisecond;
+        SettingError if an SST's name does not contain the epoch.
         """
         prefix = data_prefix(manifest.epoch)
         if stray := [sst.name for sst in manifest.ssts if not sst.name.startswith(prefix)]:
@@ -190,7 +192,7 @@ class MetaStore:
         return found
 
     def sealed(self, epoch: int) -> SealedManifest | None:
-        """The sealed manifest of an epoch; None if its run is not that far."""
+        """The sealed manifest of an epoch, or None if it is not sealed yet."""
         return read_document(self.objects, manifest_name(epoch), SealedManifest)
 
     def epoch_digest(self, epoch: int) -> str | None:
@@ -372,9 +374,9 @@ class MetaStore:
         return self._versions.at(pin.version)
 
     def version_at(self, epoch: int) -> HummockVersion:
-        """The version for reading an epoch: the newest one, or below the floor that of a pin on the epoch.
+        """The version for reading an epoch: the newest one, or the version of a pin if the epoch is below the floor.
 
-        The SSTs of the second stay as long as that pin.
+        The SSTs of a pinned version stay as long as the pin.
 
         Raises EpochNotCommittedError; EpochExpiredError if no pin protects the epoch.
         Cost: below the floor a LIST, and one GET per pin on the epoch.
@@ -384,7 +386,7 @@ class MetaStore:
     def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
         """A version for reading `epoch`, whose SSTs stay for the duration of the block despite compaction and vacuum.
 
-        Read-only access to the store permits no pin: see Readers.reading.
+        A process with read-only access reads without a pin; see Readers.reading.
 
         Warns: UnpinnedReadWarning in that case.
         Raises EpochNotCommittedError, EpochExpiredError. Cost: one pin, four requests in all.

@@ -93,9 +93,7 @@ class HummockVersion(msgspec.Struct, frozen=True):
     levels: tuple[tuple[SstInfo, ...], ...]  # levels[0]: L0 runs, newest first; levels[k>=1]: sorted, disjoint
     catalog: Catalog
     mapping: VnodeMapping
-    epochs: tuple[int, ...] = (
-        0,
-    )  # committed epochs that a reader may name, ascending from the floor; at most MAX_EPOCHS
+    epochs: tuple[int, ...] = (0,)  # committed epochs that readers may name, from the floor; at most MAX_EPOCHS
     next_task_id: int = 1  # of compaction; lower ids that are not in `tasks` are closed
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
     retired: tuple[str, ...] = ()  # SSTs that compactions removed after `epoch`; the next epoch's run may read them

@@ -1,4 +1,4 @@
-"""Copies an object from one store to another. One S3 server copies within itself."""
+"""Copies an object from one store to another, within the server if one S3 server holds both."""
 
 from pathlib import Path
 from tempfile import NamedTemporaryFile

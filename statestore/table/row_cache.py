@@ -300,8 +300,8 @@ class UnitRows:
 
         Call once, at the end.
 
-        Does nothing if the table has no known rows and was not read by key: rows that are only written or scanned are
-            not kept.
+        Does nothing if the table has no known rows and was not read by key, because rows that are only written or
+        scanned are not kept.
         """
         if self.runs or self._loaded:
             self.cache.publish(partial(self._publish, changes))

@@ -46,8 +46,8 @@ class Located:
 class StateTable:
     """Rows of one table: those at the version's epoch, overlaid with this epoch's changes.
 
-    A put is an upsert: it replaces an existing row of its key. A caller that must know whether a row exists reads
-        first.
+    A put is an upsert and replaces an existing row of its key. A caller that must know whether a row exists reads
+    first.
     """
 
     def __init__(

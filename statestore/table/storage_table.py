@@ -122,7 +122,7 @@ class StorageTable:
     ) -> Iterator[pa.Table]:
         """This epoch's rows that were written after `since`, including rows that were rewritten unchanged.
 
-        These are the rows of `changes` with weight +1 and the unchanged ones.
+        These are the rows that `changes` returns with weight +1, and the rewritten unchanged rows.
 
         Raises: the same as `changes`.
         Cost: the blocks with a row written since. Independent of the table's size, because no rows are looked up.

@@ -483,7 +483,7 @@ def test_a_folder_that_cannot_be_used_means_no_cache_and_one_warning(
             folder.mkdir(mode=0o700)
             os.chown(folder, 12345, 12345)
     disk = DiskCache(tmp_path, capacity)
-    with pytest.warns(RuntimeWarning, match="no disk cache below") as told:
+    with pytest.warns(RuntimeWarning, match="no disk cache is available below") as told:
         assert [wrong_rows(reader(remote, version, disk), ALL[:500]) for _ in range(3)] == [[]] * 3
     assert len(told) == 1
     assert not [path for path in tmp_path.rglob("sst-pieces*") if path.stat().st_size]
