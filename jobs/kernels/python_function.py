@@ -273,7 +273,7 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
             result = pa.Array.from_pandas(result, type=kind)
         except (pa.ArrowException, TypeError, ValueError) as err:
             raise wrong(
-                f"a Series that is no {declared.returns} ({_said(err)})", "values of the declared type"
+                f"a Series that cannot become {declared.returns} ({_said(err)})", "values of the declared type"
             ) from err
     if len(result) != rows:
         raise wrong(f"{len(result)} values for {rows} rows", "one value for each row")
@@ -284,7 +284,7 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
             result = result.cast(kind)
         except pa.ArrowException as err:
             raise wrong(
-                f"{result.type} that does not fit ({_said(err)})", f"values of type {declared.returns}"
+                f"{result.type} values that do not fit ({_said(err)})", f"values of type {declared.returns}"
             ) from err
     try:
         result = kept_array(result, kept)

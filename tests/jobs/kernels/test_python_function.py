@@ -119,8 +119,12 @@ def test_an_empty_input_is_no_call() -> None:
             "int",
             "gave a builtins.int, expected a pandas Series",
         ),
-        ("import pandas as pd\ndef f(x: pd.Series, y): return x * 1.5", "int", "gave a Series that is no int"),
-        ("import pyarrow as pa\ndef f(x, y): return pa.array([300] * 3)", "tinyint", "gave int64 that does not fit"),
+        ("import pandas as pd\ndef f(x: pd.Series, y): return x * 1.5", "int", "gave a Series that cannot become int"),
+        (
+            "import pyarrow as pa\ndef f(x, y): return pa.array([300] * 3)",
+            "tinyint",
+            "gave int64 values that do not fit",
+        ),
     ],
 )
 def test_what_is_no_column_of_the_declared_type_names_the_function(body: str, returns: str, said: str) -> None:
