@@ -1,4 +1,4 @@
-"""What Spark runs, and what plans it."""
+"""The engine on top of the state store: SQL, plans, epochs, sources, sinks, quality gate and command line."""
 
-if __name__ != "tussock.jobs":  # under two names, each class would be two classes
-    raise ImportError("the engine is imported as tussock.jobs: put the folder above `tussock/` on the path")
+if __name__ != "tussock.jobs":  # imported under two names, each class would exist twice
+    raise ImportError("import the engine as tussock.jobs: put the folder that contains `tussock/` on the path")

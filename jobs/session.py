@@ -1,16 +1,15 @@
-"""The embedded face: SQL or Arrow in, Arrow out.
+"""The embedded session: SQL or Arrow in, Arrow out.
 
     with Session(store="my-store") as session:
         session.execute("CREATE TABLE orders (id bigint, shop int, amount double, PRIMARY KEY (id))")
-        session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, sum(amount) AS total FROM orders GROUP BY shop")
-        session.execute("INSERT INTO orders VALUES (1, 7, 9.5)")
-        session.flush()
-        print(session.query("SELECT * FROM by_shop"))
+        session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, sum(amount) AS total FROM orders GROUP BY
+        shop") session.execute("INSERT INTO orders VALUES (1, 7, 9.5)") session.flush() print(session.query("SELECT *
+        FROM by_shop"))
 
-Statements are durable when `execute` returns and take effect with the next epoch; `flush` runs one.
+Statements are durable when `execute` returns. They take effect with the next epoch, which `flush` runs.
 
-Spark binds SQL, so the first statement or query starts a JVM. `insert` and `read` need no SQL, and `flush` runs an epoch that takes in
-little in this process: a session that does no more than these starts no JVM, and does not even import Spark.
+Spark binds SQL, so the first statement or query starts a JVM. `insert` and `read` need no SQL, and `flush` runs small
+epochs in this process. A session that only uses these starts no JVM, and does not even import Spark.
 """
 
 import sys
@@ -75,7 +74,7 @@ from tussock.statestore.months import given_rows
 from tussock.statestore.objectstore.base import AccessDeniedError
 from tussock.statestore.progress import Progress, no_progress
 
-if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
+if TYPE_CHECKING:  # imported on use: only SQL needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
     from tussock.jobs.catalog.deployment import Deployment, Derived
@@ -87,17 +86,21 @@ __all__ = ["Answer", "Session", "TwoThreadsError"]
 
 
 class TwoThreadsError(InputError):
-    """A session was called while another thread's call was at work in it."""
+    """Two threads called a session at the same time."""
 
     def __str__(self) -> str:
         return (
-            "this session is at work in another thread, and serves one at a time. Nothing was done. Open a session for each thread "
-            "(Session(store, spark=session.spark) shares its Spark), or call it again when the other call has ended."
+            "this session is in use by another thread, and serves one thread at a time. Nothing was done. Open a "
+            "session for each thread (Session(store, spark=session.spark) shares its Spark), or call again when the "
+            "other call has ended."
         )
 
 
 class Session:
-    """One process's way into one store, for one thread at a time: a call while another thread's is at work raises TwoThreadsError."""
+    """One process's access to one store.
+
+    Only one thread may use a session at a time; a concurrent call raises TwoThreadsError.
+    """
 
     def __init__(
         self,
@@ -114,15 +117,17 @@ class Session:
 
         Args:
             store: a directory or `s3://bucket/prefix?endpoint=…`.
-            spark: a classic Spark session to use, or what gives one when it is first needed; None starts a local one then, unless this
-                process has one. Sessions share it, and the last one that closes stops it.
-            create: make the store where there is none yet.
-            units, time_zone: of a store that is made.
-            runner: where epochs run: `spark`; `local`, in this process, which can't take files that only Spark reads; `auto`, on Spark
-                where this session has started it or an epoch needs it (files that only Spark reads, or much to take in), else here.
-            on_error: what `flush` does where a view cannot take an epoch's rows: `stop`, or `pause` that view and those over it.
+            spark: a classic Spark session, or a function that returns one on first use. None starts a local session on
+                first use, unless this process has one. Sessions share it, and the last one to close stops it.
+            create: create the store if it does not exist.
+            units, time_zone: of a new store.
+            runner: where epochs run. `spark`: always on Spark. `local`: in this process, without files that only Spark
+                reads. `auto`: on Spark if this session has started it or the epoch needs it (it is large, or only
+                Spark reads its files), and in this process otherwise.
+            on_error: the reaction of `flush` to a view whose rows raise: `stop` the epoch, or `pause` the view and the
+                views that read it.
 
-        Raises: NotInitialisedError without `create`; errors of the object store.
+        Raises: NotInitialisedError if the store does not exist and `create` is False; errors of the object store.
         """
         if create and not _exists(store):
             create_store(store, units=units, time_zone=time_zone)
@@ -138,11 +143,11 @@ class Session:
         self._pending = PendingCatalog(self.meta)
         self._stored = StoredRows(self.meta, self._pending)
         self._statements = StatementMaker(self.meta, self._stored, self._writer, lambda: self.spark)
-        self._working = RLock()  # held while a call is at work
+        self._working = RLock()  # held during a call
 
     @property
     def spark(self) -> "SparkSession":
-        """The Spark session."""
+        """The Spark session, started on first use."""
         if self._spark is None:
             if self._start_spark is not None:
                 self._spark = self._start_spark()
@@ -152,7 +157,7 @@ class Session:
         return self._spark
 
     def _joined_spark(self) -> bool:
-        """Use the given Spark, or this process's. Returns whether the session has to leave it when it closes."""
+        """Use the given Spark session, or this process's. Return whether the session must leave it on close."""
         with extras_named():
             from tussock.jobs.spark.session import join_spark
 
@@ -160,18 +165,18 @@ class Session:
         return leaves
 
     def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
-        """Run a script, statement by statement; each is durable before the next is read.
+        """Run a script, statement by statement. Each statement is durable before the next is read.
 
         Args:
             sql: statements separated by `;`.
-            base: what relative paths of sources start from; the working directory when None.
+            base: the folder for relative paths of sources; None: the working directory.
 
-        Raises: InputError branches that name the place; statements before the failing one stay taken.
+        Raises: InputError branches with the place; statements before the failing one stay in the log.
         """
         return list(self.run(sql, base=base))
 
     def run(self, sql: str, *, base: Path | None = None) -> Iterator[Answer]:
-        """As `execute`, answer by answer: a statement runs when its answer is asked for."""
+        """Like `execute`, but an iterator: each statement runs when its answer is requested."""
         for statement in split_script(sql):
             with self._at_work():
                 answer = self._execute(statement.text, statement.place, base or Path.cwd())
@@ -185,7 +190,10 @@ class Session:
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
     ) -> "Deployment":
-        """What `apply` would do with these files now. Nothing is written; where nothing has changed, Spark is not started."""
+        """Return the changes that `apply` would make with these files.
+
+        Writes nothing; without changes, starts no Spark.
+        """
         with self._at_work():
             return self._deployment(scripts, prune, resume, derived, stores_rows=False)
 
@@ -198,18 +206,20 @@ class Session:
         derived: "Derived | None" = None,
         require: "Callable[[Deployment], None] | None" = None,
     ) -> "Deployment":
-        """Make a pipeline's files hold: all of them, as one entry of the log, or nothing.
+        """Apply a pipeline's files, all of them as one entry of the log, or nothing.
 
-        A changed view is replaced, statements on rows run once in the store's life, and what is there as the files say is left alone.
+        A changed view is replaced. Statements on rows run once in the life of the store. Unchanged relations are left
+        alone.
 
         Args:
             scripts: the files with their text, in order.
-            prune: drop the views that the files do not name.
-            resume: paused views that are to go on: they are built anew, and those that were paused with them.
-            derived: what follows from the views of the files: the measures of a pipeline's quality suites; None: they stay as they are.
-            require: called with the very deployment that is about to be logged; nothing is logged if it raises.
+            prune: drop the views that the files do not define.
+            resume: paused views to rebuild, with the views that were paused together with them.
+            derived: returns further statements for the views of the files, such as the measures of quality suites; None
+                leaves these unchanged.
+            require: called with the deployment before it is logged. If it raises, nothing is logged.
 
-        Raises: InputError branches that name the place, with the file in a note; nothing is logged then.
+        Raises: InputError branches with the place, and the file in a note; nothing is logged then.
         """
         with self._at_work():
             while True:
@@ -218,7 +228,7 @@ class Session:
                     require(deployment)
                 if deployment.statement is None:
                     return deployment
-                with suppress(LogMovedError):  # another session's statement came between, over which all is bound anew
+                with suppress(LogMovedError):  # another session appended a statement; bind all statements again
                     position = self._writer.logged(deployment.statement, expected=deployment.log_end)
                     return replace(deployment, position=position)
 
@@ -246,17 +256,20 @@ class Session:
         max_epoch_bytes: int | None = None,
         progress: Progress = no_progress,
     ) -> EpochSummary:
-        """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is
-        finished first, as that epoch. Where a view compares with now(), that the clock has moved on is new.
+        """Run one epoch over all new input, commit it and publish it. No effect without new input.
+
+        If an unfinished barrier exists, this finishes its epoch instead. If a view compares with now(), a later clock
+        counts as new input.
 
         Args:
-            interval: take only this data interval's files from sources whose path is a template.
-            moment: what now() means in views, with its time zone; None: the interval's end, without one the clock. It never goes back.
-            max_epoch_bytes: of source files; the rest waits for the next epoch. None: all of them, however many.
-            progress: called with one line per step.
+            interval: take only this data interval's files from sources with a path template.
+            moment: the value of now() in views, with a time zone; None: the interval's end, or else the clock. It never
+                goes back.
+            max_epoch_bytes: limit on source files; the rest waits for the next epoch. None: no limit.
+            progress: receives one line per step.
 
-        Warns: HeldSourceWarning for each source in trouble: its new files wait, and everything else was taken in. PausedViewWarning for
-            each view that this epoch paused.
+        Warns: HeldSourceWarning for each failing source: its new files wait, and everything else was taken.
+            PausedViewWarning for each view that this epoch paused.
         """
         with self._at_work():
             at = None if moment is None else micros_of(moment)
@@ -272,13 +285,14 @@ class Session:
             return summary
 
     def restate(self, source: str, restated: Restated, progress: Progress = no_progress) -> Restatement:
-        """Correct what a source has taken, in an epoch of its own, which is published: rows that were taken go, those of now come.
+        """Correct the data of a source in its own epoch, and publish it: replace taken rows with the current ones.
 
         Args:
-            restated: a file, `Restated("/data/2026-01-02.csv")`, also with `by="/data/other.csv"` or `gone=True`; or an interval,
-                `Restated(interval=Interval(start, end))`.
+            restated: a file, `Restated("/data/2026-01-02.csv")`, also with `by="/data/other.csv"` or `gone=True`; or an
+                interval, `Restated(interval=Interval(start, end))`.
 
-        Returns: the files whose rows went and came, and the views that followed; nothing of them where all is as it was taken.
+        Returns: the files whose rows went and came, and the views that followed; nothing of them where all is as it was
+            taken.
         Warns: as `flush`; a file that cannot be read leaves everything as it was.
         Raises: UnknownRelationError; CannotRestateError; EpochUnderWayError: `flush` first.
         """
@@ -297,17 +311,20 @@ class Session:
         repair: bool = False,
         progress: Progress = no_progress,
     ) -> "Verification":
-        """Compute views anew by Spark, over the tables and the taken bytes of the sources as of one epoch, and compare. The store keeps the
-        result (tussock.jobs.verify.record.read_last).
+        """Compare views with Spark's result over the tables and the taken files of the sources, at one epoch.
+
+        The store keeps the result (tussock.jobs.verify.record.read_last).
 
         Args:
-            views: these, and the views that they read; all views if none is named.
-            percent: share of the keys of each view that is compared.
-            epoch: a readable epoch; the published one when None.
-            repair: log a statement that builds the views that differ anew, and the views over them; the next `flush` does it.
-            progress: called with a line per view.
+            views: verify these and the views that they read; default: all views.
+            percent: percentage of each view's keys to compare.
+            epoch: a readable epoch; None: the published one.
+            repair: log a statement that rebuilds the views that differ, and the views that read them, with the next
+                `flush`.
+            progress: receives one line per view.
 
-        Raises: UnknownRelationError, NothingToVerifyError, BadShareError; EpochNotCommittedError, EpochExpiredError; CannotFollowError.
+        Raises: UnknownRelationError, NothingToVerifyError, BadShareError; EpochNotCommittedError, EpochExpiredError;
+            CannotFollowError.
         Cost: that of each SELECT over all its rows, and a scan of each view.
         """
         with self._at_work():
@@ -326,34 +343,37 @@ class Session:
             )
             if repair:
                 found = repaired(self.meta, self._pending, self._statements, self._writer, found)
-            with suppress(AccessDeniedError):  # whoever may only read the store has the result alone
+            with suppress(AccessDeniedError):  # without write permission, the result is only returned
                 write_last(self.meta.objects, found, [r.name for r in self.meta.latest().catalog.live()])
             return found
 
     def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:
-        """Answer a SELECT over tables and views.
+        """Run a SELECT over tables and views.
 
         Args:
-            sql: anything Spark can run.
-            epoch: what is published when None.
-            at: read the epoch that was the newest published one then, instead of naming it; without an offset, local time of the store.
+            sql: any SELECT that Spark can run.
+            epoch: None means the published one.
+            at: read the epoch that was published at this time; without an offset, in the store's time zone.
 
-        Warns: PausedViewWarning for each view that stays at the rows it had when it was paused; HeldViewWarning for each that is held back.
+        Warns: PausedViewWarning for each paused view, whose rows are those of the pause; HeldViewWarning for each
+            held-back view.
         Raises: SqlError; NeverPassedError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
         """
         with self._at_work():
             if at is not None and epoch is not None:
-                raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
+                raise BadMomentError(str(at), f"epoch {epoch} is given as well", "an epoch or a time, not both")
             return self._select(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
-        """Insert rows, as INSERT would: a row whose key exists replaces it. Durable when it returns; takes effect with the next epoch.
+        """Insert rows like INSERT: a row whose key exists replaces it.
+
+        The rows are durable when this returns, and take effect with the next epoch.
 
         Args:
-            rows: columns by name, whatever their letters' case; those of the table that are missing become NULL. Types are the table's, or
-                ones that are cast to them without loss.
+            rows: columns by case-insensitive name; missing columns become NULL. Types must be those of the table, or
+                cast to them without loss.
 
-        Raises: UnknownRelationError; UnfitRowsError, NullKeyError, and nothing was inserted.
+        Raises: UnknownRelationError; UnfitRowsError, NullKeyError: nothing was inserted.
         """
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
@@ -363,34 +383,36 @@ class Session:
             return self._writer.log(f"insert into {relation.name}", statement)
 
     def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
-        """The rows of a view or table, without SQL: see `StoredRows.read`."""
+        """Read the rows of a view or table without SQL; see `StoredRows.read`."""
         with self._at_work():
             return self._stored.read(relation, columns, epoch)
 
     def reader(
         self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None
     ) -> AbstractContextManager[pa.RecordBatchReader]:
-        """The same batch by batch, for what is larger than memory: see `StoredRows.reader`."""
+        """Read rows batch by batch, for results larger than memory; see `StoredRows.reader`."""
         return self._stored.reader(relation, columns, epoch)
 
     def changes(
         self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """What changed in a view or table between two epochs, at the cost of the change: see `StoredRows.changes`."""
+        """Read the changes of a view or table between two epochs, at their cost; see `StoredRows.changes`."""
         with self._at_work():
             return self._stored.changes(relation, since, until, columns)
 
     def table(self, name: str, epoch: int | None = None) -> "DataFrame":
-        """A view's or table's rows as a Spark DataFrame, to build on as on any other; each action reads the store.
+        """Return a view's or table's rows as a Spark DataFrame; each action reads the store.
 
         Args:
-            epoch: the published one, as of now, when None. The rows stay those of that epoch, whatever is published later.
+            epoch: None means the currently published one. The rows stay those of this epoch after later publishes.
 
-        It runs in a Spark session of this store's time zone, in ANSI mode. Its epoch stays pinned until `close`: compaction and vacuum keep
-        what it reads meanwhile, so a session that asks for ever new epochs and is never closed has ever more kept. After `close`, and where
-        the store may only be read, a vacuum may take what an action would read: MissingSstError, never a wrong row.
+        The DataFrame belongs to a Spark session with this store's time zone, in ANSI mode. Its epoch stays pinned until
+        `close`, so compaction and vacuum keep its objects. A session that keeps requesting new epochs should therefore
+        be closed now and then. After `close`, or without write permission on the store, vacuum may remove objects that
+        an action reads: the action then raises MissingSstError, and never returns a wrong row.
 
-        That of a source is to build views on; no rows of it are stored, and an action on it says so.
+        The DataFrame of a source is only for `create_view`. The store has no rows of a source, so an action on it
+        raises.
 
         Raises: as `read`.
         """
@@ -398,16 +420,19 @@ class Session:
             return self._opened_frames().table(name, epoch)
 
     def create_view(self, name: str, dataframe: "DataFrame", *, if_not_exists: bool = False) -> Answer:
-        """Keep a DataFrame's query as a materialized view, as CREATE MATERIALIZED VIEW keeps a SELECT's. Durable when it returns; takes
-        effect with the next epoch.
+        """Create a materialized view from a DataFrame's query, as CREATE MATERIALIZED VIEW does from a SELECT.
+
+        The view is durable when this returns, and takes effect with the next epoch.
 
         Args:
-            dataframe: built on DataFrames of `table`, without an epoch, by whatever Spark itself computes; its columns are the view's.
+            dataframe: built on DataFrames of `table` without an epoch, with functions of Spark only. Its columns become
+                the view's columns.
 
-        SHOW CREATE shows it as the SELECT that makes the same plan, or as that plan where none is found.
+        SHOW CREATE prints a SELECT with the same plan, or the plan itself if there is no such SELECT.
 
-        Raises: UnsupportedQueryError for what cannot be kept: other data, Python functions, chance, now(); FrameOfAnEpochError;
-            OutdatedFrameError; SqlError for a name or column that cannot be one; ReservedNameError.
+        Raises: UnsupportedQueryError for a query that cannot be maintained: other data, Python functions, random
+            values, now(); FrameOfAnEpochError; OutdatedFrameError; SqlError for an invalid name or column;
+            ReservedNameError.
         """
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
@@ -440,7 +465,7 @@ class Session:
                 return runner
 
     def close(self) -> None:
-        """Let go of the epochs of `table`. Spark stops with the last session that uses it, if a session started it."""
+        """Release the epochs of `table`. The last session to close stops Spark, if a session started it."""
         frames, self._frames = self._frames, None
         try:
             if frames is not None:
@@ -462,7 +487,7 @@ class Session:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """One call's time in the session: another thread's is refused, and what the JVM raises becomes an error of ours."""
+        """Guard a call: reject calls of other threads, and translate errors of the JVM."""
         if not self._working.acquire(blocking=False):
             raise TwoThreadsError
         try:
@@ -471,11 +496,11 @@ class Session:
         finally:
             self._working.release()
 
-    # --- statements --------------------------------------------------------------------------------------------------------------
+    # --- statements ---------------------------------------------------------------------------------------------------
 
     def _execute(self, text: str, place: Place, base: Path) -> Answer:
         while True:
-            with suppress(LogMovedError):  # another session's statement came between, over which this one is bound anew
+            with suppress(LogMovedError):  # another session appended a statement; bind this one again
                 return self._execute_at_end(text, place, base)
 
     def _execute_at_end(self, text: str, place: Place, base: Path) -> Answer:
@@ -493,7 +518,7 @@ class Session:
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
-            case BoundCreateTableAs() if self._is_there(catalog, version, bound.table):  # so the query need not run
+            case BoundCreateTableAs() if self._is_there(catalog, version, bound.table):  # the query need not run
                 return Answer(text, f"nothing to do: {statement_text(bound.table)}")
         statement, reads = self._statements.to_log(catalog, version, bound, base)
         if isinstance(statement, Change) and statement.rows == 0:
@@ -511,7 +536,7 @@ class Session:
         return admitted(catalog, table, version.epoch + 1) == catalog
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
-        """Log what a CREATE OR REPLACE comes to for the views, too, that read what it replaces. Raises LogMovedError."""
+        """Log a CREATE OR REPLACE with its effects on the views that read the old relation. Raises LogMovedError."""
         from tussock.jobs.catalog.transaction import DraftTransaction
 
         draft = DraftTransaction(catalog, version.epoch + 1)
@@ -524,7 +549,7 @@ class Session:
         with self._stored.seeing(epoch) as (
             version,
             sight,
-        ):  # what is read stays, however compaction and vacuum go on meanwhile
+        ):  # the block pins the objects that it reads
             return self._answer(text, place, version, sight)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
@@ -541,18 +566,18 @@ class Session:
             self._stored.refuse_if_late(err.name.strip("`"), sight.epoch, version, err)
             raise
         if not isinstance(bound, Query):
-            raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
+            raise SqlError("expected a SELECT; pass other statements to execute, without an epoch")
         with spark_errors_as_ours(bound.source):
             return given_rows(collected(self._statements.frame(bound.source.text, bound, version, sight)))
 
 
 def _noted(answer: Answer, notes: Sequence[str]) -> Answer:
-    """The answer with what the user should know of the view that was bound."""
+    """Return the answer with notes on the view that was bound."""
     return replace(answer, message=answer.message + "".join(f"\n  note: {note}" for note in notes))
 
 
 def _active_spark() -> "SparkSession | None":
-    """The active Spark session; none where nobody has imported Spark."""
+    """Return the active Spark session; None if pyspark is not imported."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

@@ -1,1 +1,1 @@
-"""The quality gate: what a committed epoch passes before readers see it."""
+"""The quality gate, which a committed epoch must pass before readers see it."""

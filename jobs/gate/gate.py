@@ -1,15 +1,16 @@
-"""The quality gate: Great Expectations suites over the views of one committed epoch.
+"""The quality gate: runs Great Expectations suites on the views of one committed epoch.
 
-Small rows are looked at in this process where the answer is known to be Spark's (jobs/gate/without_spark.py), all others in Spark.
+A few rows are judged in this process if the result is known to equal Spark's (jobs/gate/without_spark.py). Spark judges
+all others. Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py defines their format.
 
-Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
+The result is a `QualityRecord` in the store (record.py), on which a publish depends. Data Docs are written to a folder
+outside of the store.
 
-The outcome is a `QualityRecord` in the store (record.py), which is what a publish goes by. Data Docs go to a folder outside of the store,
-for people.
+    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N
+    python -m tussock.jobs.submitted.quality --pipeline FOLDER --epoch N
 
-    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N        (or python -m tussock.jobs.submitted.quality …)
-
-Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs, or passes in pandas, over it.
+Cost: the rows are read once and cached while the suite runs. Each expectation is one or two Spark jobs over them, or
+passes in pandas.
 """
 
 import copy
@@ -65,11 +66,11 @@ if TYPE_CHECKING:
     from tussock.statestore.meta.store import MetaStore
     from tussock.statestore.objectstore.base import ObjectStore
 
-_REPORTS, _TEXT = "only_reports", "expectation"  # what an expectation carries through Great Expectations to its result
+_REPORTS, _TEXT = "only_reports", "expectation"  # keys in `meta`, which GX copies from an expectation to its result
 
 
 class SuiteFound(NamedTuple):
-    """What a scan found: rows looked at, expectations that failed."""
+    """The result of one part of a suite: rows read, failures, warnings and metrics."""
 
     rows: int
     failures: tuple[Failure, ...]
@@ -82,23 +83,23 @@ _Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifie
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A part of a suite that was run: what the index says of it, but for its page, and what names that page and the suite's."""
+    """A part of a suite that has run: its entry in the index, without the page, and the ids of its pages."""
 
     result: SuiteResult
     pages: _Pages
 
 
 class QualityGate:
-    """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open).
+    """Runs suites and writes their Data Docs to the folder `docs`, with `index.html` as the start page.
 
-    A context manager: the pages of all that was checked are written at the end, whichever way it ends. Great Expectations compiles its
-    templates anew for each call that writes pages, which takes longer than to look at a small view.
+    Use it as a context manager: it writes the pages of all results at the exit, also after an error. Great Expectations
+    compiles its templates for each call that writes pages, which takes longer than judging a small view.
     """
 
     def __init__(self, docs: Path, *, spark: bool = True) -> None:
         """
         Args:
-            spark: whether it may be given SparkRows; without them Great Expectations is imported in half of the time.
+            spark: whether `check` may get SparkRows; without them, importing Great Expectations takes half the time.
         """
         with _quiet():
             import_gx(spark=spark)
@@ -130,7 +131,7 @@ class QualityGate:
         with _quiet():
             pages: Any = [
                 page for one in self._checked for page in one.pages
-            ]  # these, however long the history is; the index is our own
+            ]  # only the new pages, regardless of the history; the index is written by add_results
             self._context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
             add_results(
                 self.docs,
@@ -138,13 +139,13 @@ class QualityGate:
             )
 
     def check(self, suite: Suite, part: SuitePart, rows: ViewRows, epoch: int, key: Sequence[str]) -> SuiteFound:
-        """Hold `rows`, as they are at `epoch`, against a part of `suite`.
+        """Judge `rows` of `epoch` by a part of `suite`.
 
         Args:
-            key: the view's own key, which names rows in a report; the suite's goes before it.
+            key: the view's own key, which identifies rows in a report unless the suite has a key.
 
         Raises:
-            QualitySuiteError: an expectation that GX does not know, or a column the view does not have.
+            QualitySuiteError: an expectation is unknown to Great Expectations, or a column is not in the view.
         """
         require_columns(suite, rows.columns)
         with rows.frame() as frame:
@@ -166,7 +167,7 @@ class QualityGate:
     def _run(
         self, suite: Suite, part: SuitePart, source: Any, frame: Any, epoch: int, key: list[str]
     ) -> "tuple[ExpectationSuiteValidationResult, _Pages]":
-        """The result, and what names its page and the suite's."""
+        """Run the part; return its result and the ids of its pages."""
         import great_expectations as gx
         from great_expectations.core.run_identifier import RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import (
@@ -176,15 +177,15 @@ class QualityGate:
         from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
         try:
-            # One by one: given a list of dicts, GX logs and leaves out an expectation that it does not know.
+            # One by one: from a list of dicts, GX would log and skip an unknown expectation.
             configured = [
                 ExpectationConfiguration(item["type"], item.get("kwargs", {}), _meta(suite, item))
                 for item in part.items
             ]
             expectations = gx.ExpectationSuite(part.name, expectations=[each.to_domain_obj() for each in configured])
-        except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
+        except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean an invalid file
             raise QualitySuiteError(
-                str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments"
+                str(suite.file), _first_lines(err), "expectations of Great Expectations with valid arguments"
             ) from err
         context = self._context
         batches = source.add_dataframe_asset(part.name).add_batch_definition_whole_dataframe("epoch")
@@ -192,8 +193,9 @@ class QualityGate:
             gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
         )
         run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC))
-        # Counts first: looking for the keys of failing rows costs two more Spark jobs an expectation, so only a suite that failed does.
-        # SUMMARY lets Spark stop at the sample; COMPLETE would collect every failing row to the driver.
+        # Counts first: finding the keys of failing rows costs two more Spark jobs per expectation, so only failed
+        # suites do.
+        # SUMMARY lets Spark stop at the sample; COMPLETE would collect all failing rows on the driver.
         formats: list[dict[str, Any]] = [
             {"result_format": "BASIC", "partial_unexpected_count": SAMPLE_KEYS},
             {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE_KEYS, "unexpected_index_column_names": key},
@@ -210,28 +212,28 @@ class QualityGate:
         )
 
     def _address(self, page: "ValidationResultIdentifier") -> str:
-        """Of a page that is written, as the index names it."""
+        """Return the path of a written page, relative to the index."""
         (site,) = self._context.get_docs_sites_urls(resource_identifier=page, site_name="docs")
         return (site["site_url"] or "").removeprefix(f"file://{self.docs.resolve()}/")
 
 
 class SparkNeededError(InputError):
-    """Suites that only Spark judges, in a process that was not to start it."""
+    """Suites require Spark, and this process must not start it."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__(list(reasons))
         self.reasons = tuple(reasons)
 
     def __str__(self) -> str:
-        return "\n".join(["only Spark judges these suites:", *(f"  {reason}" for reason in self.reasons)])
+        return "\n".join(["these suites require Spark:", *(f"  {reason}" for reason in self.reasons)])
 
 
 SparkStarter = Callable[[Sequence[str]], "SparkSession"]
-"""A Spark session, when it is first needed; gets the reasons, and may raise SparkNeededError."""
+"""Returns a Spark session on first need. Receives the reasons, and may raise SparkNeededError."""
 
 
 def without_spark(reasons: Sequence[str]) -> "SparkSession":
-    """The SparkStarter of a process that has none: raises SparkNeededError."""
+    """The SparkStarter of a process without Spark. Raises SparkNeededError."""
     raise SparkNeededError(reasons)
 
 
@@ -243,18 +245,20 @@ def validate_epoch(
     small_view_rows: int = SMALL_VIEW_ROWS,
     most_rows_here: int = MOST_ROWS,
 ) -> QualityRecord:
-    """Run all suites of a pipeline over its views at a committed epoch, and keep the record. What they read is pinned meanwhile.
+    """Run all suites of a pipeline on its views at a committed epoch, and store the record. Pins the epoch meanwhile.
 
-    A paused view whose rows were published before is passed over: nothing of it has changed since.
+    A paused view is skipped if its rows were already published, because they have not changed.
 
     Args:
-        spark: called once, before any suite runs, if one needs Spark.
-        small_view_rows: a view of up to so many stored rows is looked at whole.
-        most_rows_here: up to so many rows are looked at in this process, where pandas judges as Spark does; 0: all by Spark.
+        spark: called at most once, before any suite runs, if one requires Spark.
+        small_view_rows: a view of up to this many stored rows is read completely.
+        most_rows_here: up to this many rows are judged in this process, if pandas gives Spark's result; 0: never.
 
-    Raises: QualitySuiteError; SparkNeededError, by `spark`, and then nothing has happened; EpochNotCommittedError, EpochExpiredError.
-    Cost: a view of up to `small_view_rows` stored rows is read whole. Of a larger one, expectations by row read what changed since the
-    epoch that readers see, if that passed this very suite; only the others read it whole.
+    Raises: QualitySuiteError; SparkNeededError from `spark`, before anything has happened; EpochNotCommittedError,
+        EpochExpiredError.
+    Cost: a view of up to `small_view_rows` stored rows is read completely. For a larger view, expectations on single
+        rows read the changes since the epoch that readers see, if that passed the same suite. Only the other
+        expectations read it completely.
     """
     with meta.reading(epoch) as version:
         record = _validate(spark, meta, pipeline, version, epoch, (small_view_rows, most_rows_here))
@@ -264,12 +268,12 @@ def validate_epoch(
 
 @dataclass(frozen=True, slots=True)
 class GatePlan:
-    """One view that the gate judges.
+    """The plan for one view.
 
     Args:
-        suite: with the bounds of its history filled in.
-        since: if the rows that readers see passed this very suite, their epoch: only later changes have to be looked at.
-        earlier: the values that expectations with a history observed in earlier runs.
+        suite: the suite, with the bounds from its history.
+        since: the epoch that readers see, if its rows passed this suite: only later changes are read.
+        earlier: the values of earlier runs, for expectations with a history.
     """
 
     suite: Suite
@@ -279,7 +283,7 @@ class GatePlan:
 
     @staticmethod
     def of(suite: Suite, relation: "Relation", seen: int, before: QualityRecord | None, epoch: int) -> "GatePlan":
-        """`seen`: the epoch as of which readers see the view, 0 if they do not; `before`: its record."""
+        """`seen`: the epoch at which readers see the view, 0 if they do not; `before`: the record of that epoch."""
         bounded = with_bounds(suite, before, epoch)
         passed = relation.created <= seen and passed_before(before, bounded)
         return GatePlan(bounded, relation, seen if passed else None, _earlier(suite, before, epoch))
@@ -287,8 +291,7 @@ class GatePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A part of a suite, and what it is to look at: rows that this process holds, what is kept of all of them, or, where only Spark judges
-    it, None and the reason."""
+    """A part of a suite and its input: rows in this process, measures of all rows, or None and a reason for Spark."""
 
     plan: GatePlan
     part: SuitePart
@@ -296,7 +299,7 @@ class _Look:
     key: tuple[str, ...]
     rows: pa.Table | ViewMeasures | None
     reason: str = ""
-    scans: bool = False  # reads all rows of a large view
+    scans: bool = False  # whether it reads all rows of a large view
 
 
 def _validate(
@@ -346,7 +349,7 @@ def _validate(
 def _plans(
     meta: "MetaStore", version: HummockVersion, relations: "Mapping[str, Relation]", suites: Sequence[Suite], epoch: int
 ) -> list[GatePlan]:
-    """One for each suite. Cost: a GET for each epoch as of which readers see some of the views."""
+    """Return one plan per suite. Cost: a GET for each epoch at which readers see a view."""
     sight = published_sight(version)
     seen = [sight.epoch_of(suite.view) for suite in suites]
     records = {at: read_record(meta.objects, at) if at else None for at in set(seen)}
@@ -357,12 +360,12 @@ def _plans(
 
 
 def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: HummockVersion, epoch: int) -> ViewRows:
-    """The rows of a look as Great Expectations takes them."""
+    """Return the rows of a look in the form that Great Expectations reads."""
     match look.rows:
         case None:
             from tussock.jobs.reading.reader import relation_frame
 
-            assert session is not None, "it was started for looks without rows"
+            assert session is not None, "Spark is started for looks without rows"
             return SparkRows(relation_frame(session, store, version, look.plan.relation, epoch, look.since))
         case ViewMeasures() as kept:
             return MeasuredRows(kept)
@@ -372,18 +375,18 @@ def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: H
 
 @contextmanager
 def _own_trouble(pipeline: Pipeline, suite: Suite, broken: dict[str, ViewQuality]) -> Iterator[None]:
-    """Where the gate judges view by view, a suite that cannot be used is a failure of its view, kept in `broken`; else it is raised."""
+    """If the gate judges view by view, record an unusable suite as a failure of its view in `broken`; else raise it."""
     try:
         yield
     except QualitySuiteError as err:
         if pipeline.quality is None or pipeline.quality.scope is GateScope.PIPELINE:
             raise
-        failure = Failure("a suite that can be used", str(err).rstrip("."))
+        failure = Failure("a usable suite", str(err).rstrip("."))
         broken[suite.view] = ViewQuality(suite.view, 0, len(suite.items), (failure,), suite=suite.digest)
 
 
 def _require_fits(suite: Suite, relations: "Mapping[str, Relation]") -> None:
-    """Raises QualitySuiteError for a suite that is broken, or whose view or columns are not there."""
+    """Raises QualitySuiteError if a suite is broken, or its view or a column does not exist."""
     if suite.broken is not None:
         raise suite.broken
     if suite.view not in relations:
@@ -394,7 +397,7 @@ def _require_fits(suite: Suite, relations: "Mapping[str, Relation]") -> None:
 
 
 def _session(spark: "SparkSession", meta: "MetaStore") -> "SparkSession":
-    """The session in which suites compare instants with texts: in the store's time zone."""
+    """Return the session of the suites. It compares instants with texts in the store's time zone."""
     from tussock.jobs.spark.session import sql_session
 
     return sql_session(spark, meta.settings.time_zone)
@@ -408,8 +411,11 @@ def _looks(
     epoch: int,
     sizes: tuple[int, int],
 ) -> Iterator[_Look]:
-    """What a suite is to look at: the view as a whole, or, of a large one, what epochs keep of it, what has changed since it passed,
-    and, for the expectations that neither answers, all of it."""
+    """Yield the inputs of a suite.
+
+    A small view is read completely. For a large view these are its measures, the changes since it last passed, and all
+    rows for the expectations that neither can answer.
+    """
     from tussock.jobs.reading.reader import relation_rows, stored_table
 
     small_view_rows, most_rows = sizes
@@ -457,13 +463,13 @@ def _with(view: ViewQuality, look: _Look, found: SuiteFound) -> ViewQuality:
 
 
 def _earlier(suite: Suite, before: QualityRecord | None, epoch: int) -> dict[str, tuple[float, ...]]:
-    """By expectation with a history, what it observed in the runs before."""
+    """Return the values of earlier runs by expectation, for those with a history."""
     found = ((item, earlier_values(suite, item, before, epoch)) for item in suite.items)
     return {expectation_text(item["type"], item.get("kwargs", {})): values for item, values in found if values}
 
 
 def _meta(suite: Suite, item: dict[str, Any]) -> dict[str, Any]:
-    """What an expectation carries through Great Expectations to its result: whether it only reports, and what it is called, by its file."""
+    """Return the data that an expectation carries through Great Expectations to its result: severity and text."""
     text = item.get("text") or expectation_text(item["type"], item.get("kwargs", {}))
     return {**(item.get("meta") or {}), _TEXT: text, **({_REPORTS: True} if suite.reports(item) else {})}
 
@@ -482,24 +488,24 @@ def _text(result: "ExpectationValidationResult") -> str:
 
 
 def _number(result: "ExpectationValidationResult") -> float | None:
-    """What was observed, or how many rows missed the expectation; None where that is no finite number."""
+    """Return the observed value or the count of failing rows; None if it is not a finite number."""
     found: Mapping[str, Any] = result.result or {}
     value = found.get("observed_value")
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         if "unexpected_count" not in found:
             return None
-        value = found["unexpected_count"] or 0  # of no row at all Spark's engine counts None
+        value = found["unexpected_count"] or 0  # GX's Spark engine counts None for zero rows
     return float(value) if math.isfinite(value) else None
 
 
 def _stored_rows(version: HummockVersion, table_id: int) -> int:
-    """Rows of a state table in all SSTs, overwritten ones included. No reads."""
+    """Return the rows of a state table in all SSTs, including overwritten ones. Reads nothing."""
     sections = (section for level in version.levels for sst in level for section in sst.sections)
     return sum(section.rows for section in sections if section.table_id == table_id)
 
 
 def _key_columns(relation: "Relation") -> list[str]:
-    """The visible columns of the key that tells the view's rows apart; all of them where none is visible."""
+    """Return the visible columns of the view's key; all columns if none is visible."""
     from tussock.jobs.reading.reader import key_of
 
     names = [column.name for column in relation.columns]
@@ -516,7 +522,7 @@ def _observed(result: "ExpectationValidationResult") -> str:
     found: Mapping[str, Any] = result.result or {}
     if "unexpected_count" in found:
         sample = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
-        # A rule on a column's distinct values counts those, and says nothing of rows.
+        # An expectation on distinct values counts those, not rows.
         of_all = f" of {found['element_count']} rows" if "element_count" in found else " distinct values"
         return f"{found['unexpected_count']}{of_all}{sample and f', e.g. {sample}'}"
     if "observed_value" in found:
@@ -528,13 +534,11 @@ def _observed(result: "ExpectationValidationResult") -> str:
 
 def _history_text(history: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
     low, high = bounds["min_value"], bounds["max_value"]
-    return (
-        f", where the last {history['runs']} runs and {history['within']:.0%} to either side allow {low:g} to {high:g}"
-    )
+    return f"; the last {history['runs']} runs and a tolerance of {history['within']:.0%} allow {low:g} to {high:g}"
 
 
 def _exception_text(info: Mapping[str, Any]) -> str:
-    """GX keeps one exception, or one per metric; the first message says enough."""
+    """Return the first message of GX's exceptions; GX stores one, or one per metric."""
     if "exception_message" in info:
         return str(info["exception_message"])
     texts = (one.get("exception_message") for one in info.values() if isinstance(one, Mapping))
@@ -542,7 +546,7 @@ def _exception_text(info: Mapping[str, Any]) -> str:
 
 
 def _failing_keys(found: Mapping[str, Any], key: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Of each row, its key and then what was looked at; engines differ in that order."""
+    """Yield each row with its key first and the other columns after it; the order of engines differs."""
     rows = found.get("partial_unexpected_index_list") or found.get("details", {}).get("unexpected_rows") or []
     for row in rows[:SAMPLE_KEYS]:
         if isinstance(row, Mapping):
@@ -555,7 +559,7 @@ def _first_lines(err: Exception, lines: int = 6) -> str:
 
 
 def _store_what_can_be_written(store: Any) -> None:
-    """Have a store of results take those that Great Expectations makes and then cannot write, or not show on a page."""
+    """Patch a store of results so that it accepts results which Great Expectations creates but cannot write or show."""
     serialize = store.serialize
 
     def writable(value: Any) -> Any:
@@ -567,8 +571,11 @@ def _store_what_can_be_written(store: Any) -> None:
 
 
 def _writable(result: "ExpectationValidationResult") -> "ExpectationValidationResult":
-    """A result whose `success` is no boolean of numpy's, as those of quantiles are, and which counts no unexpected rows where it counts
-    distinct values: its page divides by the rows."""
+    """Return a result that can be written.
+
+    `success` of quantile expectations is a numpy boolean. A result that counts distinct values has no row count, by
+    which its page would divide.
+    """
     shown, found = copy.copy(result), result.result or {}
     shown.success = bool(result.success)
     if "unexpected_count" in found and "element_count" not in found:
@@ -579,7 +586,7 @@ def _writable(result: "ExpectationValidationResult") -> "ExpectationValidationRe
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """GX neither calls home nor reports progress from here."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when GX is imported and whenever a context is made
+    """Disable analytics and progress bars of Great Expectations."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at GX's import and for each context
     os.environ["TQDM_DISABLE"] = "1"
     yield

@@ -1,4 +1,4 @@
-"""Expectations that are compared with their own history: the bounds that they then have."""
+"""Expectations with a history: their bounds at an epoch."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,29 +9,27 @@ from tussock.jobs.gate.suite import History, Suite, history_of
 from tussock.jobs.gate.text import expectation_text
 
 FEWEST_RUNS = 3
-"""With fewer runs behind it (or as many as it asks for, where those are fewer) nothing is compared yet: any value passes."""
+"""With fewer earlier runs (or fewer than `runs`, if that is less), any value passes."""
 
-_ANY = 1.7976931348623157e308  # Great Expectations wants a bound
+_ANY = 1.7976931348623157e308  # Great Expectations requires a bound
 
 
 def earlier_values(suite: Suite, item: dict[str, Any], before: QualityRecord | None, epoch: int) -> tuple[float, ...]:
-    """What an expectation with a history observed in the runs before `epoch` that readers saw, newest first.
+    """Return the values of an expectation with a history in published runs before `epoch`, newest first.
 
     Args:
-        before: the record of the epoch that readers see. It holds the values of those before it.
+        before: the record of the epoch that readers see. It contains the values of earlier runs.
     """
     history, view = history_of(item), None if before is None else before.view(suite.view)
     metric = None if view is None else view.metric(expectation_text(item["type"], item.get("kwargs", {})))
     if history is None or before is None or metric is None:
         return ()
-    own = (
-        () if metric.value is None or before.epoch >= epoch else (metric.value,)
-    )  # this very epoch may be judged again
+    own = () if metric.value is None or before.epoch >= epoch else (metric.value,)  # `epoch` itself may be judged again
     return (*own, *metric.earlier)[: history.runs]
 
 
 def with_bounds(suite: Suite, before: QualityRecord | None, epoch: int) -> Suite:
-    """The suite with the bounds that its expectations with a history have at `epoch`. Else as `earlier_values`."""
+    """Return the suite with the bounds of its expectations with a history at `epoch`. Otherwise as `earlier_values`."""
     return replace(
         suite, items=tuple(_bounded(item, earlier_values(suite, item, before, epoch)) for item in suite.items)
     )

@@ -1,7 +1,7 @@
-"""Great Expectations, imported without what it only needs for other engines and charts: half of its time.
+"""Imports Great Expectations without its other engines and charts, which halves the import time.
 
-GX imports Spark, SQLAlchemy and clouds' clients where they are installed, and goes on without them where they are not. A process that
-looks at rows over pandas says that they are not.
+GX imports Spark, SQLAlchemy and cloud clients if they are installed, and works without them otherwise. In a process
+that judges rows with pandas, this module hides them.
 """
 
 import logging
@@ -23,17 +23,17 @@ _importing = threading.Lock()
 
 
 class _Finder(MetaPathFinder):
-    """Hides modules from GX, and loads others when they are first used. Imports of other threads are none of its business."""
+    """Hides modules from GX, and loads others on first use. Does not affect imports of other threads."""
 
     def __init__(self, without: frozenset[str]) -> None:
         self._without, self._thread = without, threading.get_ident()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """As importlib asks for it."""
+        """Implement importlib's finder protocol."""
         if threading.get_ident() != self._thread:
             return None
         if name in self._without:
-            raise ModuleNotFoundError(f"{name} is left out here", name=name)
+            raise ModuleNotFoundError(f"{name} is hidden from Great Expectations", name=name)
         if name not in _WHEN_USED:
             return None
         spec = PathFinder.find_spec(name, path)
@@ -43,9 +43,10 @@ class _Finder(MetaPathFinder):
 
 
 def import_gx(*, spark: bool) -> None:
-    """Import Great Expectations, with its engine for Spark or without. What the process has loaded already stays as it is.
+    """Import Great Expectations with or without its Spark engine. Modules that are already loaded stay loaded.
 
-    Raises RuntimeError where Spark is wanted after it was left out: GX can't be imported twice. No process of ours does so.
+    Raises RuntimeError if Spark is requested after an import without it, because GX cannot be imported twice. No
+    process of Tussock does this.
     """
     with _importing:
         _import(spark)
@@ -55,12 +56,12 @@ def _import(spark: bool) -> None:
     global _spark_was_left_out
     if spark and _spark_was_left_out:
         raise RuntimeError(
-            "Great Expectations was imported without Spark in this process; judge these suites in another one"
+            "Great Expectations was imported without Spark in this process; judge these suites in another process"
         )
     if _GX not in sys.modules:
-        # Where Spark is loaded, all that it goes on to import has to be there, or its own modules end the process.
+        # If Spark is loaded, its later imports must work, or its own modules end the process.
         without = frozenset() if spark or "pyspark" in sys.modules else _ENGINES - sys.modules.keys()
-        logging.getLogger(_GX).setLevel(logging.WARNING)  # else some hundred lines about its own decorators
+        logging.getLogger(_GX).setLevel(logging.WARNING)  # otherwise GX logs some hundred lines about its decorators
         with _leaving_out(without), extras_named():
             import great_expectations  # noqa: F401
         _spark_was_left_out = "pyspark" in without

@@ -1,7 +1,7 @@
-"""The page that lists what the quality gate found: `index.html` of a pipeline's Data Docs, with a link to each result's own page.
+"""The start page of a pipeline's Data Docs: `index.html` lists the gate's results and links to the page of each.
 
-Great Expectations' own index is made by scripts that the browser loads from elsewhere, and stays empty where there is no way out. This one
-is one file that needs nothing. What it shows is kept in the same folder, a JSON line a result.
+Great Expectations' own index loads scripts from the internet, and stays empty without a connection. This page is one
+self-contained file. Its data is in the same folder, one JSON line per result.
 """
 
 import html
@@ -16,7 +16,7 @@ from tussock.statestore.decoding import decoder_of
 from tussock.statestore.meta.epoch import epoch_ms
 
 RESULTS = "results.jsonl"
-SHOWN = 1_000  # newest results on the page; their pages stay, whatever their number
+SHOWN = 1_000  # newest results on the page; the pages of older results stay
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -31,7 +31,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 
 
 class SuiteResult(msgspec.Struct, frozen=True):
-    """What one part of a suite found at one epoch."""
+    """The result of one part of a suite at one epoch."""
 
     epoch: int
     part: str  # of a suite; see jobs/gate/suite.py
@@ -39,14 +39,14 @@ class SuiteResult(msgspec.Struct, frozen=True):
     rows: int
     expectations: int
     failed: int
-    page: str  # path of its page, seen from the index
-    warned: int = 0  # expectations that failed and only report
+    page: str  # path of its page, relative to the index
+    warned: int = 0  # number of failed expectations that only report
 
 
 def add_results(docs: Path, results: Sequence[SuiteResult]) -> None:
-    """Keep results, each in place of an earlier one of the same epoch and part, and write the page anew.
+    """Add results, which replace earlier ones of the same epoch and part, and rewrite the page.
 
-    Cost: a pass over all results kept. Both files are replaced, never seen half written.
+    Cost: a pass over all stored results. Both files are replaced atomically.
     """
     file = docs / RESULTS
     known = decoder_of(list[SuiteResult])
@@ -59,15 +59,16 @@ def add_results(docs: Path, results: Sequence[SuiteResult]) -> None:
 
 
 def render(results: Sequence[SuiteResult]) -> str:
-    """The page of these results, newest first."""
+    """Return the page with these results, newest first."""
     rows = "\n".join(_row(r) for r in results[:SHOWN])
-    more = f"<p>{len(results) - SHOWN:,} older results are below validations/.</p>" if len(results) > SHOWN else ""
+    more = f"<p>{len(results) - SHOWN:,} older results are in validations/.</p>" if len(results) > SHOWN else ""
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Data quality</title><style>{_STYLE}</style></head><body>
 <h1>Data quality</h1>
-<p>What the views' suites found, epoch by epoch. Readers see rows of which the suites passed.</p>
-<table><thead><tr><th>Time (UTC)</th><th>Epoch</th><th>View</th><th>Suite</th><th class="n">Rows looked at</th><th>Result</th></tr></thead>
+<p>Results of the views' suites by epoch. Readers only see rows whose suites passed.</p>
+<table><thead><tr><th>Time (UTC)</th><th>Epoch</th><th>View</th><th>Suite</th>
+<th class="n">Rows read</th><th>Result</th></tr></thead>
 <tbody>
 {rows}
 </tbody></table>
@@ -77,7 +78,7 @@ def render(results: Sequence[SuiteResult]) -> str:
 
 def _row(r: SuiteResult) -> str:
     at = datetime.fromtimestamp(epoch_ms(r.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    warned = f", {r.warned} to be reported" if r.warned else ""
+    warned = f", {r.warned} reported" if r.warned else ""
     verdict, word = (
         ("failed", f"{r.failed} of {r.expectations} failed{warned}")
         if r.failed

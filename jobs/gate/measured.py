@@ -1,4 +1,4 @@
-"""Measures of a view as Great Expectations sees them: values of its own metrics, so that it decides as over all rows."""
+"""Measures of a view as metrics of Great Expectations, so that its decisions equal those over all rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,23 +27,26 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
 
 _INNER = (".condition", ".map", ".aggregate_fn", ".parameters", ".standard_deviation.partial")
-"""Endings of metrics that Great Expectations plans on the way to those it uses. They are never computed here."""
+"""Suffixes of metrics that Great Expectations plans as intermediate steps. They are never computed here."""
 
 
 class UnknownMetricError(InputError):
-    """Great Expectations asked for a metric that is not kept: the list in jobs/gate/measures.py promises more than there is."""
+    """Great Expectations requested a metric that is not maintained: the list in jobs/gate/measures.py is incomplete."""
 
     def __init__(self, metric: str, column: object) -> None:
         super().__init__(metric, column)
         self.metric, self.column = metric, column
 
     def __str__(self) -> str:
-        return f"metric {self.metric!r} of {self.column!r} is not among the measures that are kept of this view; report this."
+        return (
+            f"metric {self.metric!r} of {self.column!r} is not among the measures of this view. Please report this "
+            "error."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What stands more than once in some columns: how many rows do, and the first of them."""
+    """The duplicates in some columns: the number of duplicate rows, and the first of them."""
 
     rows: int
     sample: tuple[dict[str, Any], ...]
@@ -51,21 +54,21 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class ViewMeasures:
-    """What the measures of a view hold at an epoch."""
+    """The contents of a view's measures at an epoch."""
 
     measures: Measures
-    columns: tuple[tuple[str, str], ...]  # of the view: (name, type)
+    columns: tuple[tuple[str, str], ...]  # the view's: (name, type)
     numbers: Mapping[Number, Any]
     values: Mapping[str, pa.Table]  # by column: (value, rows)
     repeated: Mapping[tuple[str, ...], Repeated]
 
     @property
     def rows(self) -> int:
-        """Rows of the view."""
+        """The number of rows of the view."""
         return int(self.numbers[ROWS])
 
     def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-        """A metric by Great Expectations' name. Raises UnknownMetricError."""
+        """Return a metric by its name in Great Expectations. Raises UnknownMetricError."""
         if name.endswith(_INNER) or name in (
             "column.value_counts",
             "column.distinct_values",
@@ -91,7 +94,7 @@ class ViewMeasures:
                 found = self.numbers[Number(name.removeprefix("column."), (column,))]
                 return (
                     float(found) if name == "column.sum" and isinstance(found, int) else found
-                )  # Spark's engine adds integers as doubles
+                )  # GX's Spark engine sums integers as doubles
             case "column.standard_deviation":
                 return self.numbers[Number("stdev", (column,))]
             case "column.distinct_values.count":
@@ -131,7 +134,7 @@ class ViewMeasures:
     def _distinct(self, what: str, column: str, arguments: Mapping[str, Any]) -> Any:
         there, wanted = self.values[column]["value"], list(arguments.get("value_set") or ())
         if pa.types.is_integer(there.type):
-            there = there.cast(pa.int64())  # a set may hold what the column can't
+            there = there.cast(pa.int64())  # a set may contain values beyond the column's type
         limit = arguments.get("limit") or 20
         if what.startswith("not_in_set"):
             others = there.filter(pc.invert(pc.is_in(there, value_set=pa.array(wanted, there.type))))
@@ -153,7 +156,7 @@ class ViewMeasures:
 
     @staticmethod
     def _detail(detail: str, count: int, sample: list[Any], rows: Sequence[dict[str, Any]] = ()) -> Any:
-        """One of a rule's metrics: how many rows miss it, what they hold, which they are."""
+        """Return one of a rule's metrics: the count of failing rows, their values, or the rows."""
         match detail:
             case "unexpected_count":
                 return count
@@ -174,12 +177,12 @@ def measured(
     measures: Measures,
     epoch: int,
 ) -> ViewMeasures | None:
-    """What the measures hold at `epoch`; None where they are not there, are others, or stand still.
+    """Return the contents of the measures at `epoch`; None if they do not exist, differ, or are paused.
 
     Args:
-        relations: those that a reader at `epoch` sees, by name.
+        relations: the relations that a reader sees at `epoch`, by name.
 
-    Cost: reads one row, the distinct values of a column that a rule asks for, and what is repeated.
+    Cost: reads one row, the distinct values of columns that a rule needs, and the duplicates.
     """
     for name, select in measures.views.items():
         there = relations.get(name)
@@ -203,7 +206,7 @@ def measured(
     (row,) = whole(numbers_view(view.name)).to_pylist()
     numbers = {number: row[number.column] for number in measures.numbers}
     if any(value is None and _cannot_be_null(number, numbers) for number, value in numbers.items()):
-        return None  # a sum beyond its type, which Spark's engine says better
+        return None  # a sum overflowed its type; GX's Spark engine reports that better
     return ViewMeasures(
         measures,
         tuple((c.name, c.type) for c in view.columns),
@@ -217,7 +220,7 @@ def measured(
 
 
 def _cannot_be_null(number: Number, numbers: Mapping[Number, Any]) -> bool:
-    """Whether a sum or mean is of at least one value: NULL then means that its type cannot hold it."""
+    """Return whether a sum or mean has at least one value: NULL then means an overflow of its type."""
     return number.kind in ("sum", "mean") and bool(numbers[Number("nulls", number.columns)] < numbers[ROWS])
 
 
@@ -233,7 +236,7 @@ def _repeated(parts: Iterator[pa.Table], columns: Sequence[str]) -> Repeated:
 
 
 def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Whether a rule's arguments are those of another: Great Expectations adds those that have a default, and makes integers floats."""
+    """Compare the arguments of two rules. GX adds arguments with defaults, and converts integers to floats."""
     told = {
         name: value for name, value in asked.items() if name in _TELLING and value is not None and value is not False
     }

@@ -1,16 +1,18 @@
-"""What a suite asks of all rows of a view, kept as views over it: measures. An epoch then pays for them what has changed, not the table.
+"""Measures: data for expectations that need all rows, maintained as views.
 
-A view has at most these measures. They are hidden from readers (`Relation.internal`):
+Epochs maintain them at the cost of the changes, not of the table. A view has at most these measures. Readers do not see
+them (`Relation.internal`):
 
-    __quality__<view>_numbers_<digest>     one row: counts, sums, means, extremes, and the rows that miss a `mostly` rule
+    __quality__<view>_numbers_<digest>     one row: counts, sums, means, extremes, failures of `mostly` rules
     __quality__<view>_values_<digest>      the distinct values of a column, with their counts
-    __quality__<view>_repeated_<digest>    rows that occur more than once in columns that must be unique; usually empty
+    __quality__<view>_repeated_<digest>    duplicate values of columns that must be unique; usually empty
 
-The digest covers the view, the kind and the columns as values, so two lists of columns never share a measure, whatever the columns are
-called and however long their names are. Nothing takes a name apart: in this process a number is a `Number`.
+The digest covers the view, the kind and the columns as values, so different lists of columns never share a measure,
+regardless of the characters and length of their names. Names are never parsed: in this process a number is a `Number`.
 
-`tussock apply` makes them (`statements_for`), epochs keep them as any other view, and jobs/gate/measured.py hands what they hold to Great
-Expectations as its own metrics. What is on the list below is what is known to be the metric that its engine for Spark computes.
+`tussock apply` creates them (`statements_for`), and epochs maintain them like other views. jobs/gate/measured.py
+presents their contents to Great Expectations as its own metrics. The list below contains the metrics that are known to
+equal those of its Spark engine.
 """
 
 import hashlib
@@ -28,10 +30,10 @@ from tussock.jobs.reading.reader import key_of
 from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 
 SMALL_VIEW_ROWS = 100_000
-"""Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed, or keeping it."""
+"""Views up to this size are read completely: one scan is cheaper than finding changes or maintaining measures."""
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
-_WIDE = frozenset({"int", "bigint", "float", "double", "decimal"})  # of which Great Expectations takes a mean
+_WIDE = frozenset({"int", "bigint", "float", "double", "decimal"})  # types for which Great Expectations computes a mean
 _NUMBERS = _WIDE | _INTEGERS
 _ORDERED = _NUMBERS | {"date"}
 _HASHED = _ORDERED | {"string", "boolean", "timestamp"}
@@ -40,14 +42,14 @@ _IN_SETS = _INTEGERS | {"string"}
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One number of a view: its kind ("nulls", "max", …) and the columns that it is about."""
+    """One number of a view: its kind ("nulls", "max", …) and its columns."""
 
     kind: str
     columns: tuple[str, ...] = ()
 
     @property
     def column(self) -> str:
-        """The column that holds it. Different numbers of a view have different columns, also for readers that ignore case."""
+        """The column with this number. It is unique per number, even for case-insensitive readers."""
         return " ".join([self.kind, *(", ".join(map(quoted, self.columns)),) * bool(self.columns)])
 
 
@@ -56,9 +58,9 @@ ROWS = Number("rows")
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A rule that allows some rows to miss it. Their count is `number`.
+    """A rule that some rows may miss. `number` is their count.
 
-    `metric` is Great Expectations' name of the rule's metric; `arguments` those that tell one rule of a column from another.
+    `metric` is the name of the rule's metric in Great Expectations. `arguments` distinguish rules on the same column.
     """
 
     number: Number
@@ -69,7 +71,7 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one expectation needs: numbers (each with its aggregate), values of a column, what is repeated in columns."""
+    """The needs of one expectation: numbers (with their aggregates), values of a column, and duplicates in columns."""
 
     numbers: Mapping[Number, str] = field(default_factory=dict)
     values: tuple[str, ...] = ()
@@ -79,7 +81,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What of a view's suite is kept: the expectations, and the views that hold what they need (name -> SELECT)."""
+    """The maintained part of a suite: the expectations, and the views that they need (name -> SELECT)."""
 
     items: tuple[dict[str, Any], ...]
     numbers: tuple[Number, ...]
@@ -90,7 +92,7 @@ class Measures:
 
 
 def measures_of(suite: Suite, view: Relation) -> Measures:
-    """What can be kept of a suite over `view`. Requires: columns that the suite names are there."""
+    """Return the part of a suite over `view` that can be maintained. Requires: the view has the suite's columns."""
     if suite.full_scan or suite.maintain is False:
         return Measures((), (), (), (), (), {})
     items: list[dict[str, Any]] = []
@@ -113,7 +115,8 @@ def measures_of(suite: Suite, view: Relation) -> Measures:
     for column in values:
         name = quoted(column)
         views[values_view(view.name, column)] = (
-            f"SELECT {name} AS `value`, count(*) AS `rows` FROM {quoted(view.name)} WHERE {name} IS NOT NULL GROUP BY {name}"
+            f"SELECT {name} AS `value`, count(*) AS `rows` FROM {quoted(view.name)} WHERE {name} IS NOT NULL GROUP BY "
+            f"{name}"
         )
     for columns in repeated:
         if not _is_unique_by_key(view, columns):
@@ -122,49 +125,49 @@ def measures_of(suite: Suite, view: Relation) -> Measures:
 
 
 def numbers_view(view: str) -> str:
-    """The name of the view of one row."""
+    """Return the name of the view with one row."""
     return _name(view, "numbers")
 
 
 def values_view(view: str, column: str) -> str:
-    """The name of the view of a column's distinct values."""
+    """Return the name of the view of a column's distinct values."""
     return _name(view, "values", column)
 
 
 def repeated_view(view: str, columns: Sequence[str]) -> str:
-    """The name of the view of the rows that some columns repeat. Its columns have the names of `repeated_column`."""
+    """Return the name of the view of duplicates in some columns. Its columns are named by `repeated_column`."""
     return _name(view, "repeated", *columns)
 
 
 def _name(view: str, kind: str, *columns: str) -> str:
-    """A name that a view may have: 96 characters at most. The digest makes it unique, the rest is for people."""
+    """Return a valid view name of at most 96 characters. The digest makes it unique; the rest is for people."""
     digest = hashlib.sha256(json.dumps([view, kind, *columns]).encode()).hexdigest()
     return f"{INTERNAL}{view[:43]}_{kind}_{digest[:32]}"
 
 
 def _numbers_view_before(view: str) -> str:
-    """The name that earlier releases gave the view of one row. The next apply drops it and creates the one of today."""
+    """Return the name of the one-row view in earlier releases. The next apply replaces that view."""
     return f"{INTERNAL}{view}"
 
 
 def repeated_column(place: int) -> str:
-    """The name that a `repeated` view gives to the column at this place of the list."""
+    """Return the name of the column at this place of the list, in a `repeated` view."""
     return f"c{place}"
 
 
 def is_kept(relation: Relation, select: str, view: Relation, sql: str) -> bool:
-    """Whether `relation`, whose SELECT is `sql`, is the measure `select` of this very `view`."""
+    """Return whether `relation`, whose SELECT is `sql`, is the measure `select` of this `view`."""
     return relation.depends_on == (view.id,) and words_of(sql) == words_of(select)
 
 
-# --- what each expectation needs -------------------------------------------------------------------------------------------------
+# --- the needs of each expectation --------------------------------------------------------------------------------
 
 
 _Judge = Callable[[Mapping[str, Any], Relation], Needs | None]
 
 
 def _needs(item: Mapping[str, Any], view: Relation) -> Needs | None:
-    """What an expectation needs; None: all rows have to be looked at."""
+    """Return the needs of an expectation; None if it must read all rows."""
     arguments = {name: value for name, value in item.get("kwargs", {}).items() if value is not None}
     if (known := _KEPT.get(item["type"])) is None:
         return None
@@ -173,7 +176,7 @@ def _needs(item: Mapping[str, Any], view: Relation) -> Needs | None:
 
 
 def _kind(view: Relation, column: object) -> str:
-    """A column's type without its parameters; empty where there is none."""
+    """Return a column's type without parameters; empty if the column does not exist."""
     found = next((c.type for c in view.columns if c.name == column), "")
     return found.partition("(")[0]
 
@@ -183,7 +186,7 @@ def _nothing(_: Mapping[str, Any], __: Relation) -> Needs:
 
 
 def _aggregate(name: str, sql: str, kinds: frozenset[str]) -> _Judge:
-    """One number of a column, `sql` with the column in the place of {}."""
+    """One number of a column. `sql` contains {} for the column."""
 
     def judge(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
         column = arguments.get("column")
@@ -195,7 +198,7 @@ def _aggregate(name: str, sql: str, kinds: frozenset[str]) -> _Judge:
 
 
 def _nulls(*columns: str) -> dict[Number, str]:
-    """How many rows are NULL in all of these columns."""
+    """The number of rows that are NULL in all of these columns."""
     return {Number("nulls", columns): f"count_if({_all_null(columns)})"}
 
 
@@ -207,7 +210,7 @@ def _in_set(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
 
 
 def _fit(values: object, kind: str) -> bool:
-    """Whether all values of a set are of a column's own type, so that Spark and Python compare them alike."""
+    """Return whether all values of a set have the column's type, so that Spark and Python compare them alike."""
     if not isinstance(values, list) or not values or kind not in _IN_SETS:
         return False
     return all(isinstance(v, str) if kind == "string" else _is_number(v, int) for v in values)
@@ -252,11 +255,12 @@ def _null(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
 def _by_row(
     metric: str, told_by: Sequence[str], condition: Callable[[str, str, Mapping[str, Any]], str | None]
 ) -> _Judge:
-    """A rule that judges each row and allows some to miss it.
+    """A rule on single rows that some rows may miss.
 
     Args:
-        told_by: its arguments but for the column.
-        condition: (column as SQL, its type, arguments) -> what a row meets; None: not known to be what Spark's engine computes.
+        told_by: the names of its arguments, without the column.
+        condition: (column as SQL, its type, arguments) -> the condition that a row meets; None if it is not known to
+            equal the one of GX's Spark engine.
     """
 
     def judge(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
@@ -293,7 +297,7 @@ def _bounds(what: str, arguments: Mapping[str, Any], literal: Callable[[Any], st
 
 
 def _between(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
-    # Great Expectations hands its bounds to Spark as doubles.
+    # Great Expectations passes its bounds to Spark as doubles.
     return (
         _bounds(column, arguments, lambda bound: f"CAST({float(bound)!r} AS DOUBLE)")
         if kind in _INTEGERS | {"double"}
@@ -392,12 +396,12 @@ _KEPT: Mapping[str, tuple[frozenset[str], _Judge]] = {
         _by_row("column_values.not_match_regex", ("regex",), _no_match),
     ),
 }
-"""By expectation: the arguments that it may have, and what it then needs."""
+"""By expectation: its possible arguments, and a function that returns its needs."""
 
 EXPECTATIONS = frozenset(_KEPT)
 
 
-# --- the views -------------------------------------------------------------------------------------------------------------------
+# --- the views ----------------------------------------------------------------------------------------------------
 
 
 def _select(numbers: Mapping[Number, str], view: str) -> str:
@@ -413,7 +417,7 @@ def _repeated(view: str, columns: Sequence[str]) -> str:
 
 
 def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
-    """Whether the key that tells the view's rows apart is among these columns: then nothing is there twice."""
+    """Return whether the view's key is among these columns. They cannot have duplicates then."""
     names = [c.name for c in view.columns]
     return all(place < len(names) and names[place] in columns for place in key_of(view))
 
@@ -421,15 +425,16 @@ def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
 def statements_for(
     suites: Sequence[Suite], catalog: Catalog, stored_rows: Callable[[Relation], int]
 ) -> Iterator[tuple[Path, str]]:
-    """The statements that make the measures of a pipeline's suites, each with the file that it is for.
+    """Yield the statements that create the measures of a pipeline's suites, each with the file of its suite.
 
-    Of a view that has measures they are kept, however small it has become; else where it is large, or its suite wants them.
+    A view gets measures if it is large, or if its suite requests them. A view that already has measures keeps them,
+    even if it has become small.
 
     Args:
-        catalog: with the views as the pipeline's files make them.
-        stored_rows: how many rows of a relation are stored now.
+        catalog: the catalog with the views of the pipeline's files.
+        stored_rows: returns the current number of stored rows of a relation.
 
-    Raises: QualitySuiteError for a column that the view does not have, or a view that is not there.
+    Raises: QualitySuiteError if a view or a column does not exist.
     """
     there = {relation.name: relation for relation in catalog.live()}
     for suite in suites:

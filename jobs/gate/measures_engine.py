@@ -1,4 +1,4 @@
-"""The engine of Great Expectations that computes nothing: each metric is one of the measures of a view (jobs/gate/measured.py)."""
+"""An engine for Great Expectations that computes nothing: its metrics are a view's measures (jobs/gate/measured.py)."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -9,24 +9,24 @@ from great_expectations.execution_engine.pandas_execution_engine import PandasEx
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
 
-_NAME = "measures"  # of the data, in the names of pages
+_NAME = "measures"  # the name of the data in Data Docs
 
 
 class Metrics(Protocol):
-    """Values of metrics; see Measured."""
+    """Values of metrics; see ViewMeasures."""
 
     def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any: ...
 
 
 class MeasuresEngine(PandasExecutionEngine):
-    """Its metrics are those of `found`. It stands for the engine of pandas, so that Great Expectations plans the same metrics."""
+    """An engine with the metrics of `found`. It subclasses the pandas engine so that GX plans the same metrics."""
 
     found: Metrics
 
     def resolve_metrics(
         self, metrics_to_resolve: Iterable[Any], metrics: Any = None, runtime_configuration: Any = None
     ) -> dict[Any, Any]:
-        """What the metrics are, by their ids. Raises UnknownMetricError."""
+        """Return the metrics by their ids. Raises UnknownMetricError."""
         return {
             m.id: self.found.metric(m.metric_name, m.metric_domain_kwargs, m.metric_value_kwargs or {})
             for m in metrics_to_resolve
@@ -34,9 +34,12 @@ class MeasuresEngine(PandasExecutionEngine):
 
 
 class MeasuresSource(PandasDatasource):
-    """A data source whose engine is a MeasuresEngine. Great Expectations registers it by its `type` when this module is imported."""
+    """A data source with a MeasuresEngine.
 
-    type: Literal["measures"] = "measures"  # type: ignore[assignment]  # each kind of source has its own
+    Great Expectations registers it by its `type` when this module is imported.
+    """
+
+    type: Literal["measures"] = "measures"  # type: ignore[assignment]  # each kind of source has another
 
     @property
     def execution_engine_type(self) -> Any:
@@ -45,10 +48,10 @@ class MeasuresSource(PandasDatasource):
 
 
 def measures_source(context: "AbstractDataContext", found: Metrics) -> MeasuresSource:
-    """The context's data source of this kind, whose engine answers with `found` from now on."""
+    """Return the context's data source of this kind. Its engine uses `found` from now on."""
     sources: Any = context.data_sources
     source: MeasuresSource = sources.add_or_update_measures(_NAME)
     engine = source.get_execution_engine()
-    assert isinstance(engine, MeasuresEngine), "the source says so"
+    assert isinstance(engine, MeasuresEngine), "execution_engine_type is MeasuresEngine"
     engine.found = found
     return source

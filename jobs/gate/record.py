@@ -1,8 +1,8 @@
-"""The quality gate's record: what the suites found at one epoch, one small JSON object `quality/<epoch>.json` in the store.
+"""The quality gate's record: the suite results of one epoch, as one JSON object `quality/<epoch>.json` in the store.
 
-It is what a publish goes by: the published epoch moves only to an epoch whose record passed, or, where the gate judges view by view, what
-failed is held back. Light, because a publish needs only this:
-neither Great Expectations nor Spark.
+A publish depends on it: the published epoch only moves to an epoch whose record passed. If the gate judges view by
+view, failed views are held back instead. This module imports neither Great Expectations nor Spark, because every
+publish loads it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,19 +20,19 @@ from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 SAMPLE_KEYS = 10
-"""Most failing rows that a report names."""
+"""Maximum number of failing rows in a report."""
 
 
 class GateVerdict(StrEnum):
-    """What is known of the quality of a view, or of an epoch."""
+    """The quality verdict on a view or an epoch."""
 
     PASSED = "passed"  # all expectations hold
     FAILED = "failed"  # at least one does not
-    NONE = "not checked"  # nobody has looked: there is no suite, or it was not run
+    NONE = "not checked"  # no suite exists, or it has not run
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One expectation that did not hold: its type and arguments as text, what was seen instead, keys of up to SAMPLE_KEYS failing rows."""
+    """A failed expectation: its text, the observed value, and the keys of up to SAMPLE_KEYS failing rows."""
 
     expectation: str
     observed: str
@@ -40,9 +40,9 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one expectation looked at, as a number: what was observed, or how many rows missed it; None where it is no number.
+    """The number that one expectation observed: its value, or its count of failing rows; None if it is not a number.
 
-    `earlier`: of an expectation that is compared with its own history, that of the runs before which readers saw, newest first.
+    `earlier`: for an expectation with a history, the numbers of earlier published runs, newest first.
     """
 
     expectation: str
@@ -51,39 +51,39 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ViewQuality(msgspec.Struct, frozen=True):
-    """What one view's suite found: rows looked at, expectations evaluated, those that failed: `failures` keep the rows from readers."""
+    """The result of one view's suite: rows read, expectations evaluated, failures that hold rows back, and warnings."""
 
     view: str
     rows: int
     expectations: int
     failures: tuple[Failure, ...] = ()
-    all_rows: bool = True  # False: only those changed since the epoch that was published then
+    all_rows: bool = True  # False: only the rows changed since the epoch published at that time
     suite: str = ""  # digest of the suite's file
     warnings: tuple[Failure, ...] = ()  # of expectations that only report
-    metrics: tuple[Metric, ...] = ()  # an expectation each; records of releases before have none
-    maintained: int = 0  # expectations answered by what is kept of the view
-    scanned: int = 0  # those for which all rows of a large view were read
+    metrics: tuple[Metric, ...] = ()  # one per expectation; records of earlier releases have none
+    maintained: int = 0  # expectations answered by maintained measures
+    scanned: int = 0  # expectations that read all rows of a large view
 
     @property
     def verdict(self) -> GateVerdict:
         return GateVerdict.FAILED if self.failures else GateVerdict.PASSED
 
     def metric(self, expectation: str) -> Metric | None:
-        """That of an expectation, by its text."""
+        """Return the metric of an expectation, by its text."""
         return next((metric for metric in self.metrics if metric.expectation == expectation), None)
 
 
 class QualityRecord(msgspec.Struct, frozen=True):
-    """The gate's outcome at one epoch."""
+    """The gate's result for one epoch."""
 
     epoch: int
     views: tuple[ViewQuality, ...]
     paused: tuple[
         str, ...
-    ] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
+    ] = ()  # views with a suite that were skipped: they are paused, and readers already see their rows
 
     def view(self, name: str) -> ViewQuality | None:
-        """What a view's suite found."""
+        """Return the result of a view's suite."""
         return next((view for view in self.views if view.view == name), None)
 
     @property
@@ -101,7 +101,7 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
 
 class QualityGateError(InputError):
-    """Rows of a committed epoch are not what a suite expects; the epoch stays unpublished."""
+    """Rows of a committed epoch violate a suite; the epoch is not published."""
 
     def __init__(self, record: QualityRecord) -> None:
         super().__init__(record)
@@ -109,20 +109,21 @@ class QualityGateError(InputError):
 
     def __str__(self) -> str:
         lines = [
-            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
+            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the "
+            "previous epoch.",
             *(
                 line
                 for view in self.record.views
                 for failure in view.failures
                 for line in _failure_lines(view, failure)
             ),
-            "Correct the rows with another epoch, or the suite, and run again.",
+            "Correct the rows in a later epoch, or correct the suite, and run again.",
         ]
         return "\n".join(lines)
 
 
 class HeldViewsError(InputError):
-    """Suites failed, and their views are held back; everything else is published."""
+    """Suites failed and their views are held back; everything else is published."""
 
     def __init__(self, record: QualityRecord) -> None:
         super().__init__(record)
@@ -130,42 +131,45 @@ class HeldViewsError(InputError):
 
     def __str__(self) -> str:
         lines = [
-            f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers go on seeing these views, and those "
-            "over them, as they were; everything else is published.",
+            f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers keep seeing "
+            "the previous rows of these views and of the views that read them; everything else is published.",
             *(
                 line
                 for view in self.record.views
                 for failure in view.failures
                 for line in _failure_lines(view, failure)
             ),
-            "Correct the rows with another epoch, or the suite, and run again.",
+            "Correct the rows in a later epoch, or correct the suite, and run again.",
         ]
         return "\n".join(lines)
 
 
 class MissingRecordError(InputError):
-    """The gate was not asked about an epoch."""
+    """The gate has not run on an epoch."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(epoch)
         self.epoch = epoch
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/submitted/quality.py) on it first."
+        return (
+            f"epoch {self.epoch} has no quality record, so it was not published. Run validate_views "
+            "(jobs/submitted/quality.py) on it first."
+        )
 
 
 def record_name(epoch: int) -> str:
-    """The object that holds an epoch's QualityRecord."""
+    """Return the name of the object with an epoch's QualityRecord."""
     return f"quality/{epoch}.json"
 
 
 def write_record(objects: ObjectStore, record: QualityRecord) -> None:
-    """Keep a record. A later one replaces it: suites may be corrected and run again."""
+    """Store a record. It replaces an earlier one of its epoch, because corrected suites may run again."""
     objects.put(record_name(record.epoch), msgspec.json.encode(record))
 
 
 def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
-    """The record of `epoch`; None where the gate was not asked."""
+    """Return the record of `epoch`; None if the gate has not run."""
     try:
         return decoded(objects.get(record_name(epoch)), QualityRecord)
     except ObjectNotFoundError:
@@ -173,21 +177,21 @@ def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
 
 
 def require_judged(objects: ObjectStore, epoch: int) -> QualityRecord:
-    """The record of `epoch`. Raises MissingRecordError."""
+    """Return the record of `epoch`. Raises MissingRecordError."""
     if (record := read_record(objects, epoch)) is None:
         raise MissingRecordError(epoch)
     return record
 
 
 def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
-    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
+    """Return the record of `epoch` if it passed. Raises QualityGateError, MissingRecordError."""
     if not (record := require_judged(objects, epoch)).passed:
         raise QualityGateError(record)
     return record
 
 
 def judged(objects: ObjectStore, epoch: int, suites: Sequence[Suite]) -> QualityRecord | None:
-    """The record of `epoch`, if these very suites made it: running them again would find the same. None: they have to be run."""
+    """Return the record of `epoch` if the current suites made it; None if they must run."""
     if (record := read_record(objects, epoch)) is None:
         return None
     digests = {view.view: view.suite for view in record.views}
@@ -196,9 +200,9 @@ def judged(objects: ObjectStore, epoch: int, suites: Sequence[Suite]) -> Quality
 
 
 def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> bool:
-    """Whether a view is paused, at rows that its readers see: then nothing of it is new to them at `epoch`.
+    """Return whether a view is paused at rows that readers already see, so that `epoch` changes nothing for them.
 
-    Where epochs between the one that they see and the pause changed it, nobody has judged those rows yet, or they failed.
+    False if it changed between the epoch that readers see and the pause: those rows failed or were not judged.
     """
     if relation.paused is None or not relation.paused_at(epoch):
         return False
@@ -207,7 +211,7 @@ def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> 
 
 
 def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
-    """Whether all of the view's rows met all of this very suite's rules on rows at the epoch of `record`."""
+    """Return whether all rows of the view passed the row expectations of this suite at the epoch of `record`."""
     view = None if record is None else record.view(suite.view)
     if view is None or view.suite != suite.digest:
         return False
@@ -215,22 +219,22 @@ def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
     failed = [failure.expectation for failure in (*view.failures, *view.warnings)]
     return (
         not failed if not view.metrics else by_row.isdisjoint(failed)
-    )  # a release before called expectations otherwise
+    )  # earlier releases used other texts for expectations
 
 
 def record_lines(record: QualityRecord) -> Iterator[str]:
-    """What was looked at, a line a view, for a log."""
+    """Describe the results for a log, one line per view."""
     for view in record.views:
         rows = "rows" if view.all_rows else "changed rows"
-        warned = f", {len(view.warnings)} of them only to be reported" if view.warnings else ""
+        warned = f", {len(view.warnings)} of them only reported" if view.warnings else ""
         failed = len(view.failures) + len(view.warnings)
         yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {failed} failed{warned}"
         if view.maintained:
-            yield f"  {view.maintained} of them answered by what epochs keep of the view, no row read"
+            yield f"  {view.maintained} of them answered by maintained measures, no row read"
         if view.scanned:
             yield f"  {view.scanned} of them read all rows"
         yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
-    yield from (f"{name}: paused, not looked at" for name in record.paused)
+    yield from (f"{name}: paused, skipped" for name in record.paused)
 
 
 def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:

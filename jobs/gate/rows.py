@@ -1,4 +1,4 @@
-"""The rows of a view as Great Expectations gets them: held by Spark, held by pandas, or only their measures."""
+"""The rows of a view as input of Great Expectations: in Spark, in pandas, or as measures only."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
     from pyspark.sql import DataFrame
 
-SOURCE = "views"  # of the data, in the names of pages
+SOURCE = "views"  # the name of the data in Data Docs
 
 
 class ViewRows(Protocol):
@@ -23,20 +23,20 @@ class ViewRows(Protocol):
 
     @property
     def columns(self) -> Sequence[str]:
-        """Names, in order."""
+        """Column names in order."""
 
     def source(self, context: "AbstractDataContext") -> Any:
-        """A data source of the engine that holds them, called SOURCE."""
+        """Return a data source, named SOURCE, of the engine that holds the rows."""
 
     def frame(self) -> Any:
-        """The rows as that engine wants them. A context manager: they are kept meanwhile."""
+        """Yield the rows in the engine's format. A context manager that caches them meanwhile."""
 
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
 
 
 class SparkRows:
-    """Rows as a Spark DataFrame; read once, when they are first looked at."""
+    """Rows as a Spark DataFrame. They are read once, on first use."""
 
     def __init__(self, rows: "DataFrame") -> None:
         self._rows = rows
@@ -61,13 +61,13 @@ class SparkRows:
 
 
 class PandasRows:
-    """Rows that this process holds. pandas gets the columns that the suite names; all others are NULL to it, for nobody asks."""
+    """Rows in this process. pandas gets the columns that the suite names; the other columns are NULL."""
 
     def __init__(self, rows: pa.Table, part: SuitePart, key: Sequence[str]) -> None:
         """
         Args:
-            part: of a suite, to which jobs/gate/without_spark.py has no objection.
-            key: columns that name a row in a report.
+            part: a part of a suite to which jobs/gate/without_spark.py has no objection.
+            key: the columns that identify a row in a report.
         """
         self._rows, self._named, self._joined = rows, named_columns(part, key), joined_columns(part)
         self.columns = rows.column_names
@@ -91,15 +91,15 @@ class PandasRows:
         if name in self._joined:
             return np.array(
                 column.to_pylist(), object
-            )  # GX reports several values as they are: numpy's own read otherwise
+            )  # GX reports these values unchanged, and numpy's have another text
         if not pa.types.is_integer(column.type):
             return column.to_pandas()
-        column = column.cast(pa.int64())  # GX compares these as a whole, and other integers one by one
+        column = column.cast(pa.int64())  # GX compares int64 columns vectorized, and other integers one by one
         if column.null_count == 0:
             return column.to_pandas()
         return column.to_pandas(
             types_mapper={pa.int64(): int64}.get
-        )  # an integer beside NULL stays one; numpy would make it a float
+        )  # integers next to NULL stay integers; numpy would make them floats
 
     def count(self) -> int:
         """See ViewRows."""
@@ -107,7 +107,7 @@ class PandasRows:
 
 
 class MeasuredRows:
-    """Rows that nobody reads: Great Expectations gets an empty frame, and from its engine the measures."""
+    """Rows that are not read: Great Expectations gets an empty frame, and the measures from its engine."""
 
     def __init__(self, found: ViewMeasures) -> None:
         self._found = found
@@ -115,7 +115,7 @@ class MeasuredRows:
 
     def source(self, context: "AbstractDataContext") -> Any:
         """See ViewRows."""
-        from tussock.jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
+        from tussock.jobs.gate.measures_engine import measures_source  # importing Great Expectations takes long
 
         return measures_source(context, self._found)
 
@@ -132,7 +132,10 @@ class MeasuredRows:
 
 
 def _sources_for(context: "AbstractDataContext", engine: str) -> Any:
-    """The context's data sources, none of another engine under SOURCE: GX takes no second one there, and a gate may hold suites of both."""
+    """Return the context's data sources, without one of another engine under SOURCE.
+
+    GX accepts only one source per name, and a gate may run suites of both engines.
+    """
     sources = context.data_sources
     if (there := sources.all().get(SOURCE)) is not None and there.type != engine:
         sources.delete(SOURCE)

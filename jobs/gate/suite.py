@@ -1,20 +1,22 @@
-"""Quality suites as files: what a view's rows are expected to be, in Great Expectations' own JSON form.
+"""Quality suites: files with the expectations on a view's rows, in the JSON format of Great Expectations.
 
     {"name": "sales", "meta": {"key": ["shop"]},
      "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "total"}, "meta": {}}, …]}
 
-`meta` may carry `"key"`, the columns that name a row in a report (else the view's own key does), and `"scan": "full"`, which has all rows
-looked at every time. Without it, expectations that judge each row by itself look at the rows changed since the published epoch where
-the view is large; the others (unique, counts, averages, `mostly`) need all rows anyway.
+`meta` may contain:
 
-An expectation, or `meta` for all of them, may carry `"severity"`: "error" (the default; "critical" in Great Expectations' words) keeps rows
-from readers, "warning" ("info") reports.
+- `"key"`: the columns that identify a row in a report. Default: the view's own key.
+- `"scan": "full"`: always read all rows. Without it, expectations that judge single rows read only the rows of a large
+  view that changed since the published epoch. All others (unique, counts, averages, `mostly`) need all rows anyway.
+- `"maintain"`: expectations that need all rows of a large view are maintained as views over it if possible
+  (jobs/gate/measures.py). true also maintains them for a small view, false for none.
 
-What needs all rows is kept as views over a large view, where that can be (jobs/gate/measures.py); `"maintain": true` in `meta` has it kept
-of a small one too, false of none.
+An expectation, or `meta` for all of them, may contain `"severity"`. If an expectation fails, "error" (the default;
+"critical" in Great Expectations) holds rows back from readers. "warning" ("info") only reports.
 
-An expectation of one number may be compared with its own history: `"meta": {"history": {"runs": 10, "within": 0.3}}` in the place of
-`min_value` and `max_value` has it lie within 30 % of the median of the last ten runs that readers saw.
+An expectation on one number may be compared with its own history. `"meta": {"history": {"runs": 10, "within": 0.3}}`
+instead of `min_value` and `max_value` requires that the number is within 30 % of the median of the last ten runs that
+readers saw.
 """
 
 import hashlib
@@ -51,7 +53,7 @@ ROW_EXPECTATIONS = frozenset(
         "expect_select_column_values_to_be_unique_within_record",
     }
 )
-"""Those that judge a row without looking at any other. What is not named here is taken to need all rows."""
+"""Expectations that judge each row separately. All other expectations need all rows."""
 
 WITH_HISTORY = frozenset(
     {
@@ -67,15 +69,15 @@ WITH_HISTORY = frozenset(
         "expect_table_row_count_to_be_between",
     }
 )
-"""Those of one number, which may be compared with its own history."""
+"""Expectations on one number, which may be compared with its history."""
 
 MOST_RUNS = 1_000
 
 _HISTORY = (
-    f'{{"runs": 1 to {MOST_RUNS}, "within": a share such as 0.3}} in place of min_value and max_value, of an expectation on one number: '
-    + ", ".join(sorted(WITH_HISTORY))
+    f'{{"runs": 1 to {MOST_RUNS}, "within": a share such as 0.3}} instead of min_value and max_value, '
+    "for an expectation on one number: " + ", ".join(sorted(WITH_HISTORY))
 )
-_SEVERITY = '"error" or "warning" (or "critical" or "info", as Great Expectations calls them)'
+_SEVERITY = '"error" or "warning" (or the names of Great Expectations, "critical" or "info")'
 _FORM = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
 
 
@@ -96,7 +98,7 @@ REPORTS = frozenset({"warning", "info"})
 
 @dataclass(frozen=True, slots=True)
 class SuitePart:
-    """Expectations that look at the same rows. `name` is theirs in the Data Docs; `items` are as in the file, in order."""
+    """Expectations that read the same rows. `name` is used in the Data Docs; `items` are in the order of the file."""
 
     name: str
     items: tuple[dict[str, Any], ...]
@@ -104,25 +106,25 @@ class SuitePart:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One view's suite. `digest` changes with the file."""
+    """The suite of one view. `digest` changes with the file."""
 
     view: str
     file: Path
     items: tuple[dict[str, Any], ...]
-    key: tuple[str, ...] | None  # columns that name a row in a report; None: the view's own key
+    key: tuple[str, ...] | None  # columns that identify a row in a report; None: the view's own key
     full_scan: bool
     digest: str
-    text: str  # its whole document, in one way of writing it
-    severity: str = "error"  # of the expectations that name none
-    maintain: bool | None = None  # whether measures of the view are kept; None: where it is large
-    broken: QualitySuiteError | None = None  # why the file cannot be used; such a suite has no items
+    text: str  # the whole document in canonical form
+    severity: str = "error"  # of expectations without their own
+    maintain: bool | None = None  # whether to maintain measures of the view; None: if the view is large
+    broken: QualitySuiteError | None = None  # the reason why the file is unusable; such a suite has no items
 
     def reports(self, item: dict[str, Any]) -> bool:
-        """Whether an expectation that fails is reported, and keeps nothing from readers."""
+        """Return whether a failure of this expectation is only reported."""
         return item.get("severity", self.severity) in REPORTS
 
     def without(self, items: Sequence[dict[str, Any]]) -> "Suite":
-        """The suite but for some expectations."""
+        """Return the suite without some expectations."""
         return replace(self, items=tuple(item for item in self.items if item not in items))
 
     @property
@@ -132,7 +134,7 @@ class Suite:
 
     @property
     def by_row(self) -> SuitePart:
-        """The expectations that may look at changed rows only."""
+        """The expectations that only need changed rows."""
         return SuitePart(
             f"{self.view}.changed_rows",
             tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)),
@@ -140,21 +142,21 @@ class Suite:
 
     @property
     def by_view(self) -> SuitePart:
-        """The others, which need all rows."""
+        """The expectations that need all rows."""
         return SuitePart(
             f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item))
         )
 
 
 def read_suite(file: Path) -> Suite:
-    """The suite in `file`, named after its view. Raises QualitySuiteError."""
+    """Read the suite in `file`, which is named after its view. Raises QualitySuiteError."""
     try:
         data = file.read_bytes()
         document = json.loads(data)
     except (OSError, ValueError) as err:
         raise QualitySuiteError(str(file), str(err), _FORM) from err
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
-        raise QualitySuiteError(str(file), f"a {type(document).__name__} without such a list", _FORM)
+        raise QualitySuiteError(str(file), f"a {type(document).__name__} without this list", _FORM)
     for number, item in enumerate(document["expectations"], 1):
         if (
             not isinstance(item, dict)
@@ -175,9 +177,9 @@ def read_suite(file: Path) -> Suite:
     if key is not None and not (isinstance(key, list) and key and all(isinstance(column, str) for column in key)):
         raise QualitySuiteError(str(file), f"meta.key {json.dumps(key)}", "a list of column names")
     if meta.get("scan") not in (None, "full"):
-        raise QualitySuiteError(str(file), f"meta.scan {json.dumps(meta['scan'])}", '"full", or nothing')
+        raise QualitySuiteError(str(file), f"meta.scan {json.dumps(meta['scan'])}", '"full" or no value')
     if not isinstance(meta.get("maintain", True), bool):
-        raise QualitySuiteError(str(file), f"meta.maintain {json.dumps(meta['maintain'])}", "true, false, or nothing")
+        raise QualitySuiteError(str(file), f"meta.maintain {json.dumps(meta['maintain'])}", "true, false or no value")
     digest, text = hashlib.sha256(data).hexdigest(), json.dumps(document, indent=1, sort_keys=True)
     items, full_scan = tuple(document["expectations"]), meta.get("scan") == "full"
     key = None if key is None else tuple(key)
@@ -187,9 +189,9 @@ def read_suite(file: Path) -> Suite:
 
 
 def read_suites(quality: QualitySettings | None) -> list[Suite]:
-    """The suites of a pipeline. Raises QualitySuiteError for a file that cannot be used.
+    """Read the suites of a pipeline. Raises QualitySuiteError for an unusable file.
 
-    Where the gate judges view by view, such a file is the matter of its view alone: its suite is `broken`.
+    If the gate judges view by view, an unusable file only affects its view: its suite is `broken`.
     """
     if quality is None:
         return []
@@ -206,7 +208,10 @@ def _whole_or_broken(file: Path) -> Suite:
 
 
 def require_columns(suite: Suite, columns: Sequence[str]) -> None:
-    """Refuse a column that the view does not have before Spark is asked: a misspelled suite would otherwise pass for failing rows."""
+    """Raise QualitySuiteError for an unknown column before Spark starts.
+
+    Otherwise a typo would look like failing rows.
+    """
     named = list(suite.key or ())
     for item in suite.items:
         arguments = item.get("kwargs", {})
@@ -220,14 +225,14 @@ def require_columns(suite: Suite, columns: Sequence[str]) -> None:
 
 
 class History(NamedTuple):
-    """What of its own history an expectation is compared with: how many runs, and by what share it may differ from their median."""
+    """The number of runs of an expectation's history, and the allowed relative distance from their median."""
 
     runs: int
     within: float
 
 
 def history_of(item: Mapping[str, Any]) -> History | None:
-    """The history that an expectation is compared with, if it is. Requires: of a suite that was read."""
+    """Return an expectation's history setting, if any. Requires: the suite was read by `read_suite`."""
     found = (item.get("meta") or {}).get("history")
     return None if found is None else History(found["runs"], found["within"])
 
@@ -246,7 +251,7 @@ def _wrong_history(item: Mapping[str, Any]) -> str | None:
     if item["type"] not in WITH_HISTORY:
         return f"history of {item['type']}"
     bounds = sorted({"min_value", "max_value"} & item.get("kwargs", {}).keys())
-    return f"history beside {bounds[0]}" if bounds else None
+    return f"history together with {bounds[0]}" if bounds else None
 
 
 def _judges_one_row(item: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""An expectation as one line of text: what records, reports and pages call it."""
+"""The text of an expectation, as used by records, reports and pages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,5 +7,5 @@ _NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta",
 
 
 def expectation_text(type_: str, arguments: Mapping[str, Any]) -> str:
-    """Its type and its own arguments, as in `expect_column_values_to_not_be_null(column='name')`."""
+    """Format a type and its arguments, as in `expect_column_values_to_not_be_null(column='name')`."""
     return f"{type_}({', '.join(f'{name}={value!r}' for name, value in arguments.items() if name not in _NOT_SHOWN)})"

@@ -1,17 +1,18 @@
-"""Which suites this process can judge by itself, over pandas, as Spark would: no JVM is started to look at 200 rows.
+"""Suites that this process can judge with pandas, with Spark's result: 200 rows do not need a JVM.
 
-The two engines of Great Expectations differ in what they take for NULL, in how they compare values of different types, in regular
-expressions, sums of doubles, decimals, times and nested values. So this is a list of what is the same, not of what differs: an
-expectation is judged here where its type, its arguments, its columns' types and the values in them are on it, and by Spark otherwise.
+The pandas and Spark engines of Great Expectations differ in NULL handling, comparisons of different types, regular
+expressions, sums of doubles, decimals, times and nested values. The list below contains the cases in which they agree.
+An expectation is judged here if its type, its arguments, its columns' types and their values are on the list, and by
+Spark otherwise.
 
-    column                      on the list where
-    tinyint … bigint, string,   always; what cannot be compared to its argument in one way only is left to Spark
+    column                      on the list if
+    tinyint … bigint, string,   always; comparisons with an ambiguous result are left to Spark
     boolean, date
-    double                      it holds no NaN, which pandas takes for NULL
-    any, in two or more         no row of them is NULL: what GX skips then differs
+    double                      it contains no NaN, which pandas treats as NULL
+    any, in two or more         none of them contains NULL, because GX then skips different rows
     columns at once
 
-Tests compare records and pages of both, for every expectation of the list, over rows that pass and rows that fail.
+Tests compare records and pages of both engines for every expectation of the list, with passing and with failing rows.
 """
 
 import math
@@ -25,27 +26,27 @@ from tussock.jobs.gate.suite import SuitePart
 from tussock.statestore.types import type_name
 
 MOST_ROWS = 100_000
-"""Up to so many rows are looked at in this process."""
+"""Maximum number of rows that this process judges."""
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _NUMBERS = _INTEGERS | {"double"}
 _TEXT = frozenset({"string"})
 _KEYS = _INTEGERS | _TEXT
-_SHOWN = _KEYS | {"double", "boolean", "date"}  # types whose values read the same in a report
+_SHOWN = _KEYS | {"double", "boolean", "date"}  # types whose values have the same text in reports
 
 Objection = str | None
 Judge = Callable[[pa.Table, Mapping[str, Any]], Objection]
-"""Why an expectation with these arguments is left to Spark; None: pandas judges it the same."""
+"""Returns why an expectation with these arguments requires Spark; None if pandas gives the same result."""
 
 
 def objection(part: SuitePart, key: Sequence[str], rows: pa.Table) -> Objection:
-    """Why a part of a suite is left to Spark; None: pandas judges it the same.
+    """Return why a part of a suite requires Spark; None if pandas gives the same result.
 
     Args:
-        key: columns that name a row in a report.
-        rows: all that the part looks at.
+        key: the columns that identify a row in a report.
+        rows: all rows that the part reads.
 
-    Requires: columns that the suite names are there.
+    Requires: the rows have the suite's columns.
     """
     for item in part.items:
         if (why := _item_objection(item, rows)) is not None:
@@ -56,7 +57,7 @@ def objection(part: SuitePart, key: Sequence[str], rows: pa.Table) -> Objection:
 
 
 def named_columns(part: SuitePart, key: Sequence[str]) -> frozenset[str]:
-    """The columns whose values a part of a suite looks at, or shows."""
+    """Return the columns whose values a part of a suite reads or shows."""
     found = set(key)
     for item in part.items:
         arguments = item.get("kwargs", {})
@@ -66,7 +67,7 @@ def named_columns(part: SuitePart, key: Sequence[str]) -> frozenset[str]:
 
 
 def joined_columns(part: SuitePart) -> frozenset[str]:
-    """Those among them that an expectation looks at two or more of at once."""
+    """Return the columns that an expectation reads together with others."""
     together = SuitePart(
         part.name, tuple(i for i in part.items if {"column_A", "column_list"} & i.get("kwargs", {}).keys())
     )
@@ -76,7 +77,7 @@ def joined_columns(part: SuitePart) -> frozenset[str]:
 def _item_objection(item: Mapping[str, Any], rows: pa.Table) -> Objection:
     arguments = dict(item.get("kwargs", {}))
     if (known := _JUDGES.get(item["type"])) is None:
-        return "not known to be the same in pandas"
+        return "not known to have the same result in pandas"
     allowed, judge = known
     mostly = arguments.pop("mostly", 1)
     if isinstance(mostly, bool) or not isinstance(mostly, int | float) or not 0 < mostly <= 1:
@@ -87,19 +88,19 @@ def _item_objection(item: Mapping[str, Any], rows: pa.Table) -> Objection:
 
 
 def _value_objection(rows: pa.Table, name: object, kinds: frozenset[str]) -> Objection:
-    """Why a column's values are left to Spark."""
+    """Return why a column's values require Spark."""
     if not isinstance(name, str) or name not in rows.column_names:
         return f"column {name!r}"
     column = rows[name]
     if (kind := type_name(column.type)) not in kinds:
         return f"column {name!r} is {kind}"
     if kind == "double" and pc.any(pc.is_nan(column)).as_py():
-        return f"column {name!r} holds NaN"
+        return f"column {name!r} contains NaN"
     return None
 
 
 def _nulls(rows: pa.Table, names: Sequence[str]) -> Objection:
-    return next((f"column {name!r} holds NULL" for name in names if rows[name].null_count), None)
+    return next((f"column {name!r} contains NULL" for name in names if rows[name].null_count), None)
 
 
 def _column_of(*kinds: str) -> Judge:
@@ -132,7 +133,7 @@ def _extreme(rows: pa.Table, given: Mapping[str, Any]) -> Objection:
     column = given.get("column")
     if (why := _value_objection(rows, column, _NUMBERS) or _bounds(given, (int, float))) is not None:
         return why
-    return f"column {column!r} holds no value" if rows[column].null_count == rows.num_rows else None
+    return f"column {column!r} contains no value" if rows[column].null_count == rows.num_rows else None
 
 
 def _bounds(given: Mapping[str, Any], kinds: tuple[type, ...]) -> Objection:
@@ -218,6 +219,6 @@ _JUDGES: Mapping[str, tuple[frozenset[str], Judge]] = {
     "expect_table_columns_to_match_ordered_list": (frozenset({"column_list"}), _any_table),
     "expect_column_to_exist": (_COLUMN, _any_table),
 }
-"""By expectation: the arguments that it may have, and what its arguments, columns and values must be like."""
+"""By expectation: its possible arguments, and the check of its arguments, columns and values."""
 
 EXPECTATIONS = frozenset(_JUDGES)

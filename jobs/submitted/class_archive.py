@@ -1,9 +1,10 @@
-"""Make the class-data archive of the JVM that runs Spark (jobs/spark/class_archive.py), for all jobs that this Python then starts.
+"""Creates the class-data archive (jobs/spark/class_archive.py) of the JVM that runs Spark, for all jobs of this Python.
 
     python -m tussock.jobs.submitted.class_archive
 
-Runs two epochs of a store in a temporary folder, and has the JVM write the classes that it loaded when it ends: half a minute, and 150 MB
-beside this Python's packages. To be repeated where Java or Spark is another; until then the JVM goes on without an archive.
+Runs two epochs of a store in a temporary folder. At its exit, the JVM writes the classes that it loaded. This takes
+half a minute, and 150 MB next to this Python's packages. Run it again after a change of Java or Spark; until then, JVMs
+run without an archive.
 """
 
 import os
@@ -25,19 +26,19 @@ CREATE MATERIALIZED VIEW best AS SELECT * FROM by_shop ORDER BY total DESC LIMIT
 INSERT INTO shops VALUES (1, 'north'), (2, 'south');
 INSERT INTO orders VALUES (1, 1, timestamp'2026-01-01 08:00:00', 9.50), (2, 2, timestamp'2026-01-02 09:00:00', 1.25);
 """
-"""What the epochs take in: statements of each kind, so that the classes of parsing, planning and running them are among those loaded."""
+"""The input of the epochs: one statement of each kind, to load the classes of parsing, planning and execution."""
 
 
 def main() -> int:
-    """The entry. Exit code 0: the archive stands; 1: it could not be made, and JVMs go on without."""
+    """Run the job. Exit code 0: the archive exists; 1: it could not be created, and JVMs run without it."""
     file = archive_file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:  # of the same disk, so that the archive appears whole
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:  # on the same disk, so that the rename is atomic
         made = Path(folder) / file.name
         os.environ[SUBMIT_OPTIONS] = f'{os.environ.get(SUBMIT_OPTIONS, "")} "-XX:ArchiveClassesAtExit={made}"'
         _run_epochs(folder)
         if not made.is_file():
-            print("this Java wrote no archive; JVMs start without one, as before", file=sys.stderr)
+            print("this Java wrote no archive; JVMs start without one", file=sys.stderr)
             return 1
         made.replace(file)
     print(f"{file}: {file.stat().st_size:,} bytes")
@@ -57,7 +58,7 @@ def _run_epochs(folder: str) -> None:
         session.query("SELECT name, sum(total) AS total FROM by_shop GROUP BY name ORDER BY name")
     gateway = SparkContext._gateway
     assert gateway is not None
-    gateway.proc.stdin.close()  # the JVM's sign to end, when it writes the archive
+    gateway.proc.stdin.close()  # ends the JVM, which then writes the archive
     gateway.proc.wait(ARCHIVE_TIMEOUT_S)
 
 

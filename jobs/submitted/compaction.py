@@ -1,12 +1,9 @@
-"""Compaction of a store: a stand-alone compactor, and rounds of tasks that Spark runs in parallel.
+"""The compaction job: a stand-alone compactor, or rounds of tasks that Spark runs in parallel.
 
     python -m tussock.jobs.submitted.compaction (--pipeline FOLDER | --store URI) [--once] [--full]
     spark-submit jobs/submitted/compaction.py --pipeline FOLDER --spark [--full]
 
-A round: look at the newest version, take what is due by opening tasks, merge them piece by piece, commit each. Any number of compactors may
-run at once, while epochs, readers and vacuum run: the version log decides which takes what, and a loser picks again. A task that fails is
-closed; one whose compactor was killed is closed by others when its lease is over, and until then its SSTs stay as they are. While merges
-get on, the round renews its leases.
+jobs/upkeep/compaction.py describes a round. Any number of compactors can run concurrently.
 """
 
 import argparse
@@ -23,20 +20,20 @@ from tussock.jobs.submitted.exits import exit_code, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process's entry. Exit code 0: done; 1: an error, in one message; 130, 143: stopped."""
-    about = "Compact a store, whatever else is at work on it."
+    """Run the job. Exit code 0: success; 1: error, with one message; 130, 143: stopped."""
+    about = "Compact a store. Safe while other processes use the store."
     parser = argparse.ArgumentParser(prog="python -m tussock.jobs.submitted.compaction", description=about)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--pipeline", metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
     where.add_argument("--store", metavar="URI")
-    parser.add_argument("--once", action="store_true", help="end when nothing is due, instead of looking again")
+    parser.add_argument("--once", action="store_true", help="exit when nothing is due, instead of waiting")
     parser.add_argument(
-        "--spark", action="store_true", help="merge pieces as the tasks of a Spark application, until nothing is due"
+        "--spark", action="store_true", help="merge pieces as tasks of a Spark application until nothing is due"
     )
-    parser.add_argument("--pause", type=float, default=30.0, metavar="SECONDS", help="between looks (default 30)")
+    parser.add_argument("--pause", type=float, default=30.0, metavar="SECONDS", help="time between rounds (default 30)")
     compact_arguments(parser)
     chosen = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of an exception, so that open tasks are closed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises, so that open tasks are closed
 
     def job() -> None:
         at = open_pipeline(load_pipeline(Path(chosen.pipeline))) if chosen.pipeline else open_store(chosen.store)
@@ -48,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return exit_code(job)
     except KeyboardInterrupt:
-        print("stopped; what was not committed is closed, and the store is whole", file=sys.stderr)
+        print("stopped; uncommitted tasks were closed, and the store is consistent", file=sys.stderr)
         return 130
 
 

@@ -1,9 +1,10 @@
-"""The epoch job: take the barrier that is in force, or inject one, run its actors, seal, commit.
+"""The epoch job: finish the open barrier or inject one, run its actors, seal, and commit.
 
     python -m tussock.jobs.submitted.epoch --pipeline FOLDER [--interval START END]
 
-Safe to kill at any point and to run twice at once: everything before the commit can be done again with the same result, and of two
-commits one wins and the other says that it lost. Under spark-submit the master and the memory are spark-submit's; otherwise local.
+Safe to kill at any point, and to run twice concurrently: all work before the commit can be repeated with the same
+result, and only one of two commits succeeds. Under spark-submit, spark-submit sets the master and the memory; otherwise
+the job runs locally.
 """
 
 import argparse
@@ -19,19 +20,23 @@ from tussock.jobs.submitted.exits import exit_code, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The job's entry. Exit code 0: done, and sources in trouble and paused views are named; 1: an error, in one message; 3: another run
-    was first, nothing of this one is visible."""
+    """Run the job.
+
+    Exit code 0: success, also if a source is held or a view paused, which the output lists; 1: error, with one message;
+    3: another run committed first, and nothing of this run is visible.
+    """
     parser = argparse.ArgumentParser(
-        prog="python -m tussock.jobs.submitted.epoch", description="Advance every view of a pipeline over what waits."
+        prog="python -m tussock.jobs.submitted.epoch",
+        description="Update all views of a pipeline with the waiting input.",
     )
     parser.add_argument(
         "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
     )
     parser.add_argument(
-        "--interval", nargs=2, metavar=("START", "END"), help="take in this data interval's files only (ISO 8601)"
+        "--interval", nargs=2, metavar=("START", "END"), help="take only this data interval's files (ISO 8601)"
     )
     parser.add_argument(
-        "--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="kept with the barriers it injects"
+        "--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="store with the injected barriers"
     )
     chosen = parser.parse_args(arguments)
     return exit_code(lambda: _advance(chosen))

@@ -1,4 +1,4 @@
-"""How a job ends: its exit code, and its error as one message on standard error."""
+"""The exit codes and error messages of jobs."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tussock.statestore.extras import extras_named
 
 
 def exit_code(job: Callable[[], int | None]) -> int:
-    """Run a job to its end. 0, or what it returns: done; 1: an error; 3: another run was first, and nothing of this one is visible."""
+    """Run a job and return its exit code. 0 or the job's result: success; 1: error; 3: another run committed first."""
     try:
         with jvm_errors_as_ours(), extras_named():
             return job() or 0
@@ -22,5 +22,5 @@ def exit_code(job: Callable[[], int | None]) -> int:
 
 
 def say(line: str) -> None:
-    """A line of progress."""
+    """Print a progress line and flush it."""
     print(line, flush=True)

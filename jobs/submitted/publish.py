@@ -1,9 +1,9 @@
-"""Publishing to tables outside of the store as a job: what `tussock publish` runs, and what a DAG submits where Spark writes the tables.
+"""The publish job, which updates tables outside of the store. A DAG submits it if Spark writes the tables.
 
     python -m tussock.jobs.submitted.publish --pipeline FOLDER [--epoch N | --tidy]
 
-Safe to kill at any point and to run twice at once (jobs/sinks/publication.py). Under spark-submit the session needs the settings of
-jobs/lake/delta_packages.py when it starts.
+Safe to kill at any point, and to run twice concurrently (jobs/sinks/publication.py). Under spark-submit, the session
+must have the settings of jobs/lake/delta_packages.py when it starts.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from tussock.jobs.submitted.exits import exit_code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The job's entry. Exit code 0: done; 1: an error, in one message."""
+    """Run the job. Exit code 0: success; 1: error, with one message."""
     parser = argparse.ArgumentParser(
-        prog="python -m tussock.jobs.submitted.publish", description="Bring a pipeline's tables to a published epoch."
+        prog="python -m tussock.jobs.submitted.publish", description="Update a pipeline's tables to a published epoch."
     )
     parser.add_argument(
         "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"

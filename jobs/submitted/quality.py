@@ -1,11 +1,11 @@
-"""The quality gate: Great Expectations suites over the views of one committed epoch; Spark is started where a suite needs it.
+"""The quality job: runs a pipeline's suites on the views of one committed epoch. Starts Spark only if a suite needs it.
 
-Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
+Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py defines their format. The result is
+a record in the store (jobs/gate/record.py), which `publish_views` checks, and Data Docs in a folder outside of the
+store. If the current suites have already judged the epoch, they do not run again.
 
-The outcome is a record in the store (jobs/gate/record.py), which is what `publish_views` goes by, and Data Docs in a folder outside of the
-store, for people. An epoch that these very suites have judged before is not judged again, and no Spark is started.
-
-    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N        (or python -m tussock.jobs.submitted.quality …)
+    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N
+    python -m tussock.jobs.submitted.quality --pipeline FOLDER --epoch N
 """
 
 import argparse
@@ -21,11 +21,14 @@ from tussock.jobs.submitted.exits import exit_code, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The job's entry. Exit code 0: the epoch passed, or the gate judges view by view; 1: it did not, or could not be asked; the reason is
-    on standard error."""
+    """Run the job.
+
+    Exit code 0: the epoch passed, or the gate judges view by view; 1: the epoch failed, or the suites could not run,
+    with the reason on standard error.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m tussock.jobs.submitted.quality",
-        description="Run a pipeline's quality suites at a committed epoch.",
+        description="Run a pipeline's quality suites on a committed epoch.",
     )
     parser.add_argument(
         "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
@@ -36,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def job() -> None:
         at = open_pipeline(load_pipeline(Path(chosen.pipeline)))
         if (record := quality.known(at, chosen.epoch)) is not None:
-            say(f"epoch {chosen.epoch} was judged by these suites before")
+            say(f"these suites have already judged epoch {chosen.epoch}")
         else:
             record = quality.judge(at, chosen.epoch, say)
         for line in record_lines(record):

@@ -1,9 +1,8 @@
-"""Retention and vacuum of a store, as `tussock vacuum` and DAGs run them.
+"""The vacuum job: retention and vacuum of a store, as in `tussock vacuum`.
 
     python -m tussock.jobs.submitted.vacuum --store URI
 
-First the floor rises to what retention keeps, pins whose lease is over go, and compaction tasks whose compactor is gone are closed; then
-what nobody can read or commit any more is removed. Safe while epochs, compactions, readers and other vacuums run, and to stop anywhere.
+jobs/upkeep/vacuum.py describes the steps. Safe while other processes use the store, and safe to stop at any point.
 """
 
 import argparse
@@ -16,9 +15,10 @@ from tussock.jobs.submitted.exits import exit_code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process's entry. Exit code 0: done; 1: an error, in one message."""
+    """Run the job. Exit code 0: success; 1: error, with one message."""
     parser = argparse.ArgumentParser(
-        "python -m tussock.jobs.submitted.vacuum", description="Apply a store's retention and remove what is of no use."
+        "python -m tussock.jobs.submitted.vacuum",
+        description="Apply a store's retention and remove unreferenced objects.",
     )
     parser.add_argument("--store", required=True, metavar="URI")
     vacuum_arguments(parser)

@@ -1,4 +1,4 @@
-"""Verification as a job: what a DAG submits, and `tussock verify` does too.
+"""The verification job, submitted by a DAG. It does the same as `tussock verify`.
 
 spark-submit jobs/submitted/verification.py --pipeline FOLDER [--percent N] [--repair]
 python -m tussock.jobs.submitted.verification …
@@ -17,16 +17,16 @@ from tussock.jobs.texts.verification import verification_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The job's entry. Exit code 0: no view differs from Spark's answer; 1: one does, or the views could not be read."""
+    """Run the job. Exit code 0: no view differs from Spark's result; 1: a view differs, or could not be read."""
     parser = argparse.ArgumentParser(
         prog="python -m tussock.jobs.submitted.verification",
-        description="Compare a pipeline's views with Spark's answers.",
+        description="Compare a pipeline's views with Spark's results.",
     )
     parser.add_argument(
         "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
     )
-    parser.add_argument("--percent", type=int, default=100, help="share of the keys of each view to compare")
-    parser.add_argument("--repair", action="store_true", help="build the views that differ anew with the next epoch")
+    parser.add_argument("--percent", type=int, default=100, help="percentage of each view's keys to compare")
+    parser.add_argument("--repair", action="store_true", help="rebuild the views that differ with the next epoch")
     chosen = parser.parse_args(arguments)
 
     def job() -> int:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(verification_text(found, f"--pipeline {pipeline.name}"))
         if found.different:
             print(
-                f"error: these views differ from Spark's answer: {', '.join(found.different)}",
+                f"error: these views differ from Spark's result: {', '.join(found.different)}",
                 file=sys.stderr,
                 flush=True,
             )

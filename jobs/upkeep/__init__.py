@@ -1,1 +1,1 @@
-"""What keeps a store small and whole: compaction, retention and vacuum."""
+"""Maintenance of a store: compaction, retention, vacuum and rebalancing."""

@@ -1,9 +1,9 @@
-"""Compaction of a store: rounds of tasks, merged in this process or by Spark in parallel.
+"""Compaction of a store: rounds of tasks, merged in this process or in parallel by Spark.
 
-A round: look at the newest version, take what is due by opening tasks, merge them piece by piece, commit each. Any number of compactors may
-run at once, while epochs, readers and vacuum run: the version log decides which takes what, and a loser picks again. A task that fails is
-closed; one whose compactor was killed is closed by others when its lease is over, and until then its SSTs stay as they are. While merges
-get on, the round renews its leases.
+A round reads the newest version, opens tasks for the due merges, merges them piece by piece, and commits each. Any
+number of compactors can run concurrently, with epochs, readers and vacuum: the version log decides who opens a task,
+and the loser picks again. A failed task is closed. If a compactor is killed, others close its tasks when their lease
+expires; until then, their SSTs stay unchanged. While merges make progress, the round renews its leases.
 """
 
 import logging
@@ -46,22 +46,22 @@ if TYPE_CHECKING:  # a merge in this process needs no Spark
 
 log = logging.getLogger(__name__)
 
-#: What became of a piece: its SSTs, or why there are none.
+#: The result of a piece: its SSTs, or its error.
 Merged = list[SstInfo] | TussockError
 
-#: What a runner calls now and then, in the thread that called it, as long as its merges get on.
+#: A function that a runner calls now and then on the calling thread, while its merges make progress.
 Beat = Callable[[], None]
 
-#: Merges pieces, anywhere, and answers in their order.
+#: Merges pieces and returns their results in order.
 Runner = Callable[[Sequence[MergePiece], Beat], list[Merged]]
 
-BEAT_S = 5.0  # between looks at a Spark job
+BEAT_S = 5.0  # interval of checks on a Spark job
 
 T = TypeVar("T")
 
 
 class TasksOpenError(RetryableError):
-    """A full compaction wants all SSTs, and others are at work on some."""
+    """A full compaction needs all SSTs, and open tasks use some of them."""
 
     def __init__(self, tasks: tuple[int, ...]) -> None:
         super().__init__(tasks)
@@ -69,19 +69,20 @@ class TasksOpenError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"compaction tasks {', '.join(map(str, self.tasks))} are open, and a full compaction needs every SST. Nothing was changed; "
-            "try again when they are done, or when the leases of those that died are over."
+            f"compaction tasks {', '.join(map(str, self.tasks))} are open, and a full compaction needs every SST. "
+            "Nothing was changed. Try again when the tasks are done, or when the leases of killed compactors have "
+            "expired."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """What became of one pick."""
+    """The result of one pick."""
 
     reason: str
     outcome: str  # "moved", "merged", "lost" to another compactor, "failed"
-    bytes_in: int = 0  # of the SSTs it took
-    bytes_out: int = 0  # of those it wrote
+    bytes_in: int = 0  # of its input SSTs
+    bytes_out: int = 0  # of its output SSTs
     error: TussockError | None = None
 
     def __str__(self) -> str:
@@ -100,18 +101,19 @@ def compact_round(
     lease_ms: int = LEASE_MS,
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
-    """One round: open what is due, merge, commit.
+    """Run one round: open the due tasks, merge them, and commit.
 
     Args:
         run: merges pieces.
-        full: everything into the last level, old versions and tombstones included, where no task is open; not what is due.
-        tasks: at most so many at once.
-        pieces: into how many pieces a large task is cut.
-        lease_ms: how long others leave our tasks alone.
+        full: merge everything into the last level instead of the due tasks, including old versions and tombstones.
+            Requires that no task is open.
+        tasks: maximum number of concurrent tasks.
+        pieces: number of pieces of a large task.
+        lease_ms: time for which others do not touch the tasks.
 
-    Returns: what became of each pick; empty: nothing is due.
-    Raises: TasksOpenError for a full compaction; errors of the object store outside the merges themselves. Whatever is raised, the
-        round's open tasks are closed, if the store still answers.
+    Returns: the result of each pick; empty if nothing is due.
+    Raises: TasksOpenError for a full compaction; errors of the object store outside of the merges. In each case, the
+        round's open tasks are closed if the store still responds.
     """
     meta.close_lapsed_compactions()
     version, readable = meta.readable_epochs()
@@ -171,7 +173,10 @@ def _planned(
     pieces: int,
     rewrite: bool,
 ) -> MergePlan | TussockError:
-    """A task's pieces, or why it cannot even be cut: a damaged input must not stop the other tasks of the round."""
+    """Plan a task's pieces.
+
+    Return an error instead of raising it, so that a damaged input does not stop other tasks.
+    """
     try:
         return plan_merge(meta.objects, version, task, readable, options.target_bytes, pieces, rewrite)
     except TussockError as err:
@@ -179,10 +184,10 @@ def _planned(
 
 
 def _end(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, merged: Sequence[Merged]) -> TaskDone:
-    """Commit a task, or close it."""
+    """Commit a task, or close it after an error."""
     made = [ssts for ssts in merged if not isinstance(ssts, TussockError)]
     if (error := next((err for err in merged if isinstance(err, TussockError)), None)) is not None:
-        # Once others have closed the task, vacuum may take its inputs, and what looks like damage is only a lost race.
+        # After others have closed the task, vacuum may remove its inputs. A missing input then means a lost race.
         open_still = any(other.id == task.id for other in meta.latest().tasks)
         _close(meta, task, type(error).__name__)
         return TaskDone(pick.reason, "failed" if open_still else "lost", error=error)
@@ -195,29 +200,29 @@ def _end(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, mer
 
 
 def _close(meta: MetaStore, task: CompactionTask, reason: str) -> None:
-    """Let others take the task's SSTs. Where even that fails, its lease ends it."""
+    """Close a task so that others can use its SSTs. If this fails, the task ends with its lease."""
     try:
         meta.close_compaction(task.id, f"its compactor stopped: {reason}")
     except TussockError as err:
-        print(f"task {task.id} stays open until its lease is over: {err}", file=sys.stderr, flush=True)
+        print(f"task {task.id} stays open until its lease expires: {err}", file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
 class _Lease:
-    """Of a round's open tasks, kept from running out as long as somebody calls `renew`."""
+    """The lease of a round's open tasks. Calls of `renew` extend it."""
 
     meta: MetaStore
     tasks: tuple[CompactionTask, ...]
     lease_ms: int
 
     def renew(self) -> None:
-        """Cheap, and without a request before a third of the lease is over. A task that others have closed is found out at its commit."""
-        with suppress(RetryableError):  # a store that is away: the merge may well go on, and the next call tries again
+        """Renew the lease if a third of it has passed. A task that others have closed is detected at its commit."""
+        with suppress(RetryableError):  # if the store is unreachable, the merge may continue, and the next call retries
             self.tasks = self.meta.renew_compactions(self.tasks, self.lease_ms)
 
 
 def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:
-    """Pieces one after another in this process. `far`: gets what says how many are done."""
+    """Return a runner that merges pieces one after another in this process. `far` receives its progress function."""
 
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         done: list[Merged] = []
@@ -231,8 +236,10 @@ def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:
 
 
 def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = None) -> Runner:
-    """Pieces as tasks of one Spark job; workers read and write the store themselves. The job's being there counts as getting on: a task
-    that hangs is Spark's to end."""
+    """Return a runner that merges pieces as tasks of one Spark job. Workers read and write the store directly.
+
+    A running job counts as progress, because Spark ends tasks that hang.
+    """
     from tussock.jobs.spark.session import epoch_session, tasks_done
 
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
@@ -268,16 +275,18 @@ def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = N
 
 
 def _while_beating(session: "SparkSession", work: Callable[[], T], beat: Beat) -> T:
-    """What `work`, a job of `session`, returns or raises. It runs in a thread of its own; this one waits and beats, and takes the job along
-    when it is stopped."""
+    """Run `work`, a job of `session`, in a thread; return its result or raise its error.
+
+    The calling thread calls `beat` while it waits, and cancels the job if it is stopped.
+    """
     from py4j.protocol import Py4JError
 
     answer: Future[T] = Future()
-    tag = f"tussock-compaction-{uuid.uuid4()}"  # another compaction of this application is not to be taken along
+    tag = f"tussock-compaction-{uuid.uuid4()}"  # unique, to cancel no other compaction of this application
 
     def target() -> None:
         try:
-            session.addTag(tag)  # of this thread's jobs
+            session.addTag(tag)  # tags the jobs of this thread
             answer.set_result(work())
         except BaseException as err:
             answer.set_exception(err)
@@ -288,12 +297,12 @@ def _while_beating(session: "SparkSession", work: Callable[[], T], beat: Beat) -
             try:
                 return answer.result(timeout=BEAT_S)
             except TimeoutError:
-                if answer.done():  # its own error
+                if answer.done():  # the job itself raised TimeoutError
                     return answer.result()
                 beat()
     finally:
         if not answer.done():
-            with suppress(Py4JError, ConnectionError):  # the JVM may have been stopped with us
+            with suppress(Py4JError, ConnectionError):  # the JVM may have been stopped as well
                 session.interruptTag(tag)
 
 
@@ -315,10 +324,12 @@ def compact(
     far: HowFar | None = None,
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
-    """Rounds until nothing is due, or nothing gets on: all that is left was lost to others or failed.
+    """Run rounds until nothing is due, or until all remaining tasks failed or were lost to others.
 
-    Arguments as for `compact_round`; by default one task after another, in this process. `far`: where `run` says how much is done.
-    Raises: the first error of a task that failed, after the rounds.
+    Arguments as for `compact_round`; by default one task after another, in this process. `far`: receives the progress
+    function of `run`.
+
+    Raises: the first error of a failed task, after the rounds.
     """
     options = options or CompactionOptions()
     far = far or HowFar()
@@ -345,14 +356,14 @@ def compact_with_spark(
     full: bool = False,
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
-    """Rounds until nothing is due, with the pieces of a round's tasks as Spark tasks. Raises as `compact` does."""
+    """Run rounds until nothing is due, with the pieces of each round as Spark tasks. Raises as `compact`."""
     slots, far = spark.sparkContext.defaultParallelism, HowFar()
     run = run_with_spark(spark, meta.objects.uri, far)
     return compact(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, far=far, progress=progress)
 
 
 def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
-    """What a round would take now; nothing is changed. Lists pins."""
+    """Return the picks of the next round. Changes nothing. Cost: lists the pins."""
     version, readable = meta.readable_epochs()
     return pick_compactions(
         version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0]
@@ -360,7 +371,7 @@ def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]
 
 
 def compact_forever(meta: MetaStore, options: CompactionOptions, pause_s: float, progress: Progress) -> None:
-    """Compact, rest, and again, until the process is stopped. A store that is away for a while is waited for."""
+    """Compact, sleep, and repeat until the process is stopped. Retries if the store is temporarily unreachable."""
     while True:
         try:
             compact(meta, options, progress=progress)

@@ -1,15 +1,15 @@
-"""Rebalancing: which parallel unit owns which vnode. Planned by what units carry, moved by one delta, in force from the next barrier on.
+"""Rebalancing: assigns vnodes to parallel units by load. One delta moves vnodes; the next barrier uses the new mapping.
 
-    measure  ──>  VnodeLoads  what each vnode holds, and what the last epochs wrote of it
+    measure  ──>  VnodeLoads  the stored rows of each vnode, and the rows written by the last epochs
     plan     ──>  Rebalance   the vnodes that move, and each unit before and after
-    move                      the version's mapping; no row moves in storage, a vnode's new unit reads it where it is
-    verify                    reads back what is in force
+    move                      sets the version's mapping; no row moves in storage, the new unit reads the same objects
+    verify                    reads the mapping in force back
 
-With a number of units, each gets its share of the vnodes (`remap`). Without one, units that carry more than `target` times the mean give
-vnodes to others (`relieve`). What a unit carries is what the last epochs wrote of its vnodes: epochs pay for what changes. Where none of
-what they wrote is there any more, it is what is stored.
+With a number of units, each unit gets an equal share of the vnodes (`remap`). Without it, units that carry more than
+`target` times the mean give vnodes to others (`relieve`). The load of a unit is the number of rows that the last epochs
+wrote in its vnodes, because epochs pay for changes. If none of these writes exists any more, it is the stored rows.
 
-A vnode that is beyond the target by itself is beyond it on any unit. Then nothing moves, and the key that makes it so is looked for.
+A vnode whose own load exceeds the target exceeds it on any unit. Then nothing moves, and its hottest key is searched.
 """
 
 import hashlib
@@ -37,22 +37,22 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, VnodeMapping
 from tussock.statestore.months import shown_at
 
-LAST_EPOCHS = 20  # whose writes say what a vnode costs
-HOT_SHARE = 0.5  # of a vnode's rows, from which on one key is the cause of what it costs
-_MOST_ROWS = 4_000_000  # of a vnode that are looked through for its hottest key
+LAST_EPOCHS = 20  # number of epochs whose writes measure the load
+HOT_SHARE = 0.5  # share of a vnode's rows above which a key is the cause of its load
+_MOST_ROWS = 4_000_000  # maximum number of a vnode's rows that are searched for its hottest key
 
 
 class MoveVerdict(StrEnum):
-    """What comes of a look at the units."""
+    """The decision on the units."""
 
-    MOVE = "move"  # vnodes are to move
-    EVEN = "even"  # nothing to do: no unit carries more than the target, or the vnodes lie as asked for
-    HOT = "hot"  # nothing can be done: one vnode alone is beyond the target
-    STUCK = "stuck"  # nothing can be done: no vnode could move that would make it more even
+    MOVE = "move"  # vnodes should move
+    EVEN = "even"  # nothing to do: no unit exceeds the target, or the vnodes already have the requested mapping
+    HOT = "hot"  # no remedy: a single vnode exceeds the target
+    STUCK = "stuck"  # no remedy: no move would improve the balance
 
 
 class UnitsInFileError(InputError):
-    """The pipeline's file asks for another number of units."""
+    """pipeline.toml sets another number of units."""
 
     def __init__(self, file: str, units: int, asked: int) -> None:
         super().__init__(file, units, asked)
@@ -60,13 +60,14 @@ class UnitsInFileError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.file} says units = {self.units}, so the next epoch would go back from {self.asked}. Write units = {self.asked} there, "
-            "which moves the vnodes with the next epoch, or leave the key out. Nothing was changed."
+            f"{self.file} sets units = {self.units}, so the next epoch would change the {self.asked} units back. Set "
+            f"units = {self.asked} there, which moves the vnodes with the next epoch, or remove the key. Nothing was "
+            "changed."
         )
 
 
 class OtherMappingError(InputError):
-    """A mapping is in force that is not the planned one."""
+    """The mapping in force is not the planned one."""
 
     def __init__(self, planned: int, found: int) -> None:
         super().__init__(planned, found)
@@ -74,13 +75,14 @@ class OtherMappingError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"vnodes are to lie as mapping {self.planned} says, and mapping {self.found} is in force: somebody else has moved vnodes. "
-            "Rows are right under any mapping. `tussock rebalance --plan` shows what is in force; plan anew if it is not what you want."
+            f"mapping {self.planned} was planned, but mapping {self.found} is in force: another process has moved "
+            "vnodes. Rows are correct under any mapping. `tussock rebalance --plan` shows the current mapping; plan "
+            "again to change it."
         )
 
 
 class OtherMovesError(InputError):
-    """The approved moves are not the ones that a plan would make now."""
+    """The approved moves differ from the current plan."""
 
     def __init__(self, approved: str, found: str) -> None:
         super().__init__(approved, found)
@@ -88,13 +90,14 @@ class OtherMovesError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the moves with digest {self.approved} were approved; now the moves would have digest {self.found}, since the vnodes lie "
-            "elsewhere or carry other loads. Nothing was changed. Look at the moves again (`tussock rebalance --plan`), and approve those."
+            f"the moves with digest {self.approved} were approved, but the current plan has digest {self.found}, "
+            "because the mapping or the loads have changed. Nothing was changed. Review the moves again (`tussock "
+            "rebalance --plan`), and approve those."
         )
 
 
 class VnodeMove(msgspec.Struct, frozen=True):
-    """Neighbouring vnodes that go from one unit to another."""
+    """Adjacent vnodes that move from one unit to another."""
 
     first: int
     last: int  # inclusive
@@ -103,84 +106,87 @@ class VnodeMove(msgspec.Struct, frozen=True):
 
 
 class UnitShare(msgspec.Struct, frozen=True):
-    """What a unit has under one mapping. Rows and bytes as SSTs hold them: old versions and deletes count; by block indexes, so about."""
+    """The share of a unit under a mapping.
+
+    Rows and bytes are estimates from block indexes. They include old versions and deletes.
+    """
 
     vnodes: int
     rows: int
     bytes: int
-    load: float  # its part of what all units carry, 0 to 1
+    load: float  # its fraction of the load of all units, 0 to 1
 
 
 class Rebalance(msgspec.Struct, frozen=True):
-    """A plan: plain data, JSON goes through."""
+    """A plan, as plain data that can be stored as JSON."""
 
     verdict: MoveVerdict
-    standing: VnodeMapping  # the version's own
-    planned: VnodeMapping  # the version's own where nothing is to move
+    standing: VnodeMapping  # the version's mapping
+    planned: VnodeMapping  # equal to `standing` if nothing moves
     moves: tuple[VnodeMove, ...]
     before: tuple[UnitShare, ...]  # by unit
     after: tuple[UnitShare, ...]
-    epochs: int  # by whose writes the load was judged; 0: by what is stored
-    target: float | None  # None: units were asked for
-    hottest: int  # the vnode that carries most
-    hottest_load: float  # its part of what all carry
+    epochs: int  # number of epochs whose writes measure the load; 0: measured by stored rows
+    target: float | None  # None: a number of units was requested
+    hottest: int  # the vnode with the highest load
+    hottest_load: float  # its fraction of the load of all vnodes
 
     @property
     def digest(self) -> str:
-        """64 hexadecimal digits of the mapping before and after: equal digests make equal moves."""
+        """64 hexadecimal digits of the mappings before and after: equal digests mean equal moves."""
         return hashlib.sha256(msgspec.json.encode((self.standing, self.planned))).hexdigest()
 
     @property
     def moved(self) -> int:
-        """Vnodes that change their unit."""
+        """The number of vnodes that change their unit."""
         return sum(move.last - move.first + 1 for move in self.moves)
 
 
 class VnodeHotKey(msgspec.Struct, frozen=True):
-    """What most rows of a vnode have in common, in the state table that has most of them."""
+    """The most frequent key of a vnode, in the state table with most of its load."""
 
     relation: str
     table_id: int
-    key: str  # `column = value, …`; empty: the table is not distributed, all of its rows lie in one vnode
-    rows: int  # of the key
-    of: int  # rows looked at, all of the vnode
+    key: str  # `column = value, …`; empty: the table has no distribution, and all of its rows are in one vnode
+    rows: int  # rows with this key
+    of: int  # all rows of the vnode that were read
 
     @property
     def share(self) -> float:
-        """Of the vnode's rows."""
+        """The fraction of the vnode's rows."""
         return self.rows / self.of if self.of else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeLoads:
-    """What the vnodes of a version hold, and what the last epochs wrote of each."""
+    """The stored rows of a version's vnodes, and the rows that the last epochs wrote in each."""
 
     version: HummockVersion
-    stored: Mapping[int, VnodeSizes]  # by table, of relations that are in use
+    stored: Mapping[int, VnodeSizes]  # by table, for live relations
     written: Mapping[int, VnodeSizes]
-    epochs: int  # that `written` counts
+    epochs: int  # number of epochs in `written`
 
     @property
     def vnode_count(self) -> int:
-        """V."""
+        """The number of vnodes."""
         return len(self.version.mapping.units)
 
     @property
     def load_of_tables(self) -> Mapping[int, VnodeSizes]:
-        """What is taken for what vnodes cost, by table."""
+        """The sizes that measure the load, by table."""
         return self.written if self.epochs else self.stored
 
     @property
     def weights(self) -> Amounts:
-        """(vnodes,) what each costs its unit, in rows."""
+        """The load of each vnode in rows, shape (vnodes,)."""
         return sum_of(self.load_of_tables.values(), self.vnode_count).rows
 
 
 def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
-    """Look at the newest version, and at what its `last` epochs wrote; not at those that created something, which happens once.
+    """Measure the newest version and the writes of its `last` epochs. Skips epochs that created relations.
 
-    Raises: DamagedSstError; MissingSstError where a compaction and a vacuum were quicker: try again.
-    Cost: a manifest for each of the epochs, and a range read of each SST that this process has not opened yet.
+    Raises: DamagedSstError; MissingSstError if a compaction and a vacuum were faster: try again.
+    Cost: a manifest per epoch, and a range read of each SST that this process has not opened yet.
     """
     version = meta.latest()
     source, vnodes = BlockSource(meta.objects, process_cache()), len(version.mapping.units)
@@ -197,7 +203,7 @@ def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
             continue
         try:
             found = vnode_sizes(source, sealed.ssts, vnodes)
-        except MissingSstError:  # compacted, and removed since
+        except MissingSstError:  # compacted and removed
             continue
         epochs += 1
         for table_id, sizes in found.items():
@@ -210,16 +216,16 @@ def _of(sizes: Mapping[int, VnodeSizes], tables: set[int]) -> dict[int, VnodeSiz
 
 
 def plan(measured: VnodeLoads, units: int | None = None, target: float = RebalanceSettings().target) -> Rebalance:
-    """Which vnodes are to move. Nothing is written.
+    """Plan which vnodes move. Writes nothing.
 
     Args:
-        units: spread the vnodes evenly over so many; None: as many as there are, by what they carry.
-        target: how many times the mean a unit may carry; of no meaning with `units`.
+        units: spread the vnodes evenly over this many units; None: keep the number, and balance the load.
+        target: maximum load of a unit as a multiple of the mean; ignored with `units`.
 
-    Raises: SettingError for a number of units that the store can't have, or a target below 1.
+    Raises: SettingError if the store cannot have this number of units, or if the target is below 1.
     """
     if target < 1:
-        raise SettingError("the target", f"{target:g}", "1 or more: no unit can be below the mean if none is above it")
+        raise SettingError("the target", f"{target:g}", "1 or more: without a unit above the mean, none is below it")
     mapping, weights = measured.version.mapping, measured.weights
     planned, verdict = mapping, MoveVerdict.EVEN
     if units is not None:
@@ -253,17 +259,17 @@ def plan(measured: VnodeLoads, units: int | None = None, target: float = Rebalan
 
 
 def move(meta: MetaStore, rebalance: Rebalance) -> HummockVersion:
-    """Put the plan's mapping in force; without effect where it is already. Barriers injected from now on run on it.
+    """Put the plan's mapping in force; no effect if it already is. Barriers injected from now on use it.
 
-    Raises LostRaceError if the mapping in force is neither the one that the plan was made over nor the planned one.
+    Raises LostRaceError if the mapping in force is neither the one before the plan nor the planned one.
     """
     return meta.move_vnodes(rebalance.planned, rebalance.standing)
 
 
 def verify(meta: MetaStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
-    """Read back that the plan's mapping is in force, and that what its units are to read is there: the index of every SST, checked.
+    """Check that the plan's mapping is in force, and that the index of every SST can be read.
 
-    Returns: what each unit has now.
+    Returns: the share of each unit.
     Raises: OtherMappingError; MissingSstError, DamagedSstError.
     Cost: as `measure`.
     """
@@ -281,20 +287,20 @@ def require_approved(found: Rebalance, approved: str) -> None:
 
 
 def require_units_of_file(pipeline: Pipeline, units: int | None) -> None:
-    """Raises UnitsInFileError where the pipeline's file would have the next epoch undo a move to so many units."""
+    """Raises UnitsInFileError if pipeline.toml would make the next epoch undo a change to this number of units."""
     if units is not None and pipeline.epoch.units is not None and units != pipeline.epoch.units:
         raise UnitsInFileError(str(pipeline.folder / FILE), pipeline.epoch.units, units)
 
 
 def cause_of(meta: MetaStore, measured: VnodeLoads, found: Rebalance) -> VnodeHotKey | None:
-    """What makes a vnode hot, where that is why nothing moves. Raises, cost: as `hottest_key`."""
+    """Return the key that makes a vnode hot, if that is why nothing moves. Raises, cost: as `hottest_key`."""
     return hottest_key(meta, measured, found.hottest) if found.verdict is MoveVerdict.HOT else None
 
 
 def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKey | None:
-    """The key with most rows of a vnode, in the state table that the vnode costs most for; None where nothing is stored of it.
+    """Return a vnode's most frequent key, in the state table with most of its load; None without stored rows.
 
-    Raises: EpochExpiredError and what a read of the store raises.
+    Raises: EpochExpiredError, and errors of reading the store.
     Cost: reads the distribution columns of the vnode's rows in that table, a few million rows at most.
     """
     version = measured.version
@@ -319,7 +325,7 @@ def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKe
 
 
 def _column(relation: Relation, table: TableSchema, column: int) -> str:
-    """A state table's column for people; the relation's own rows have its names."""
+    """Return the display name of a state table's column. The table of a relation's rows uses the relation's names."""
     own = (
         len(relation.columns) <= len(table.columns)
         and column < len(relation.columns)
@@ -329,7 +335,7 @@ def _column(relation: Relation, table: TableSchema, column: int) -> str:
 
 
 def _counted(parts: Iterator[pa.Table]) -> pa.Table | None:
-    """Distinct rows with how often each is there, in a column `rows` behind theirs."""
+    """Return the distinct rows with their counts, in an additional column `rows`."""
     counted: pa.Table | None = None
     seen = 0
     for part in parts:
@@ -349,7 +355,7 @@ def _counted(parts: Iterator[pa.Table]) -> pa.Table | None:
 
 
 def _moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMove]:
-    """What differs, neighbours with the same way together."""
+    """Yield the moved vnodes, with adjacent ones of equal source and target merged."""
     old, new = np.asarray(before.units), np.asarray(after.units)
     begins = np.r_[True, (old[1:] != old[:-1]) | (new[1:] != new[:-1])]
     firsts = np.flatnonzero(begins)

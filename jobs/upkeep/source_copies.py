@@ -1,7 +1,8 @@
-"""Which copies of sources' files (tussock.jobs.sources.kept) nobody needs any more.
+"""Finds copies of source files (tussock.jobs.sources.kept) that are no longer needed.
 
-A copy is made before the barrier that pins it, for the epoch after the one in its name. Once a later epoch than that is committed, only
-what sources have recorded as taken can name it. Files of sources that are dropped, or whose rows were taken back, are named by nothing.
+A copy is made before the barrier that pins it, for the epoch after the one in its name. After a later epoch is
+committed, only the tables of taken files can refer to the copy. Nothing refers to files of dropped sources, or to files
+whose rows were taken back.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tussock.statestore.meta.store import MetaStore
 
 
 def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
-    """The copies that may go. Cost: a listing of the copies, and a scan of what each source has taken."""
+    """Yield the removable copies. Cost: a listing of the copies, and a scan of each source's taken files."""
     version = meta.latest()
     old = [
         found
@@ -32,4 +33,4 @@ def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
             named.update(reader_of(statement_of(relation)).kept(taken))
     for found in old:
         if found.name not in named:
-            yield Garbage(found.name, found.size, "a copy of a source's file that no source has taken any more")
+            yield Garbage(found.name, found.size, "a copy of a source file that no source refers to")

@@ -1,7 +1,8 @@
 """Retention and vacuum of a store.
 
-First the floor rises to what retention keeps, pins whose lease is over go, and compaction tasks whose compactor is gone are closed; then
-what nobody can read or commit any more is removed. Safe while epochs, compactions, readers and other vacuums run, and to stop anywhere.
+First, the floor rises to the retention, expired pins are removed, and compaction tasks of dead compactors are closed.
+Then objects that no reader can read and no writer can commit are removed. Safe with concurrent epochs, compactions,
+readers and other vacuums, and safe to stop at any point.
 """
 
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from tussock.statestore.progress import Progress, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What one run did."""
+    """The result of one run."""
 
-    floor: int  # the oldest epoch that a reader may name now
-    closed_tasks: tuple[int, ...]  # compaction tasks whose lease was over
+    floor: int  # the oldest epoch that a reader may now request
+    closed_tasks: tuple[int, ...]  # compaction tasks with an expired lease
     vacuumed: VacuumReport
-    copies: tuple[Garbage, ...]  # of sources' files
+    copies: tuple[Garbage, ...]  # copies of source files
     temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
 
 
@@ -32,18 +33,18 @@ def clean(
     """Apply retention and vacuum the store.
 
     Args:
-        dry_run: change nothing; what is found is what could go with the floor where it is.
+        dry_run: change nothing; the result lists the objects that are removable with the current floor.
 
-    Raises: SettingError for a retention that keeps nothing; errors of the object store. Run again, it goes on.
+    Raises: SettingError if the retention would keep nothing; errors of the object store. A repeated run continues.
     """
     closed = () if dry_run else apply_retention(meta, retention)
     return sweep(meta, closed, dry_run=dry_run, progress=progress)
 
 
 def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
-    """Close compaction tasks whose compactor is gone, and raise the floor to what retention keeps. Returns the ids of those tasks.
+    """Close compaction tasks of dead compactors and raise the floor to the retention. Returns the ids of these tasks.
 
-    Raises: SettingError for a retention that keeps nothing.
+    Raises: SettingError if the retention would keep nothing.
     """
     closed = meta.close_lapsed_compactions()
     meta.retain(retention.keep_epochs, retention.keep_ms)
@@ -53,7 +54,7 @@ def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
 def sweep(
     meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress
 ) -> Cleaning:
-    """Remove what is of no use with the floor where it is. `closed`: tasks that were closed before, for the report."""
+    """Remove unreferenced objects with the current floor. `closed`: tasks that were closed before, for the report."""
     report = vacuum(meta, dry_run=dry_run, progress=progress)
     copies = tuple(copies_of_no_use(meta))
     if not dry_run:

@@ -91,7 +91,7 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
     assert "85 of 256 vnodes move, to 3 units" in decided["text"]
     assert meta.latest().mapping.id == 0
     ti = Pulled(**decided)
-    with pytest.raises(AirflowFailException, match="mapping 1 says, and mapping 0 is in force"):
+    with pytest.raises(AirflowFailException, match="mapping 1 was planned, but mapping 0 is in force"):
         task["verify"]("shop", ti=ti)
     moved = task["move"]("shop", ti=ti)
     assert task["move"]("shop", ti=ti) == moved, "a task that is tried again does nothing twice"
@@ -112,7 +112,7 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     text = toml.read_text()
     toml.write_text(text + "[epoch]\nunits = 5\n")  # the next epoch would take the move back
-    with pytest.raises(AirflowFailException, match="says units = 5"):
+    with pytest.raises(AirflowFailException, match="sets units = 5"):
         task["move"]("shop", ti=other)
     toml.write_text(text)
     assert meta.latest().mapping.unit_count == 3

@@ -133,7 +133,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     log = home.log_of("validate_views")
     assert "expect_column_values_to_be_between(column='miles', min_value=100000" in log
     assert "failing rows: manufacturer=" in log
-    assert "readers still see the epoch before" in log
+    assert "readers still see the previous epoch" in log
 
     # The suite is corrected; the gate is asked again, and the held epoch is published without another commit.
     home.set_pipeline('"min_value": 100000}', '"min_value": 1}', "quality/manufacturer_delays.json")

@@ -215,7 +215,7 @@ def test_with_the_pipeline_as_its_scope_one_suite_keeps_all_of_the_epoch_back(sh
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('scope = "view"\n', ""))
     shop.publish(first := shop.change((1, 1, 1)))
-    with pytest.raises(QualityGateError, match="readers still see the epoch before"):
+    with pytest.raises(QualityGateError, match="readers still see the previous epoch"):
         shop.publish(shop.change((2, 1, 1)), "per_g")
     shop.require(per_g=first, sizes=first, keys=first)
 
@@ -399,7 +399,7 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     record = steps.judge("shop", second)
     assert (record.failed, [len(v.warnings) for v in record.views]) == ((), [1, 1])
     lines = "\n".join(record_lines(record))
-    assert "per_g: 1 expectations over 2 rows, 1 failed, 1 of them only to be reported" in lines
+    assert "per_g: 1 expectations over 2 rows, 1 failed, 1 of them only reported" in lines
     assert (
         "view 'per_g': expect_column_values_to_be_in_set(column='c1', value_set=[0]): found 1 of 2 rows, e.g. 3"
         in lines
@@ -411,7 +411,7 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
         "keys": (GateVerdict.PASSED, 1),
     }
     shop.require(per_g=second, sizes=second, keys=second)
-    assert "0 of 1 passed, 1 to be reported" in (shop.folder / "docs/index.html").read_text()
+    assert "0 of 1 passed, 1 reported" in (shop.folder / "docs/index.html").read_text()
     suite("per_g", ("c1", "critical"), severity="warning")  # what an expectation says itself goes first
     assert steps.judge("shop", second).failed == ("per_g",)
 
@@ -446,7 +446,7 @@ def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(
     assert steps.verdict("shop", second) is GateVerdict.FAILED
     assert steps.publish("shop", second).held == {"per_g": first, "sizes": first}
     shop.require(per_g=first, sizes=first, keys=second)
-    with pytest.raises(HeldViewsError, match=r"view 'per_g': a suite that can be used: found .*per_g\.json: found "):
+    with pytest.raises(HeldViewsError, match=r"view 'per_g': a usable suite: found .*per_g\.json: found "):
         steps.require_none_held_back("shop", second)
     broken.write_text('{"expectations": []}')
     steps.judge("shop", second)

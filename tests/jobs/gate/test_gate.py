@@ -114,7 +114,7 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
     assert not record.passed
     message = str(QualityGateError(record))
     assert (
-        f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the epoch before."
+        f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the previous epoch."
         in message
     )
     assert (
@@ -179,12 +179,12 @@ def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Pa
     ("text", "message"),
     [
         ("{", "Expecting property name"),
-        ("[]", "found a list without such a list"),
+        ("[]", "found a list without this list"),
         (
             '{"expectations": [], "meta": {"key": "carrier"}}',
             'found meta.key "carrier", expected a list of column names',
         ),
-        ('{"expectations": [], "meta": {"scan": "some"}}', 'found meta.scan "some", expected "full", or nothing'),
+        ('{"expectations": [], "meta": {"scan": "some"}}', 'found meta.scan "some", expected "full" or no value'),
         ('{"expectations": [{"kwargs": {}}]}', 'found expectation 1: {"kwargs": {}}'),
         ('{"expectations": [{"type": "expect_wonders", "kwargs": {}}]}', "expect_wonders"),
         ('{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"colum": "delay"}}]}', "column"),

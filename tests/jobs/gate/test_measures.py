@@ -263,7 +263,7 @@ def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: Spar
         assert [(f.expectation, f.observed) for f in view.failures] == [
             ("expect_column_values_to_not_be_null(column='shop')", "1 of 1 rows, e.g. None")
         ]
-        assert {"  2 of them answered by what epochs keep of the view, no row read", "  1 of them read all rows"} <= {
+        assert {"  2 of them answered by maintained measures, no row read", "  1 of them read all rows"} <= {
             *record_lines(record)
         }
 
@@ -353,7 +353,7 @@ def test_a_rule_is_compared_with_what_its_runs_before_found(spark: SparkSession,
                 )
             (view,) = record.views
             seen.append((view.metrics[0].value, view.metrics[0].earlier, [f.observed for f in view.failures]))
-    said = "where the last 4 runs and 30% to either side allow {}"
+    said = "; the last 4 runs and a tolerance of 30% allow {}"
     assert seen == [
         (100, (), []),
         (300, (100,), []),
@@ -368,7 +368,7 @@ def test_a_rule_is_compared_with_what_its_runs_before_found(spark: SparkSession,
     ("item", "found"),
     [
         ({**UNIQUE, "meta": {"history": {"runs": 3, "within": 0.3}}}, "history of expect_column_values_to_be_unique"),
-        ({**MEAN, "meta": {"history": {"runs": 3, "within": 0.3}}}, "history beside min_value"),
+        ({**MEAN, "meta": {"history": {"runs": 3, "within": 0.3}}}, "history together with min_value"),
         ({"type": MEAN["type"], "meta": {"history": {"runs": 0, "within": 0.3}}}, "history.runs 0"),
         ({"type": MEAN["type"], "meta": {"history": {"runs": 1, "within": "30%"}}}, 'history.within "30%"'),
         ({"type": MEAN["type"], "meta": {"history": {"runs": 1}}}, 'history {"runs": 1}'),

@@ -210,14 +210,14 @@ ODD = pa.table(
     [
         (
             expectation("expect_column_values_to_match_regex", column="text", regex="a"),
-            "not known to be the same in pandas",
+            "not known to have the same result in pandas",
         ),
         (
             expectation("expect_column_mean_to_be_between", column="id", min_value=1),
-            "not known to be the same in pandas",
+            "not known to have the same result in pandas",
         ),
-        (expectation("expect_column_values_to_not_be_null", column="nan"), "column 'nan' holds NaN"),
-        (expectation("expect_column_values_to_be_between", column="nan", min_value=0), "column 'nan' holds NaN"),
+        (expectation("expect_column_values_to_not_be_null", column="nan"), "column 'nan' contains NaN"),
+        (expectation("expect_column_values_to_be_between", column="nan", min_value=0), "column 'nan' contains NaN"),
         (expectation("expect_column_values_to_be_between", column="real", min_value=0.1), "column 'real' is float"),
         (
             expectation("expect_column_values_to_be_between", column="money", min_value=1),
@@ -251,14 +251,17 @@ ODD = pa.table(
         ),
         (
             expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="gap"),
-            "column 'gap' holds NULL",
+            "column 'gap' contains NULL",
         ),
         (
             expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="text"),
             "column 'text' is string",
         ),
-        (expectation("expect_compound_columns_to_be_unique", column_list=["id", "gap"]), "column 'gap' holds NULL"),
-        (expectation("expect_column_max_to_be_between", column="empty", max_value=1), "column 'empty' holds no value"),
+        (expectation("expect_compound_columns_to_be_unique", column_list=["id", "gap"]), "column 'gap' contains NULL"),
+        (
+            expectation("expect_column_max_to_be_between", column="empty", max_value=1),
+            "column 'empty' contains no value",
+        ),
     ],
 )
 def test_what_may_differ_is_left_to_spark(tmp_path: Path, item: dict[str, Any], why: str) -> None:

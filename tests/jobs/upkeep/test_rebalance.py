@@ -214,7 +214,7 @@ def test_of_two_at_once_one_wins_and_the_other_says_so_while_a_repeat_changes_no
         move(meta, second)
     assert move(meta, first).id == version.id == meta.latest().id
     verify(meta, first)
-    with pytest.raises(OtherMappingError, match="as mapping 1 says, and mapping 1 is in force"):
+    with pytest.raises(OtherMappingError, match="mapping 1 was planned, but mapping 1 is in force"):
         verify(meta, second)
     objects = FaultyObjectStore(open_object_store(str(tmp_path / "store")))
     racing = MetaStore(objects, "racing", lambda: 1_700_000_100_000)
@@ -349,7 +349,7 @@ def test_a_pipeline_whose_file_names_other_units_is_not_moved_for_one_epoch(
     change(meta, Rows(), random.Random(6))
     epoch(meta, LocalRunner())
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3"]) == 1
-    assert "says units = 2, so the next epoch would go back from 3" in capsys.readouterr().err
+    assert "sets units = 2, so the next epoch would change the 3 units back" in capsys.readouterr().err
     assert meta.latest().mapping.id == 0
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3", "--plan"]) == 0
     assert cli.main(["rebalance", "--pipeline", "shop"]) == 0
