@@ -85,7 +85,7 @@ def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end
 def _at_places(frames: LongFrames, places: Positions) -> Positions:
     """(n,) the rank of the row at an index (from 0) among the sorted rows of a frame.
 
-    Starting with the highest bit of the ranks, a stable partition moves rows without the bit first. The number of the
+    Starting with the highest bit of the ranks, a stable sort moves rows without the bit first. The number of the
     frame's rows without the bit decides on which side the wanted row is. The frame's rows on that side are adjacent
     again.
     """

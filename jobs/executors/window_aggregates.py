@@ -36,7 +36,7 @@ Carry = Callable[[Positions], State]
 
 _BLOCK = 1 << 15  # frames summed at once
 _LAID = 1 << 20  # rows of frames expanded at once
-_LONG = 32  # if frames have more than this many times the partition's rows in total, avoid expanding them
+_LONG = 32  # frames with more than this many times the rows in total are expanded only if necessary
 
 
 def aggregate_types(call: Over) -> tuple[str, ...]:
