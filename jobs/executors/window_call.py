@@ -154,4 +154,7 @@ class Over(msgspec.Struct, frozen=True):
         shown = f"{self.function.sql}({args}{order}{kept})" + (" ignore nulls" if self.ignore_nulls else "")
         if self.function.shifts or self.function.numbers or self.function in _NEEDS_SIZE:
             return shown
-        return f"{shown} {'rows' if self.by_rows else 'range'} {self.lower.text('preceding')}..{self.upper.text('following')}"
+        return (
+            f"{shown} {'rows' if self.by_rows else 'range'} "
+            f"{self.lower.text('preceding')}..{self.upper.text('following')}"
+        )

@@ -54,7 +54,10 @@ def _bare(call: Call, sql: str) -> str:
 @_casts(("double",), ("float",))
 def _double_to_float(call: Call, sql: str) -> str:
     """Values beyond the greatest float plus half a step become infinity. DuckDB would raise."""
-    return f"CASE WHEN abs({sql}) >= {_FLOAT_OVERFLOW} AND isfinite({sql}) THEN sign({sql}) * 'inf'::FLOAT ELSE {cast(sql, 'float')} END"
+    return (
+        f"CASE WHEN abs({sql}) >= {_FLOAT_OVERFLOW} AND isfinite({sql}) THEN sign({sql}) * 'inf'::FLOAT "
+        f"ELSE {cast(sql, 'float')} END"
+    )
 
 
 @_casts(("boolean",), ("decimal",))
@@ -132,7 +135,10 @@ def _string_to_float(call: Call, sql: str) -> str:
     number = _extract(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
     word = _extract(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
     hexadecimal = f"regexp_matches({sql}, '0[xX]')"
-    text = f"CASE WHEN {hexadecimal} THEN error('hexadecimal numbers are not supported') WHEN {number} <> '' THEN {number} ELSE {word} END"
+    text = (
+        f"CASE WHEN {hexadecimal} THEN error('hexadecimal numbers are not supported') "
+        f"WHEN {number} <> '' THEN {number} ELSE {word} END"
+    )
     return _plain(call, text)
 
 
@@ -149,7 +155,10 @@ def _string_to_decimal(call: Call, sql: str) -> str:
 @_casts(("string",), ("boolean",))
 def _string_to_boolean(call: Call, sql: str) -> str:
     word = f"lower({_extract(sql, '([A-Za-z01]+)')})"
-    value = f"CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"
+    value = (
+        f"CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
+        f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"
+    )
     return fail_when(f"{sql} IS NOT NULL AND ({value}) IS NULL", "the text is not a boolean", value, call)
 
 
@@ -214,7 +223,10 @@ def _seconds_to_timestamp(call: Call, sql: str) -> str:
     """Convert seconds since 1970. Spark saturates if the microseconds overflow 64 bits."""
     low, high = int_range("bigint")
     micros = f"CAST({sql} AS HUGEINT) * 1000000"
-    return f"CASE WHEN {sql} IS NOT NULL THEN make_timestamptz({cast(f'greatest(least({micros}, {high}), {low})', 'bigint')}) END"
+    return (
+        f"CASE WHEN {sql} IS NOT NULL THEN "
+        f"make_timestamptz({cast(f'greatest(least({micros}, {high}), {low})', 'bigint')}) END"
+    )
 
 
 def _shapes() -> list[tuple[tuple[str], str]]:

@@ -101,7 +101,10 @@ def pow_(call: Call, args: Sequence[str]) -> str:
     """1 to the power of NaN, and -1 or 1 to an infinite power, are 1 in C and NaN in Java."""
     base, exponent = args
     nan = f"isnan({exponent}) OR (isinf({exponent}) AND abs({base}) = 1)"
-    return f"CASE WHEN {base} IS NULL OR {exponent} IS NULL THEN NULL WHEN {nan} THEN 'nan'::DOUBLE ELSE pow({base}, {exponent}) END"
+    return (
+        f"CASE WHEN {base} IS NULL OR {exponent} IS NULL THEN NULL WHEN {nan} THEN 'nan'::DOUBLE "
+        f"ELSE pow({base}, {exponent}) END"
+    )
 
 
 @renders("Logarithm", [(("double", "double"), "double")])

@@ -161,4 +161,7 @@ def array_contains(call: Call, args: Sequence[str]) -> str:
     array, value = args
     has = f"list_contains({array}, {value})"
     unknown = f"{array} IS NULL OR {value} IS NULL"
-    return f"CASE WHEN {unknown} THEN NULL WHEN {has} THEN TRUE WHEN len({array}) > list_count({array}) THEN NULL ELSE FALSE END"
+    return (
+        f"CASE WHEN {unknown} THEN NULL WHEN {has} THEN TRUE "
+        f"WHEN len({array}) > list_count({array}) THEN NULL ELSE FALSE END"
+    )

@@ -173,5 +173,8 @@ def _nested_constant(value: Any, kind: pa.DataType) -> str:
         return struct_of([_nested_constant(part, field.type) for part, field in zip(value, kind, strict=True)])
     if pa.types.is_map(kind):
         keys, values = ([pair[side] for pair in value] for side in (0, 1))
-        return f"map({_nested_constant(keys, pa.list_(kind.key_type))}, {_nested_constant(values, pa.list_(kind.item_type))})"
+        return (
+            f"map({_nested_constant(keys, pa.list_(kind.key_type))}, "
+            f"{_nested_constant(values, pa.list_(kind.item_type))})"
+        )
     return array_of([_nested_constant(part, kind.value_type) for part in value], type_name_of(kind))

@@ -49,7 +49,10 @@ def substring(call: Call, args: Sequence[str]) -> str:
         start, wanted = call.args[1].value, call.args[2].value
         if isinstance(start, int) and isinstance(wanted, int) and start >= 0:
             return f"substring({text}, {max(start, 1)}, {min(max(wanted, 0), _MAX_INT)})"
-    first = f"(CASE WHEN {position} > 0 THEN {position}::BIGINT - 1 WHEN {position} < 0 THEN length({text}) + {position} ELSE 0 END)"
+    first = (
+        f"(CASE WHEN {position} > 0 THEN {position}::BIGINT - 1 "
+        f"WHEN {position} < 0 THEN length({text}) + {position} ELSE 0 END)"
+    )
     end = f"({first} + {count})"
     taken = f"substring({text}, greatest({first}, 0) + 1, {end} - greatest({first}, 0))"
     empty = f"{end} <= greatest({first}, 0)"
@@ -190,7 +193,10 @@ def substring_index(call: Call, args: Sequence[str]) -> str:
     if count == 0:
         return f"left({args[0]}, 0)"
     part = f"[1:{count}]" if count > 0 else f"[{count}:]"
-    return f"CASE WHEN {args[0]} = '' THEN '' ELSE array_to_string(string_split({args[0]}, {args[1]}){part}, {args[1]}) END"
+    return (
+        f"CASE WHEN {args[0]} = '' THEN '' ELSE array_to_string(string_split({args[0]}, {args[1]}){part}, "
+        f"{args[1]}) END"
+    )
 
 
 # Patterns -----------------------------------------------------------------------------------------

@@ -51,7 +51,10 @@ def _day_text(sql: str, tail: str) -> str:
 
 def string_to_date(call: Call, sql: str) -> str:
     """Parse a date. Any text after a blank or T is ignored."""
-    text = f"CASE {_usual(sql, _USUAL_DAY, sql)} {_guard(sql)} WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
+    text = (
+        f"CASE {_usual(sql, _USUAL_DAY, sql)} {_guard(sql)} "
+        f"WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
+    )
     return try_cast(text, "date") if call.mode == "TRY" else cast(text, "date")
 
 
@@ -77,13 +80,19 @@ def string_to_time(call: Call, sql: str) -> str:
         seconds = f"CASE WHEN {offset} = 'Z' THEN 0 ELSE {_offset_seconds(offset)} END"
         instant = f"make_timestamptz(epoch_us({zoned_local}) - 1000000::BIGINT * ({seconds}))"
     first = _usual(sql, _USUAL_TIME, usual)
-    return f"CASE {first} {_guard(sql)} WHEN {offset} <> '' THEN {instant} {unread} WHEN {sql} IS NOT NULL THEN {zoneless} END"
+    return (
+        f"CASE {first} {_guard(sql)} WHEN {offset} <> '' THEN {instant} {unread} "
+        f"WHEN {sql} IS NOT NULL THEN {zoneless} END"
+    )
 
 
 def _time_text(sql: str, pattern: str) -> str:
     """The time `y-m-d h:m:s.f` of a text that matches the pattern. Missing minutes and seconds become 0."""
     clock = _extract(sql, pattern, 2)
-    filled = f"({clock} || CASE length({clock}) - length(replace({clock}, ':', '')) WHEN 0 THEN ':00:00' WHEN 1 THEN ':00' ELSE '' END)"
+    filled = (
+        f"({clock} || CASE length({clock}) - length(replace({clock}, ':', '')) WHEN 0 THEN ':00:00' "
+        "WHEN 1 THEN ':00' ELSE '' END)"
+    )
     return f"({_extract(sql, pattern, 1)} || ' ' || {filled} || rtrim({_extract(sql, pattern, 3)}, '.'))"
 
 
@@ -134,7 +143,10 @@ def _parsed(call: Call, sql: str) -> str:
     pattern = f"^{pattern}$"
     clock = ":".join(places[name] or "00" for name in "HMS")
     text = f"{places['y']}-{places['m']}-{places['d']} {clock}"
-    year_0 = f"WHEN regexp_extract({sql}, {quote(pattern)}, {places['y'][1:]}) = '0000' THEN error('years before 1 are not supported')"
+    year_0 = (
+        f"WHEN regexp_extract({sql}, {quote(pattern)}, {places['y'][1:]}) = '0000' "
+        "THEN error('years before 1 are not supported')"
+    )
     matched = (
         f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN regexp_replace({sql}, {quote(pattern)}, {quote(text)})"
     )

@@ -106,7 +106,10 @@ def _decimal_quotient(total: Int128, count: I64, digits: int, kind: pa.Decimal12
     scale = 10**digits
     size = "abs(t::HUGEINT)"
     rounded = f"(({size} % c) * {scale * 2} + c) // (c::HUGEINT * 2)"
-    whole = f"CASE WHEN {size} // c < {10 ** (kind.precision - digits)}::HUGEINT THEN ({size} // c) * {scale} + {rounded} END"
+    whole = (
+        f"CASE WHEN {size} // c < {10 ** (kind.precision - digits)}::HUGEINT THEN ({size} // c) * {scale} + "
+        f"{rounded} END"
+    )
     column = kernel.compute(f"TRY_CAST(sign(t) * ({whole}) AS DECIMAL({kind.precision},0)) AS q", table)[
         "q"
     ].combine_chunks()
