@@ -291,9 +291,8 @@ class Session:
             restated: a file, `Restated("/data/2026-01-02.csv")`, also with `by="/data/other.csv"` or `gone=True`; or an
                 interval, `Restated(interval=Interval(start, end))`.
 
-        Returns: the files whose rows went and came, and the views that followed; nothing of them where all is as it was
-            taken.
-        Warns: as `flush`; a file that cannot be read leaves everything as it was.
+        Returns: the files whose rows were removed and added, and the affected views; empty if no file has changed.
+        Warns: as `flush`. An unreadable file leaves everything unchanged.
         Raises: UnknownRelationError; CannotRestateError; EpochUnderWayError: `flush` first.
         """
         with self._at_work():

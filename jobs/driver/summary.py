@@ -140,7 +140,7 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
         case MutationKind.RESUME:
             changes = (f"resumes {about}",)
         case MutationKind.UPDATE:
-            changes = (f"runs on {barrier.mapping.unit_count} units from here on",)
+            changes = (f"runs on {barrier.mapping.unit_count} units from this epoch on",)
         case MutationKind.NOTHING:
             changes = ()
         case unknown:
@@ -169,7 +169,7 @@ def show_summary(summary: EpochSummary) -> str:
         f"  unreadable records of {name}: {n:,}, stored in {rejects_name(name)}" for name, n in summary.rejected.items()
     ]
     lines += [
-        f"  {name} is held since epoch {hold.since}: {hold.reason}"
+        f"  {name} has been held since epoch {hold.since}: {hold.reason}"
         for name, holds in summary.held.items()
         for hold in holds
     ]

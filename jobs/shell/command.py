@@ -88,7 +88,7 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
             formatter_class=raw,
         )
         if command.run is None:
-            groups[command.name] = added.add_subparsers(title="what", metavar="WHAT", required=True)
+            groups[command.name] = added.add_subparsers(title="subcommands", metavar="COMMAND", required=True)
             continue
         added.set_defaults(run=command.run)
         added.arguments = partial(_add_arguments, command)

@@ -26,9 +26,9 @@ _COUNTS = (
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """Format rows as aligned text, with columns of integers aligned to the right."""
     from tussock.jobs.texts.table import aligned
 
-    """Rows as aligned text, columns of whole numbers to the right."""
     right = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(names))]
     shown = [
         [f"{cell:,}" if name in _COUNTS else str(cell) for cell, name in zip(row, names, strict=True)] for row in rows
@@ -77,7 +77,7 @@ def _changes(mutation: "Mutation | None") -> Iterator[str]:
 
 
 def _last_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=int, default=20, metavar="N", help="how many (default 20)")
+    parser.add_argument("--last", type=int, default=20, metavar="N", help="list the N newest (default 20)")
 
 
 def _epochs_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +143,7 @@ def _sources(chosen: argparse.Namespace) -> None:
         print(f"the waiting files are unknown: {trouble}")
     for source in found:
         for hold in source.held:
-            print(f"{source.source} is held since epoch {hold.since}: {hold.reason}")
+            print(f"{source.source} has been held since epoch {hold.since}: {hold.reason}")
         if source.rejects:
             print(f"{source.source} has rejects in {rejects_name(source.source)}: {source.rejects:,}")
 
@@ -172,7 +172,7 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
     for file in barrier.files:
         print(f"  file {file.path} ({file.bytes:,} bytes) of {file.source}")
     for line in barrier.skipped:
-        print(f"  left out: {line}")
+        print(f"  note: {line}")
 
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:

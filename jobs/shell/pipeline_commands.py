@@ -154,7 +154,7 @@ def _epoch(chosen: argparse.Namespace) -> None:
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     done = advance(at, Wish(interval), Where.AS_SET, say)
     if not _release(at, done, hold=chosen.hold):
-        print(f"nothing waits; the store is at epoch {done.epoch}")
+        print(f"no new input; the store is at epoch {done.epoch}")
     require_all_taken_in(at, done.summaries, interval)
 
 

@@ -49,7 +49,7 @@ def _advance(chosen: argparse.Namespace) -> None:
     for summary in done.summaries:
         say(show_summary(summary))
     if not done.summaries:
-        say(f"nothing waits; the store is at epoch {done.epoch}")
+        say(f"no new input; the store is at epoch {done.epoch}")
 
 
 def _named_text(argument: str) -> tuple[str, str]:

@@ -127,7 +127,7 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
     at = tussock("query", "--pipeline", "days", "--epoch", epoch, "SELECT clicks FROM people WHERE who = 'bob'")
     assert at.out.split() == ["clicks", "2"]
     assert f"published epoch {epoch}" in tussock("epoch", "--pipeline", "days").out
-    assert "nothing waits" in tussock("epoch", "--pipeline", "days").out
+    assert "no new input" in tussock("epoch", "--pipeline", "days").out
 
     assert "HashAgg keys=[c0] calls=[count(*)]" in tussock("explain", "--pipeline", "days", "people").out
     assert tussock("explain", "--pipeline", "days").out == tussock("explain", "--pipeline", "days", "people").out

@@ -103,7 +103,7 @@ def test_the_progress_of_a_run_says_on_how_many_units_it_goes_on(meta: MetaStore
     change(meta, Rows(), random.Random(3))
     lines: list[str] = []
     advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=4), progress=lines.append)
-    assert lines[0].endswith(": runs on 4 units from here on")
+    assert lines[0].endswith(": runs on 4 units from this epoch on")
 
 
 def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_ones(meta: MetaStore) -> None:

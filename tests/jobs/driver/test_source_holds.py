@@ -164,7 +164,7 @@ def test_a_source_that_stays_held_is_not_read_again_and_makes_no_epochs(meta: Me
     (summary,) = advance(again, meta)
     assert again.ran == 1, "the epoch of the others, and no attempt at the damaged file"
     require_the_rest_went_on(meta)
-    assert f"\n  s is held since epoch {epoch}: {first}" in show_summary(summary)
+    assert f"\n  s has been held since epoch {epoch}: {first}" in show_summary(summary)
 
 
 def test_a_path_that_has_gone_holds_its_source_until_it_is_back(meta: MetaStore, files: Path) -> None:
