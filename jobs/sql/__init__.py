@@ -1,1 +1,1 @@
-"""SQL text -> bound, typed statements and logical plans. Spark's own analyzer does the binding."""
+"""SQL text -> bound, typed statements and logical plans. Spark's analyzer does the binding."""

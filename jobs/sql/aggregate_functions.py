@@ -1,16 +1,16 @@
-"""Catalyst's aggregate functions as they are read: which of their children are arguments, which are constants, what orders them.
+"""Catalyst's aggregate functions, split into arguments, constants and order.
 
-Catalyst's optimized plan has rewritten many (see `python -m tussock.jobs.sql.show --help` for a live view):
+Catalyst's optimizer rewrites many of them (`python -m tussock.jobs.sql.show --help` shows the plan of any query):
 
     bool_and, every          Min                    bool_or, some, any       Max
-    count_if(c)              Count(if not c null)   regr_count(y, x)         Count of what is not NULL
+    count_if(c)              Count(if not c null)   regr_count(y, x)         Count of rows in which none is NULL
     any_value, first_value   First                  array_agg                CollectList
-    std, stddev, variance    StddevSamp, …Samp      regr_avgx, regr_avgy     Average(if both are there)
-    median, percentile_cont  Percentile             regr_sxx, regr_syy       RegrReplacement(if both are there)
+    std, stddev, variance    StddevSamp, …Samp      regr_avgx, regr_avgy     Average(if both are not NULL)
+    median, percentile_cont  Percentile             regr_sxx, regr_syy       RegrReplacement(if both are not NULL)
 
-A query with several DISTINCT (or one with a FILTER) comes rewritten too: rows are expanded, one copy for each DISTINCT (its number is
-`gid`) and one for the plain aggregates, which are computed below. Above them stands `first(x, true) FILTER (WHERE gid = 0)`: the one value
-there is, `Only` here.
+A query with several DISTINCT (or one with a FILTER) is also rewritten. Each row is expanded into one copy per DISTINCT
+(numbered by `gid`) and one copy for the plain aggregates, which are computed first. The outer aggregation then has
+`first(x, true) FILTER (WHERE gid = 0)` for their only value; it is called `Only` here.
 """
 
 import math
@@ -23,29 +23,30 @@ from tussock.jobs.sql.sandbox import items
 
 Params = tuple[tuple[str, str], ...]
 
-_BY_CHANCE = "Spark's answer depends on the order in which it meets the rows"
-_SKETCH = (
-    "a sketch takes values in and lets none go again; approx_count_distinct, count(DISTINCT …) and percentile are kept"
-)
+_BY_CHANCE = "Spark's answer depends on the order in which it reads the rows"
+_SKETCH = "a sketch cannot remove values; use approx_count_distinct, count(DISTINCT …) or percentile"
 _SKETCHES = (
     *("CountMinSketchAgg", "HllSketchAgg", "HllUnionAgg", "ThetaSketchAgg", "ThetaUnionAgg", "ThetaIntersectionAgg"),
     *("ApproxTopKAccumulate", "ApproxTopKCombine"),
     *(f"Kll{does}Agg{kind}" for does in ("Sketch", "Merge") for kind in ("Bigint", "Double", "Float")),
     *(f"Tuple{does}Agg{kind}" for does in ("Sketch", "Union", "Intersection") for kind in ("Double", "Integer")),
 )
-#: Functions that are known and refused, with the reason.
+#: Functions that are rejected, with the reason.
 REFUSED = {
     **dict.fromkeys(_SKETCHES, _SKETCH),
     "HistogramNumeric": f"{_BY_CHANCE}; group by a bin of the value",
     "ApproxTopK": f"{_BY_CHANCE}; count by value, ORDER BY that and LIMIT",
-    "Measure": "it asks for a measure of a metric view, and pipelines have none; write the aggregate",
-    "SchemaOfVariantAgg": "Spark alone merges schemas, and it keeps none that shrinks; collect_set(schema_of_variant(…)) lists them",
+    "Measure": "it reads a measure of a metric view, and pipelines have none; write the aggregate",
+    "SchemaOfVariantAgg": "only Spark merges schemas, and cannot shrink them; use collect_set(schema_of_variant(…))",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a function is made of: `args` are expressions, `order` SortOrders, `params` constants as text. `name` is an AggFunction's."""
+    """The parts of a function:
+
+    `args` are expressions, `order` SortOrders, `params` constants as text, `name` an AggFunction's.
+    """
 
     name: str
     args: Sequence[JavaObject]
@@ -54,7 +55,7 @@ class Parts:
 
 
 def parts_of(node: JavaObject, jvm: JVMView) -> Parts:
-    """Take an AggregateExpression's function apart."""
+    """Split the function of an AggregateExpression into its parts."""
     function = node.aggregateFunction()
     name = function.productPrefix()
     if name == "HyperLogLogPlusPlus":
@@ -72,7 +73,7 @@ def parts_of(node: JavaObject, jvm: JVMView) -> Parts:
 
 
 def _is_the_only_one(node: JavaObject) -> bool:
-    """Whether this is the optimizer's own `first(x, true) FILTER (WHERE gid = 0)`: no relation qualifies its column."""
+    """Whether this is the optimizer's `first(x, true) FILTER (WHERE gid = 0)`. No relation qualifies its column."""
     condition = node.filter()
     if (
         not node.aggregateFunction().ignoreNulls()
@@ -100,7 +101,10 @@ def _first_by(name: str, function: JavaObject) -> Parts:
 
 
 def _mode(name: str, function: JavaObject) -> Parts:
-    """Of values that are equally frequent: Spark names one by its order reversed (`true`: the least), or leaves it open."""
+    """mode(x).
+
+    Among equally frequent values, Spark picks by its reversed order (`true`: the least), or leaves the choice open.
+    """
     reverse = function.reverseOpt()
     return Parts(
         name, [function.child()], (("prefer", "least" if reverse.get() else "greatest"),) if reverse.isDefined() else ()
@@ -119,8 +123,10 @@ def _percentile(name: str, function: JavaObject) -> Parts:
 
 
 def _approximate_percentile(function: JavaObject) -> Parts:
-    """The exact one, which is within every error that Spark allows itself: with up to ACCURACY rows its own answer, to the order of
-    rows within a group."""
+    """approx_percentile as the exact percentile, which is within every error that Spark allows.
+
+    With up to ACCURACY rows it equals Spark's own answer, up to the order of rows within a group.
+    """
     error = 1.0 / function.accuracyExpression().eval(None)
     value = function.percentageExpression().eval(None)
     shares = [value] if isinstance(value, float) else list(value.toDoubleArray())
@@ -133,8 +139,11 @@ def _approximate_percentile(function: JavaObject) -> Parts:
 
 
 def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
-    """How many bits of a hash choose a register, and the tables by which this Spark corrects its estimate at that precision: the view keeps
-    them, so that another Spark changes no running view."""
+    """approx_count_distinct: the number of hash bits that choose a register, and Spark's correction tables for that
+    precision.
+
+    The view stores the tables, so that another Spark release does not change it.
+    """
     precision = math.ceil(2.0 * math.log(1.106 / function.relativeSD()) / math.log(2.0))
     helper = getattr(jvm, "org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper")
     params = [("precision", str(precision)), ("threshold", repr(float(list(helper.THRESHOLDS())[precision - 4])))]
@@ -144,7 +153,10 @@ def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
 
 
 def _listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
-    """Distinct values are ordered by themselves, or by what they were before they became texts: the second argument."""
+    """listagg.
+
+    Distinct values are ordered by themselves, or by the second argument, which is their value before the cast to text.
+    """
     order = list(items(function.orderExpressions()))
     args = [function.child()]
     if distinct and order and not order[0].child().semanticEquals(function.child()):

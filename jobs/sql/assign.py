@@ -1,6 +1,7 @@
-"""What a statement may put into a table's column: values of a type that Spark stores there, literals that can be cast, defaults.
+"""The values that a statement may store in a table's column: types that Spark can store there, castable literals,
+defaults.
 
-A *literal* in text ('2024-01-01', '1.5') is taken as one of the column's type, where Spark can cast it; a column of another type follows
+A text *literal* ('2024-01-01', '1.5') is accepted if Spark can cast it to the column's type. Other values follow
 Spark's ANSI store assignment.
 """
 
@@ -23,7 +24,10 @@ from tussock.jobs.sql.sandbox import Sandbox, column_of, items, seq_of
 def assignments_of(
     walk: ExpressionWalk, table: CreateTable, assignments: JavaObject
 ) -> tuple[list[int], list[JavaObject]]:
-    """Which columns a SET (or the INSERT of a MERGE) names, and their values (Catalyst's, not resolved). Raises SqlError."""
+    """The columns that a SET (or the INSERT of a MERGE) names, and their values (Catalyst's, unresolved).
+
+    Raises SqlError.
+    """
     columns: list[int] = []
     values: list[JavaObject] = []
     for assignment in items(assignments):
@@ -38,39 +42,39 @@ def assignments_of(
 
 
 def check_value(walk: ExpressionWalk, value: JavaObject, found: JavaObject, table: CreateTable, column: int) -> None:
-    """SqlError unless a value of type `found` (JVM) may be stored in the column."""
+    """Raises SqlError unless a value of type `found` (JVM) may be stored in the column."""
     if not (found.catalogString() == "string" and value.productPrefix() == "Literal"):
         check_assignable(walk.sandbox, walk.source, begin_of(walk, value) or 0, found, table, column)
 
 
 def require_boolean(walk: ExpressionWalk, condition: JavaObject, found: JavaObject) -> None:
-    """SqlError for a condition of another type."""
+    """Raises SqlError unless the condition is boolean."""
     if found.catalogString() != "boolean":
         raise at_node(walk, condition, f"the condition is of type {found.catalogString()}; expected boolean")
 
 
 def has_subquery(sandbox: Sandbox, expr: JavaObject) -> bool:
-    """Whether a subquery stands anywhere in an expression."""
+    """Whether an expression contains a subquery."""
     return bool(expr.containsPattern(sandbox.tree_pattern("PLAN_EXPRESSION")))
 
 
 def begin_of(walk: ExpressionWalk, node: JavaObject) -> int | None:
-    """The offset at which a node is written."""
+    """The offset of a node in the text."""
     span = walk.span_of(node)
     return None if span is None else span[0]
 
 
 def at_node(walk: ExpressionWalk, node: JavaObject, reason: str) -> SqlError:
-    """What is wrong with what a node stands for."""
+    """A SqlError at the place of a node."""
     begin = begin_of(walk, node)
     return SqlError(reason) if begin is None else sql_error(walk.source, begin, reason)
 
 
 def unfit_value(source: SourceText, table: CreateTable, column: int, shown: str, offset: int | None) -> SqlError:
-    """The error for a value that its column's type can't hold."""
+    """The error for a value that its column's type cannot hold."""
     field = table.fields[column]
     reason = (
-        f"column {field.name!r} of table {table.name!r} is {field.type} and can't hold {shown}; nothing was changed"
+        f"column {field.name!r} of table {table.name!r} is {field.type} and cannot hold {shown}; nothing was changed"
     )
     return SqlError(reason) if offset is None else sql_error(source, offset, reason)
 
@@ -78,7 +82,7 @@ def unfit_value(source: SourceText, table: CreateTable, column: int, shown: str,
 def check_assignable(
     sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: CreateTable, column: int
 ) -> None:
-    """SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
+    """Raises SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
     spec = table.fields[column]
     wanted = sandbox.data_type(spec.type)
     if not sandbox.java("org.apache.spark.sql.catalyst.expressions.Cast").canANSIStoreAssign(found, wanted):
@@ -86,7 +90,8 @@ def check_assignable(
         raise sql_error(
             source,
             offset,
-            f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly",
+            f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not accept {given}; cast it "
+            "explicitly",
         )
 
 
@@ -104,14 +109,14 @@ def column_named(walk: ExpressionWalk, table: CreateTable, key: JavaObject) -> i
 
 
 def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, field: Field, sql: str) -> Default:
-    """A column's DEFAULT. Raises SqlError for one that reads rows or is not of the column's type."""
+    """A column's DEFAULT. Raises SqlError if it reads rows or does not have the column's type."""
     what = f"the default of column {field.name!r}"
     inner = SourceText(sql)
     try:
         with translated(inner):
             expr = sandbox.parser().parseExpression(sql)
             if has_subquery(sandbox, expr):
-                raise sql_error(source, offset, f"{what} is a subquery: it may read no rows")
+                raise sql_error(source, offset, f"{what} is a subquery; a default may not read rows")
             nothing = sandbox.session._jsparkSession.emptyDataFrame()
             raw = nothing.select(seq_of(sandbox, [column_of(sandbox, expr).alias("c")]))
             value = next(items(raw.queryExecution().analyzed().projectList())).child()
@@ -136,7 +141,10 @@ def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, f
 
 
 def _fits_as_default(sandbox: Sandbox, value: JavaObject, field: Field, sql: str) -> bool:
-    """Whether Spark takes an analyzed expression as a DEFAULT: it takes more there than INSERT does, such as intervals of other units."""
+    """Whether Spark accepts an analyzed expression as a DEFAULT.
+
+    It accepts more than in INSERT, e.g. intervals of other units.
+    """
     defaults = sandbox.java("org.apache.spark.sql.catalyst.util.ResolveDefaultColumns")
     try:
         defaults.coerceDefaultValue(value, sandbox.data_type(field.type), "CREATE TABLE", field.name, sql)
@@ -146,10 +154,13 @@ def _fits_as_default(sandbox: Sandbox, value: JavaObject, field: Field, sql: str
 
 
 def values_of_table(walk: ExpressionWalk, query: JavaObject, table: CreateTable, named: Sequence[str]) -> JavaObject:
-    """The query of an INSERT. In VALUES each DEFAULT becomes what it stands for, and a text in a column that also has other values becomes
-    one of the column's type: Spark finds no common type for them.
+    """The query of an INSERT with VALUES made typeable.
 
-    Raises SqlError for a text that its column can't hold. Cost: round trips to the JVM for each value, where DEFAULT or mixed values occur.
+    Each DEFAULT is replaced by the column's default. A text in a column with other values as well is cast to the
+    column's type, because Spark finds no common type for them.
+
+    Raises: SqlError if a column cannot hold a text.
+    Cost: round trips to the JVM for each value, if DEFAULT or mixed values occur.
     """
     sandbox, source = walk.sandbox, walk.source
     if query.productPrefix() != "UnresolvedInlineTable":
@@ -181,7 +192,7 @@ def values_of_table(walk: ExpressionWalk, query: JavaObject, table: CreateTable,
 
 
 def first_unfit(sandbox: Sandbox, values: Sequence[JavaObject], kinds: Sequence[str]) -> int | None:
-    """The index of the first text among values (JVM expressions) that can't be cast to its type."""
+    """The index of the first text among values (JVM expressions) that cannot be cast to its type."""
     places = [i for i, value in enumerate(values) if _is_text(value)]
     if not places:
         return None
@@ -219,17 +230,17 @@ def is_default(expr: JavaObject) -> bool:
 
 
 def default_expression(sandbox: Sandbox, table: CreateTable, column: int) -> JavaObject:
-    """What a column gets where a statement gives it no value, of the column's type."""
+    """The default of a column as an expression of the column's type."""
     return sandbox.parser().parseExpression(f"CAST({default_sql(table, column)} AS {table.fields[column].type})")
 
 
 def default_sql(table: CreateTable, column: int) -> str:
-    """What a column gets where a statement gives it no value, as SQL."""
+    """The default of a column as SQL, NULL if it has none."""
     return next((f"({d.sql})" for d in table.defaults if d.column == column), "NULL")
 
 
 def gives_literals(query: JavaObject, column: int) -> bool:
-    """Whether every value of a query's column is written as a literal. Cost: round trips to the JVM for each of them."""
+    """Whether every value of a query's column is a literal. Cost: round trips to the JVM for each of them."""
     match query.productPrefix():
         case "UnresolvedInlineTable":
             return all(row.apply(column).productPrefix() == "Literal" for row in items(query.rows()))
@@ -252,12 +263,12 @@ def _is_star(expr: JavaObject) -> bool:
 
 
 def cell_offset(walk: ExpressionWalk, query: JavaObject, row: int, column: int) -> int | None:
-    """Where a value of an INSERT … VALUES is written."""
+    """The offset of a value of INSERT … VALUES in the text."""
     if query.productPrefix() != "UnresolvedInlineTable":
         return None
     return begin_of(walk, query.rows().apply(row).apply(column))
 
 
 def shown_literal(literal: JavaObject) -> str:
-    """A literal as a person reads it."""
+    """A literal as text for a message."""
     return repr(str(literal.toString())) if literal.dataType().catalogString() == "string" else str(literal.toString())

@@ -1,4 +1,4 @@
-"""The binder: one statement's text in, a bound statement out."""
+"""The binder: turns the text of one statement into a bound statement."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -36,9 +36,9 @@ from tussock.jobs.sql.time_travel import Epochs, at_their_epochs, refuse_epochs
 from tussock.statestore.meta.catalog import Relation, RelationKind
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
-_READS = _QUERY_WORDS | {"INSERT", "UPDATE", "DELETE", "MERGE"}  # first words of statements that read rows, once
+_READS = _QUERY_WORDS | {"INSERT", "UPDATE", "DELETE", "MERGE"}  # first words of statements that read rows once
 
-#: How the text of a view begins that has no SELECT: a comment, which holds its plan.
+#: The first words of a view's text if its SELECT is unknown: a comment that contains its plan.
 OF_A_DATAFRAME = "/* made of a DataFrame (Session.create_view); it keeps"
 _OPEN_ENDED = frozenset({"WHERE", "HAVING"})
 
@@ -46,8 +46,8 @@ _OPEN_ENDED = frozenset({"WHERE", "HAVING"})
 class Binder:
     """Binds statements against a catalog's relations.
 
-    Making one costs about 0.1 s (an isolated Spark session); keep it, and give it changes by `set_relations`. Not for several threads at
-    once.
+    Creating one costs about 0.1 s (an isolated Spark session). Reuse it, and pass changes by `set_relations`. Not
+    thread-safe.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class Binder:
     ) -> None:
         """
         Args:
-            spark: a classic session; only its context and JVM are used, its views and settings stay as they are.
-            relations: what names may mean: the catalog's live relations.
+            spark: a classic session. Only its context and JVM are used; its views and settings do not change.
+            relations: the catalog's live relations, to which names may refer.
             time_zone: the pipeline's, for timestamps in texts and casts.
-            formats: those that a source can have, in lower case (tussock.jobs.sources.registry).
-            has_kernel: whether a kernel renders an expression (jobs/kernels/render.py); what of a view none renders Spark is to compute.
-                None: nothing is.
+            formats: the formats of sources, in lower case (tussock.jobs.sources.registry).
+            has_kernel: whether a kernel implements an expression (jobs/kernels/render.py). Spark computes the other
+                expressions of a view. None: Spark computes nothing.
             without_path: the formats whose sources have no path.
         """
         self._sandbox = Sandbox(spark, relations, time_zone, has_kernel)
         self._formats, self._without_path = formats, without_path
-        self.notes: list[str] = []  # what the user should know of the statement that was bound last
+        self.notes: list[str] = []  # notes for the user about the last bound statement
 
     @property
     def sandbox(self) -> Sandbox:
-        """Where statements are bound."""
+        """The sandbox in which statements are bound."""
         return self._sandbox
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
-        """What names may mean from now on."""
+        """Replace the relations to which names may refer."""
         self._sandbox.set_relations(relations)
 
     def bind(self, text: str, start: Place = Place(1, 1), epochs: Epochs | None = None) -> Bound:  # noqa: B008  a frozen value
@@ -87,12 +87,12 @@ class Binder:
 
         Args:
             text: the statement.
-            start: the place of its first character in the user's script, which errors then name.
-            epochs: what it can name of other epochs; None: nothing.
+            start: the place of its first character in the user's script, for error messages.
+            epochs: resolves references to other epochs. None: such references are rejected.
 
         Raises:
-            SqlError: what is wrong, where, and the line with a caret.
-            UnsupportedQueryError: a SELECT of a view, or a condition, that cannot be kept incrementally.
+            SqlError: with the reason, the place, and the line with a caret.
+            UnsupportedQueryError: a SELECT of a view, or a condition, that cannot be maintained incrementally.
             NullKeyError: an INSERT with NULL in the primary key.
         """
         self.notes = []
@@ -100,13 +100,14 @@ class Binder:
             return self._bind(SourceText(text, start), epochs)
 
     def bind_frame(self, name: str, analyzed: JavaObject, leaves: Mapping[int, str], if_not_exists: bool) -> CreateView:
-        """A view that keeps a DataFrame's query.
+        """A view that maintains a DataFrame's query.
 
         Args:
             analyzed: the DataFrame's plan (JVM).
-            leaves: the numbers of the RDDs that stand for relations, and the names of those.
+            leaves: the numbers of the RDDs that represent relations, and the names of these relations.
 
-        Raises: SqlError for a bad name, two columns of one name, a column that cannot be stored; UnsupportedQueryError.
+        Raises: SqlError for a bad name, duplicate column names, or a column that cannot be stored;
+            UnsupportedQueryError.
         """
         self.notes = []
         header = Cursor(SourceText(name))
@@ -120,17 +121,17 @@ class Binder:
     def bind_again(
         self, name: str, sql: str, columns: Sequence[str], *, materialized: bool
     ) -> CreateView | CreatePlainView:
-        """A view that is there, over the relations as they are now; it takes its own place.
+        """An existing view bound to the current relations, as a replacement for itself.
 
         Args:
             sql: its SELECT.
-            columns: the names that its statement gave; empty: the SELECT does.
+            columns: the column list of its statement. Empty: the SELECT names the columns.
 
-        Raises: as `bind`; UnsupportedQueryError for one that was made of a DataFrame.
+        Raises: as `bind`; UnsupportedQueryError for a view made from a DataFrame.
         """
         self.notes = []
         if sql.startswith(OF_A_DATAFRAME):
-            raise UnsupportedQueryError("its query", "it was made of a DataFrame, of which no SELECT is known")
+            raise UnsupportedQueryError("its query", "it was made from a DataFrame, so its SELECT is unknown")
         source, header = SourceText(sql), ViewHeader(name, False, True, tuple(columns) or None, 0)
         with self._sandbox.active():
             return self._view(source, header) if materialized else self._plain_view(source, header)
@@ -142,7 +143,7 @@ class Binder:
         last = cursor.tokens[-1]
         if (
             last.text.upper() in _OPEN_ENDED
-        ):  # Spark reads it as another name of the relation before it, and takes every row
+        ):  # Spark would read it as an alias of the relation before it, and select every row
             raise sql_error(source, last.start, f"the statement ends in {last.text}: a condition is missing")
         if cursor.tokens[0].text.upper() in _READS or cursor.comes("CREATE", "TABLE"):
             source, at = at_their_epochs(self._sandbox, source, epochs)
@@ -192,7 +193,7 @@ class Binder:
             return bind_function(self._sandbox, source, cursor, or_replace)
         if or_replace:
             raise cursor.complaint(
-                "OR REPLACE is for views and functions: a table or source holds what can't be computed again"
+                "OR REPLACE is for views and functions: the rows of a table or source cannot be computed again"
             )
         if cursor.accept("SOURCE"):
             return self._source(source, cursor)
@@ -225,14 +226,14 @@ class Binder:
         names = header.columns or tuple(name for name, _ in own)
         if len(names) != len(own):
             raise sql_error(
-                source, header.select, f"the view names {len(names)} columns, and its SELECT has {len(own)}"
+                source, header.select, f"the view has {len(names)} column names, but its SELECT has {len(own)} columns"
             )
         for of, given in (("SELECT", [name for name, _ in own]), ("view", names)):
             if twice := [name for i, name in enumerate(given) if name.lower() in {n.lower() for n in given[:i]}]:
                 raise sql_error(
                     source,
                     header.select,
-                    f"two columns of the {of} are named {twice[0]!r}; give one another name with AS",
+                    f"two columns of the {of} are named {twice[0]!r}; rename one of them with AS",
                 )
         fields = tuple(Field(name, kind) for name, (_, kind) in zip(names, own, strict=True))
         uses = tuple(r.name for r in self._sandbox.mentioned(select))
@@ -242,7 +243,7 @@ class Binder:
         )
 
     def _drop(self, cursor: Cursor) -> Drop:
-        """DROP VIEW drops views of either kind."""
+        """DROP VIEW drops both kinds of views."""
         drop = read_drop(cursor)
         relation = self._sandbox.relations.get(drop.name)
         plain = drop.kind is RelationKind.VIEW and relation is not None and relation.kind is RelationKind.PLAIN_VIEW

@@ -1,8 +1,9 @@
 """Catalyst's optimized plan -> `logical.Plan`: the walk that binds a view.
 
-The analyzed plan is asked first for what the optimizer would hide (now() becomes a literal, a session window a plain group); then the
-optimized plan, in which CTEs are inlined, DISTINCT is an Aggregate and names are gone, is walked from its leaves. What no executor can
-keep up with is refused with its place. How expressions look is in `expressions.py`.
+The analyzed plan is examined first for constructs that the optimizer hides: now() becomes a literal, a session window a
+plain group. Then the walk goes through the optimized plan from its leaves. There, CTEs are inlined, DISTINCT is an
+Aggregate, and names are gone. Constructs that no executor can maintain are rejected with their place. `expressions.py`
+describes the form of expressions.
 
 Cost: parsing, analysis and optimization about 15-100 ms, the walk about 25 ms for 65 nodes.
 """
@@ -57,19 +58,19 @@ _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 def bind_view(
     sandbox: Sandbox, source: SourceText, names: Sequence[str] | None = None, notes: list[str] | None = None
 ) -> Plan:
-    """The plan of a SELECT that a view is to maintain.
+    """The plan of a SELECT for a view.
 
     Args:
-        source: the SELECT; whatever stands before it in its statement is blank, so that places are right.
-        names: the view's columns, where the statement names them apart from the SELECT.
-        notes: takes what the user should know of the plan.
+        source: the SELECT. The text before it in its statement is blank, so that places are right.
+        names: the view's column list, if the statement has one.
+        notes: receives notes for the user about the plan.
 
     Returns:
-        A plan whose fields are the view's columns; scans read only columns that are used.
+        A plan whose fields are the view's columns. Scans read only columns that are used.
 
     Raises:
-        SqlError: it does not parse, names what does not exist, has mismatched types, or repeats a column name.
-        UnsupportedQueryError: it cannot be kept incrementally.
+        SqlError: a syntax error, an unknown name, mismatched types, or a repeated column name.
+        UnsupportedQueryError: it cannot be maintained incrementally.
     """
     with sandbox.active():
         return _bind_view(sandbox, source, names, [] if notes is None else notes)
@@ -86,9 +87,9 @@ def _bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None
 
 
 def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> Plan:
-    """The plan of a DataFrame that a view is to maintain: as of `bind_view`, from the analyzed plan (JVM) that the DataFrame has.
+    """The plan of a DataFrame for a view, from its analyzed plan (JVM).
 
-    Requires: the sandbox is active, and knows which relation each LogicalRDD stands for.
+    Requires: the sandbox is active and has the relation of each LogicalRDD.
     Raises: SqlError, UnsupportedQueryError; without a place, since there is no text.
     """
     source = SourceText("")
@@ -96,7 +97,8 @@ def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> 
     refuse_unstable(walk, analyzed)
     if has_clock(sandbox, analyzed):
         raise UnsupportedQueryError(
-            "now(), or the date of today, in a DataFrame", "only the text of a SELECT can say when; create it by SQL"
+            "now(), or the date of today, in a DataFrame",
+            "only the text of a SELECT can name it; create the view by SQL",
         )
     with translated(source):
         execution = (
@@ -113,11 +115,14 @@ def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> 
 
 
 def text_of_dataframe(sandbox: Sandbox, analyzed: JavaObject, plan: Plan) -> str | None:
-    """The SELECT that makes the plan of a DataFrame, bound by `bind_dataframe`, and bound again to be sure; None where none is found."""
+    """A SELECT with the same plan as a DataFrame bound by `bind_dataframe`.
+
+    It is bound again to be sure. None if none is found.
+    """
     try:
         text = FrameText(sandbox).text(analyzed)
         again = _bind_view(sandbox, SourceText(text), None, [])
-    except (NoTextError, SqlError, Py4JError):  # the last: a node that is not as its name lets expect
+    except (NoTextError, SqlError, Py4JError):  # Py4JError: a node has another shape than its name suggests
         return None
     return text if _without_places(msgspec.to_builtins(again)) == _without_places(msgspec.to_builtins(plan)) else None
 
@@ -141,18 +146,20 @@ def _kept(
     bound = walk.bind(optimized)
     if tuple(f.type for f in bound.plan.fields) != tuple(f.type for f in fields):
         raise SqlError(
-            f"the optimizer changed the types of the view's columns from {fields} to {bound.plan.fields}; please report this query"
+            f"the optimizer changed the types of the view's columns from {fields} to {bound.plan.fields}; please "
+            "report this query"
         )
     plan = prune(bound.plan)
-    if plan.fields != fields:  # the optimizer drops aliases it thinks redundant
+    if plan.fields != fields:  # the optimizer drops aliases that it considers redundant
         plan = Project(plan, tuple(Column(i, f.type) for i, f in enumerate(fields)), fields)
     return plan
 
 
 def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, within: str) -> tuple[Expr, ...]:
-    """The columns of a frame (JVM Dataset: only projections over one relation) as expressions over that relation's columns.
+    """The columns of a frame (JVM Dataset: only projections over one relation) as expressions over that relation's
+    columns.
 
-    Raises UnsupportedQueryError for anything but a row-wise expression whose value is the same on every run.
+    Raises: UnsupportedQueryError unless they are row-wise expressions with the same value on every run.
     """
     execution = frame.queryExecution()
     walk = ExpressionWalk(sandbox, source, within)
@@ -164,7 +171,10 @@ def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, wit
 
 
 def relation_of_ddl(id: int, text: str) -> Relation:
-    """A source for tests and tools from `name (column type, …)`; types by the names of statestore/types.py, in any case. Needs no JVM."""
+    """A source for tests and tools from `name (column type, …)`.
+
+    Types are named as in statestore/types.py, in any case. Needs no JVM.
+    """
     name, _, columns = text.partition("(")
     specs = tuple(ColumnSpec(column, kind.lower()) for column, kind in _DECLARED.findall(columns))
     for spec in specs:
@@ -179,13 +189,13 @@ def _projected_scope(walk: ExpressionWalk, node: JavaObject) -> dict[int, Expr]:
     if name == "Project":
         below = _projected_scope(walk, node.child())
         return {e.exprId().id(): walk.expression(e, below) for e in items(node.projectList())}
-    raise walk.refuse(node, *REASONS.get(name, (name, "only expressions over the row itself can stand here")))
+    raise walk.refuse(node, *REASONS.get(name, (name, "only expressions over the row itself are allowed here")))
 
 
 def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[str] | None) -> tuple[Field, ...]:
-    """The columns of a view (of its QueryExecution): at least one, their names unique, their types ones that can be stored."""
+    """The columns of a view, from its QueryExecution: at least one, with unique names and types that can be stored."""
     source = walk.source
-    select = len(source.text) - len(source.text[source.begin :].lstrip())  # where it begins
+    select = len(source.text) - len(source.text[source.begin :].lstrip())  # the offset of its first word
     fields: list[Field] = []
     seen: dict[str, int] = {}
     outputs = list(items(execution.analyzed().output()))
@@ -193,13 +203,15 @@ def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[st
         raise sql_error(
             source,
             select,
-            f"the view names {len(names)} columns ({', '.join(names)}), and its SELECT has {len(outputs)}",
+            f"the view has {len(names)} column names ({', '.join(names)}), but its SELECT has {len(outputs)} columns",
         )
     for i, output in enumerate(outputs):
         name, kind = output.name() if names is None else names[i], name_of_type(output.dataType())
         begin = partial(_begin_of_output, walk, execution.logical(), i, len(outputs), select)
         if (first := seen.setdefault(name.lower(), i)) != i:
-            reason = f"columns {first + 1} and {i + 1} of the SELECT are both named {name!r}; give one of them another name with AS"
+            reason = (
+                f"columns {first + 1} and {i + 1} of the SELECT are both named {name!r}; rename one of them with AS"
+            )
             raise sql_error(source, begin(), reason)
         try:
             arrow_type(kind)
@@ -208,15 +220,15 @@ def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[st
         fields.append(Field(name, kind))
     if not fields:
         raise sql_error(
-            source, select, "this SELECT has no columns: a view needs at least one, and EXCEPT leaves none here"
+            source, select, "this SELECT has no columns, because EXCEPT removes all of them; a view needs at least one"
         )
     return tuple(fields)
 
 
 def _begin_of_output(walk: ExpressionWalk, parsed: JavaObject, column: int, columns: int, otherwise: int) -> int:
-    """Where in the text a column of the result is written; `otherwise` where that can't be said (a star, a set operation).
+    """The offset of a result column in the text. `otherwise` if it is unknown (a star, a set operation).
 
-    By the parsed plan: a column that the analyzer has resolved may name the place of another.
+    Uses the parsed plan, because a column that the analyzer has resolved may have the place of another one.
     """
     node = parsed
     while node.productPrefix() not in ("Project", "Aggregate"):

@@ -1,10 +1,12 @@
-"""Statements whose changes are computed over the last committed epoch and logged as rows: MERGE INTO, and UPDATE and DELETE that read other
-rows than the row itself, set a column of the key, or may put NULL where a column takes none.
+"""Statements whose changes are computed over the last committed epoch and logged as rows.
 
-Each is a list of *actions* over *frames*. A frame holds candidate rows: those of the table for an UPDATE or DELETE; for a MERGE the pairs
-that match, the source's rows that match none, and the table's that match none. To a candidate the first action whose condition holds
-applies, as Spark's MERGE has it. The same frames are analyzed over empty relations when the statement is bound, and run by Spark over the
-stored rows.
+These are MERGE INTO, and the UPDATE and DELETE statements that read other rows, set a key column, or may put NULL
+into a NOT NULL column.
+
+Each is a list of *actions* over *frames*. A frame contains candidate rows: for an UPDATE or DELETE, the rows of the
+table; for a MERGE, the matching pairs, the unmatched source rows, and the unmatched table rows. As in Spark's MERGE,
+the first action whose condition is true applies to a candidate. The frames are analyzed over empty relations when the
+statement is bound, and run by Spark over the stored rows.
 """
 
 from collections.abc import Sequence
@@ -37,13 +39,13 @@ from tussock.statestore.months import shown_at
 from tussock.statestore.nested import conformed
 from tussock.statestore.types import arrow_type
 
-_OLD, _NEW, _ACTION = "__old", "__new", "__action"  # columns of frames, beside the user's
-_SOURCE = "__source"  # a MERGE's source that has no name
-_NOTHING = -1  # in `__action`: no condition holds
+_OLD, _NEW, _ACTION = "__old", "__new", "__action"  # columns of frames, in addition to the user's
+_SOURCE = "__source"  # a MERGE's source without a name
+_NOTHING = -1  # in `__action`: no condition is true
 
 
 class TwoSourceRowsError(InputError):
-    """Rows of the table that a MERGE matches with more than one row of its source each: which of them counts would be chance."""
+    """A MERGE matches rows of the table with several source rows each, so its result would be arbitrary."""
 
     def __init__(self, table: str, key: str, rows: int) -> None:
         super().__init__(table, key, rows)
@@ -51,8 +53,9 @@ class TwoSourceRowsError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"MERGE INTO {self.table}: {self.rows} rows of the table match more than one row of the source each, the first of them "
-            f"({self.key}). Nothing was changed; make the source's rows unique by the columns of ON (SELECT DISTINCT, GROUP BY)."
+            f"MERGE INTO {self.table}: {self.rows} rows of the table match more than one row of the source, the "
+            f"first of them ({self.key}). Nothing was changed. Make the source's rows unique by the columns of ON "
+            "(SELECT DISTINCT, GROUP BY)."
         )
 
 
@@ -65,47 +68,47 @@ class TwoRowsOfOneKeyError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"table {self.table!r} would hold two rows with the primary key ({self.key}); {self.rows} such keys in all. Nothing was "
-            "changed; give each row a key of its own, or delete the other row first."
+            f"table {self.table!r} would have two rows with the primary key ({self.key}); {self.rows} keys are "
+            "affected. Nothing was changed. Give each row a unique key, or delete the other row first."
         )
 
 
 class Kind(Enum):
-    """What an action does."""
+    """The kinds of actions."""
 
-    UPDATE = "update"  # the table's row is replaced
-    DELETE = "delete"  # it goes
-    INSERT = "insert"  # a row comes
+    UPDATE = "update"  # replace the table's row
+    DELETE = "delete"  # remove it
+    INSERT = "insert"  # add a row
 
 
 @dataclass(frozen=True, slots=True)
 class MergeBranch:
-    """One WHEN of a MERGE, or what an UPDATE or DELETE does; expressions are Catalyst's, not resolved."""
+    """One WHEN of a MERGE, or the action of an UPDATE or DELETE. Expressions are Catalyst's, unresolved."""
 
     kind: Kind
     condition: JavaObject | None
-    columns: tuple[int, ...] = ()  # that get the values; an INSERT's others get their defaults, an UPDATE's stay
+    columns: tuple[int, ...] = ()  # that get the values; an INSERT gives defaults to the others, an UPDATE keeps them
     values: tuple[JavaObject, ...] = ()
-    star: bool = False  # SET * and INSERT *: every column gets the source's of its name
+    star: bool = False  # SET * and INSERT *: every column gets the source column of its name
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A frame of candidate rows and the actions on them; `pairs`: of a table's rows with a source's."""
+    """A frame of candidate rows and their actions. `pairs`: the rows are pairs of a table row and a source row."""
 
     frame: DataFrame
     actions: tuple[MergeBranch, ...]
-    source: str = ""  # the name by which the source's columns are known, of a MERGE
+    source: str = ""  # for a MERGE: the name of the source
     pairs: bool = False
 
 
 def bind_change(sandbox: Sandbox, source: SourceText, relation: Relation, parsed: JavaObject) -> BoundChange:
-    """The statement, checked. Raises SqlError, UnsupportedQueryError for chance."""
+    """The statement, checked. Raises SqlError, and UnsupportedQueryError if its result would be arbitrary."""
     table = table_of(relation)
     within = {"UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}.get(parsed.productPrefix(), "MERGE")
     walk = ExpressionWalk(sandbox, source, within)
     for other in sandbox.mentioned(source):
-        sandbox.frame(other)  # so that their names mean something
+        sandbox.frame(other)  # register their names
     target = DataFrame(sandbox.frame(relation), sandbox.session)
     reads = {table.name, *sandbox.plain_views(source)}
     with translated(source):
@@ -128,15 +131,16 @@ def bind_change(sandbox: Sandbox, source: SourceText, relation: Relation, parsed
 
 
 def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bound: BoundChange) -> pa.Table:
-    """What the statement changes, over a session in which every relation that it reads is a view of its stored rows.
+    """The changes of the statement. Every relation that it reads is a view over its stored rows in the session.
 
     Args:
-        target: the table's stored rows, a hidden row id last.
+        target: the table's stored rows, with a hidden row id as the last column.
 
-    Returns: the rows of a `statements.Change`: `op`, then the table's stored columns. Keys may still be those of rows that are there.
+    Returns: the rows of a `statements.Change`: `op`, then the table's stored columns. Their keys may collide with
+        those of existing rows.
 
     Raises: TwoSourceRowsError, NullKeyError; Spark's own errors.
-    Cost: up to three Spark queries over the table; the rows that change come to the driver.
+    Cost: up to three Spark queries over the table. The changed rows are collected in the driver.
     """
     source = SourceText(bound.statement, bound.start)
     table = bound.table
@@ -153,7 +157,8 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     for candidates, rows in found:
         if candidates.pairs:
             rows = _single_pairs(table, candidates.actions, rows)
-        # an updated row goes and comes, since its key may change; without a key it is put in its own place, by its row id
+        # An updated row is deleted and inserted, since its key may change. Without a key, its row id puts it in its
+        # place.
         leaves = {Kind.DELETE, Kind.UPDATE} if table.key else {Kind.DELETE}
         gone.append(_without_values(table, _columns(_of_kinds(rows, candidates.actions, leaves), _OLD, schema)))
         come.append(_columns(_of_kinds(rows, candidates.actions, {Kind.UPDATE, Kind.INSERT}), _NEW, schema))
@@ -165,18 +170,21 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
 
 
 def _of_kinds(rows: pa.Table, actions: Sequence[MergeBranch], kinds: set[Kind]) -> pa.Table:
-    """The candidates to which an action of one of the kinds applies."""
+    """The candidates to which an action of one of these kinds applies."""
     wanted = [number for number, action in enumerate(actions) if action.kind in kinds]
     return rows.filter(pc.is_in(rows[_ACTION], pa.array(wanted, pa.int32())))
 
 
-# --- frames ------------------------------------------------------------------------------------------------------------------------
+# --- frames -----------------------------------------------------------------------------------------------------------
 
 
 def _candidates(
     walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject
 ) -> list[Candidates]:
-    """The frames of a statement, with its actions. `target` has the table's columns (and a hidden row id, where rows are stored)."""
+    """The frames of a statement with their actions.
+
+    `target` has the table's columns, and a hidden row id if rows are stored.
+    """
     kind = parsed.productPrefix()
     if kind in ("UpdateTable", "DeleteFromTable"):
         rows = _named(target, table, parsed.table())
@@ -215,7 +223,7 @@ def _candidates(
 
 
 def _named(target: DataFrame, table: CreateTable, relation: JavaObject) -> DataFrame:
-    """The table's rows, each with itself as a whole beside its columns, under the name that the statement gives it."""
+    """The table's rows under the statement's name for it, with the whole row as an additional struct column."""
     whole = F.struct(*(F.col(quoted(c)).alias(f"c{i}") for i, c in enumerate(target.columns)))
     visible = [F.col(quoted(f.name)) for f in table.fields]
     name = relation.alias() if relation.productPrefix() == "SubqueryAlias" else table.name
@@ -239,9 +247,9 @@ def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> Mer
 
 
 def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, hidden: bool = False) -> DataFrame:
-    """One row per candidate: `__action` (which applies; -1 none), `__old` and `__new`, structs of the table's stored columns c0, c1, …
+    """One row per candidate: `__action` (the index of the action, -1: none), and the structs `__old` and `__new`.
 
-    `hidden`: a row id is the last of them.
+    The structs have the table's stored columns c0, c1, …; with `hidden`, a row id is the last one.
     """
     which = F.lit(_NOTHING)
     for number, action in reversed(list(enumerate(candidates.actions))):
@@ -264,7 +272,7 @@ def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, h
             value = F.when(F.col(_ACTION) == number, expr.cast(field.type)).otherwise(value.cast(field.type))
         new.append(value.cast(field.type).alias(f"c{column}"))
     kinds = [f.type for f in table.fields]
-    if hidden:  # a row that is updated keeps its row id
+    if hidden:  # an updated row keeps its row id
         kinds.append(ROW_ID_TYPE)
         new.append((F.col(f"{_OLD}.c{width}") if has_old else F.lit(None)).cast(ROW_ID_TYPE).alias(f"c{width}"))
     nothing = F.struct(*(F.lit(None).cast(kind).alias(f"c{i}") for i, kind in enumerate(kinds)))
@@ -274,7 +282,7 @@ def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, h
 def _given(
     walk: ExpressionWalk, table: CreateTable, action: MergeBranch, candidates: Candidates
 ) -> tuple[tuple[int, ...], list[Column]]:
-    """The columns to which an action gives values, and the values; of an INSERT all columns."""
+    """The columns to which an action gives values, and the values. For an INSERT, all columns."""
     if action.kind is Kind.DELETE:
         return (), []
     if action.star:
@@ -291,7 +299,7 @@ def _given(
 
 
 def _written(action: MergeBranch, columns: Sequence[int]) -> list[JavaObject | None]:
-    """The values of `_given` as they were written; None where the statement does not write any."""
+    """The values of `_given` as written in the statement. None for values that it does not contain."""
     return [*action.values, *[None] * (len(columns) - len(action.values))]
 
 
@@ -299,15 +307,15 @@ def _column(walk: ExpressionWalk, expr: JavaObject) -> Column:
     return ClassicColumn(column_of(walk.sandbox, expr))
 
 
-# --- rows --------------------------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def require_one_row_a_key(table: CreateTable, changed: pa.Table, live: pa.BooleanArray) -> None:
-    """Raises TwoRowsOfOneKeyError where rows that a statement puts share a key with each other, or with a row that stays.
+    """Raises TwoRowsOfOneKeyError if new rows share a key with each other, or with a remaining row.
 
     Args:
-        changed: of `changed_rows`.
-        live: (rows that are put,) whether the table holds a row of that key.
+        changed: the result of `changed_rows`.
+        live: (new rows,) whether the table has a row with that key.
     """
     if not table.key:
         return
@@ -323,7 +331,7 @@ def require_one_row_a_key(table: CreateTable, changed: pa.Table, live: pa.Boolea
 
 
 def _stored_schema(table: CreateTable) -> pa.Schema:
-    """The table's columns as they are stored, a hidden row id last."""
+    """The table's stored columns. A hidden row id is the last one."""
     types = [arrow_type(f.type) for f in table.fields]
     return pa.schema([(f"c{i}", t) for i, t in enumerate(types if table.key else [*types, pa.int64()])])
 
@@ -335,23 +343,23 @@ def _columns(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
 
 
 def _without_values(table: CreateTable, rows: pa.Table) -> pa.Table:
-    """Rows that go, but for what names them: the key is all that a replay asks for."""
+    """Deleted rows with only their key values, because a replay needs nothing else."""
     named = table.key or (len(table.fields),)
     columns = [c if i in named else pa.nulls(rows.num_rows, c.type) for i, c in enumerate(rows.columns)]
     return pa.table(columns, schema=rows.schema)
 
 
 def _identities(table: CreateTable, rows: pa.Table) -> pa.BinaryArray:
-    """Equal bytes iff equal keys (or row ids), -0.0 and NaN included."""
+    """Keys (or row ids) as bytes that are equal if the keys are equal, including -0.0 and NaN."""
     columns = [rows.column(k) for k in table.key or (len(table.fields),)]
     places = tuple(KeyColumn(i) for i in range(len(columns)))
     return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
 
 
 def _single_pairs(table: CreateTable, actions: Sequence[MergeBranch], rows: pa.Table) -> pa.Table:
-    """The pairs of a MERGE, each row of the table in one at most. Raises TwoSourceRowsError.
+    """The pairs of a MERGE, with each table row in at most one pair. Raises TwoSourceRowsError.
 
-    As in Spark, rows that match more than once are harmless only where all that may happen to them is that they go.
+    As in Spark, rows with several matches are allowed only if the only action is an unconditional DELETE.
     """
     old = _columns(rows, _OLD, _stored_schema(table))
     numbered = pa.table({"key": _identities(table, old), "at": pa.array(np.arange(rows.num_rows))})
@@ -365,5 +373,5 @@ def _single_pairs(table: CreateTable, actions: Sequence[MergeBranch], rows: pa.T
 
 
 def _shown_key(table: CreateTable, rows: pa.Table, row: int) -> str:
-    """What names a row to a person: its key, or all of it."""
+    """The key of a row for a message, or the whole row if there is no key."""
     return ", ".join(repr(shown_at(rows.column(c), row)) for c in table.key or range(len(table.fields)))

@@ -1,4 +1,7 @@
-"""INSERT, UPDATE and DELETE: Spark reads and types them, with its own store-assignment rules; rows and expressions come out bound."""
+"""INSERT, UPDATE and DELETE:
+
+Spark parses and types them by its store-assignment rules; rows and expressions are returned bound.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -54,9 +57,10 @@ from tussock.statestore.types import arrow_type
 def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInsertSelect:
     """An INSERT statement.
 
-    Constants (now() included) and rows of files (FROM parquet.`path`) are evaluated at once; a SELECT over relations is left to the caller.
+    Constants (including now()) and rows of files (FROM parquet.`path`) are evaluated at once. The caller evaluates a
+    SELECT over relations.
 
-    Raises SqlError (syntax, names, number and types of columns), NullKeyError.
+    Raises: SqlError (syntax, names, number and types of columns), NullKeyError.
     """
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
@@ -90,12 +94,12 @@ def bind_rows(
     table: CreateTable,
     targets: tuple[int, ...],
 ) -> BoundInsert | BoundInsertSelect:
-    """The rows that a query gives a table.
+    """The rows that a query inserts into a table.
 
     Args:
         source: the query's text.
         frame: its Dataset (JVM) over the empty relations.
-        query: its parsed plan, which still shows what is a literal.
+        query: its parsed plan, in which literals are still visible.
         targets: the table's column for each column of the query.
     """
     analyzed = frame.queryExecution().analyzed()
@@ -119,16 +123,17 @@ def rows_to_insert(
     source: SourceText | None = None,
     offset_of: Callable[[int, int], int | None] | None = None,
 ) -> pa.Table:
-    """The rows that a SELECT gives a table: cast as Spark stores them, missing columns at their defaults. Runs the frame; its rows come to
-    the driver.
+    """Run a SELECT and convert its rows for a table: cast as Spark stores them, with defaults in missing columns.
+
+    Collects the rows in the driver.
 
     Args:
         frame: `into.select` over the relations it names; ANSI mode on.
-        source, offset_of: the text, and (row, column of the frame) -> the offset in it where the value is written.
+        source, offset_of: the text, and (row, column of the frame) -> the offset of the value in it.
 
     Returns: the table's columns, in order, of exactly their types.
 
-    Raises: NullKeyError; SqlError for a value that its column can't hold.
+    Raises: NullKeyError; SqlError if a column cannot hold a value.
     """
     table = into.table
     of_target = {target: i for i, target in enumerate(into.targets)}
@@ -150,10 +155,10 @@ def rows_to_insert(
 
 
 def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
-    """An UPDATE statement. Raises SqlError; UnsupportedQueryError for chance.
+    """An UPDATE statement. Raises SqlError, and UnsupportedQueryError if its result would be arbitrary.
 
-    One that reads other rows than the row itself, sets a column of the key, may put NULL where none is taken or a text where its length
-    is held to, or needs what no kernel renders, is computed by Spark over the last committed epoch, where that can be judged.
+    Spark computes it over the last committed epoch if it reads other rows, sets a key column, may put NULL into a NOT
+    NULL column or a computed text into a column with a length, or has an expression without a kernel.
     """
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
@@ -185,7 +190,7 @@ def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
 
 
 def _fitted_literal(table: CreateTable, column: int, value: Expr) -> Expr:
-    """A constant as a column with a length stores it. Raises TextTooLongError."""
+    """A constant in the form in which a column with a length stores it. Raises TextTooLongError."""
     if (
         not isinstance(value, Literal)
         or not isinstance(value.value, str)
@@ -197,9 +202,10 @@ def _fitted_literal(table: CreateTable, column: int, value: Expr) -> Expr:
 
 
 def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
-    """A DELETE statement; one whose condition reads other rows, or has no kernel, is computed by Spark over the last committed epoch.
+    """A DELETE statement. If its condition reads other rows or has no kernel, Spark computes it over the last
+    committed epoch.
 
-    Raises SqlError; UnsupportedQueryError for chance.
+    Raises: SqlError; UnsupportedQueryError if its result would be arbitrary.
     """
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
@@ -216,19 +222,19 @@ def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
         if _calls_python(sandbox, source):
             raise
         return bind_change(sandbox, source, relation, parsed)
-    assert where is not None, "a DELETE without a condition has TRUE"
+    assert where is not None, "the condition of a DELETE without WHERE is TRUE"
     if not _have_kernels(sandbox, [where]):
         return bind_change(sandbox, source, relation, parsed)
     return Delete(relation.name, None if where == Literal(True, "boolean") else where)
 
 
 def _calls_python(sandbox: Sandbox, source: SourceText) -> bool:
-    """Whether a text may call a Python function, which runs in views alone."""
+    """Whether a text may call a Python function. These run only in views."""
     return any(r.kind is RelationKind.FUNCTION for r in sandbox.mentioned(source))
 
 
 def _have_kernels(sandbox: Sandbox, exprs: Sequence[Expr]) -> bool:
-    """Whether actors can compute the expressions as they replay the statement."""
+    """Whether actors can compute the expressions when they replay the statement."""
     return sandbox.has_kernel is None or all(map(sandbox.has_kernel, exprs))
 
 
@@ -245,7 +251,7 @@ def bind_truncate(sandbox: Sandbox, source: SourceText) -> Delete:
 
 
 def bind_merge(sandbox: Sandbox, source: SourceText) -> BoundChange:
-    """A MERGE INTO statement. Raises SqlError; UnsupportedQueryError for chance."""
+    """A MERGE INTO statement. Raises SqlError, and UnsupportedQueryError if its result would be arbitrary."""
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
     cursor.expect("MERGE")
@@ -258,7 +264,7 @@ def bind_merge(sandbox: Sandbox, source: SourceText) -> BoundChange:
 
 
 def _refuse_if_append_only(cursor: Cursor, table: CreateTable, statement: str) -> None:
-    """Raises SqlError at the name that the cursor has just read."""
+    """Raises SqlError at the name that the cursor has just read, if the table is append-only."""
     if table.only_grows:
         cursor.at -= 1
         raise cursor.complaint(append_only_refusal(table.name, statement))
@@ -274,7 +280,7 @@ def _bind_row_expressions(
 ) -> tuple[tuple[Expr, ...], Expr | None, tuple[bool, ...]]:
     """Values cast to their columns' types, and the condition, over the table's columns; and which values may be NULL.
 
-    All stand in one projection, the condition too: as a filter the optimizer would take it apart.
+    All are in one projection, because the optimizer would split a condition in a filter.
     """
     sandbox, source, table = walk.sandbox, walk.source, table_of(relation)
     exprs = [*values, *([] if condition is None else [condition])]
@@ -317,7 +323,7 @@ def named_table(sandbox: Sandbox, cursor: Cursor) -> Relation:
         what = (
             f"there is no table {name!r}"
             if relation is None
-            else f"{name!r} is a {relation.kind}: only tables take changes"
+            else f"{name!r} is a {relation.kind}: only tables can be changed"
         )
         raise sql_error(cursor.source, cursor.offset, f"{what}; tables that exist: {tables}")
     return relation
@@ -337,25 +343,26 @@ def _targets(source: SourceText, offset: int, table: CreateTable, named: Sequenc
         raise sql_error(
             source,
             offset,
-            f"table {table.name!r} takes {len(targets)} values a row here ({', '.join(named) or there}), found {width}",
+            f"table {table.name!r} needs {len(targets)} values per row here ({', '.join(named) or there}), found "
+            f"{width}",
         )
     for column in table.key:
         if column not in targets:
             raise sql_error(
-                source, offset, f"key column {table.fields[column].name!r} of table {table.name!r} is not given a value"
+                source, offset, f"key column {table.fields[column].name!r} of table {table.name!r} gets no value"
             )
     return targets
 
 
 def _unfit_value(frame: DataFrame, into: BoundInsertSelect) -> tuple[int, int, str] | None:
-    """The first value of a frame that its column's type can't hold: (row, column of the frame, the value as a person reads it)."""
+    """The first value of a frame that its column's type cannot hold: (row, column of the frame, the value as text)."""
     for i, target in enumerate(into.targets):
         kind = into.table.fields[target].type
         try:
             tried = frame.selectExpr(
                 f"c{i} AS found", f"c{i} IS NOT NULL AND try_cast(c{i} AS {kind}) IS NULL AS bad"
             ).toArrow()
-        except PySparkException:  # the value itself raises, or has no such cast
+        except PySparkException:  # the value raises an error itself, or has no such cast
             continue
         if (row := pc.index(tried["bad"], True).as_py()) >= 0:
             value = tried["found"][row].as_py()

@@ -1,30 +1,32 @@
 """Catalyst expressions -> `logical.Expr`.
 
-A node keeps its Catalyst class name, its type, its arguments (Catalyst's children, in order), its eval mode and what else its class carries
-as plain values (`params`): the time zone of a timestamp function, the escape character of LIKE, `failOnError`, the unit of TIMESTAMPADD.
-Typical results (see `python -m tussock.jobs.sql.show --help` for a live view):
+A node keeps its Catalyst class name, its type, its arguments (Catalyst's children in order), its eval mode and the
+other plain attributes of its class (`params`): the time zone of a timestamp function, the escape character of LIKE,
+`failOnError`, the unit of TIMESTAMPADD. Typical results (`python -m tussock.jobs.sql.show --help` shows those of any
+query):
 
     a + 1                 Add(a, 1) mode=ANSI            try_add(a, 1)            Add(a, 1) mode=TRY
     cast(b as int)        Cast(b): int mode=ANSI         try_cast(b as int)       Cast(b): int mode=TRY
-    cast(ts as date)      Cast(ts): date mode=ANSI timeZoneId=UTC (only casts between timestamp and string, date or timestamp_ntz have it)
-    a BETWEEN 1 AND 2     And(GreaterThanOrEqual(a, 1), LessThanOrEqual(a, 2))
+    cast(ts as date)      Cast(ts): date mode=ANSI timeZoneId=UTC (only between timestamp and string, date,
+    timestamp_ntz) a BETWEEN 1 AND 2     And(GreaterThanOrEqual(a, 1), LessThanOrEqual(a, 2))
     a <> 1                Not(EqualTo(a, 1))             a IN (1, 2)              In(a, 1, 2)
     CASE … ELSE …         CaseWhen(when, then, …, else)  IF(p, x, y)              If(p, x, y)
     nvl, coalesce         Coalesce(…)                    nullif(a, b)             If(EqualTo(a, b), NULL, a)
-    b LIKE 'a%'           StartsWith(b, 'a'); EndsWith, Contains, Length tests likewise; else Like(b, p) escapeChar=\\
+    b LIKE 'a%'           StartsWith(b, 'a'); EndsWith, Contains, Length similarly; else Like(b, p) escapeChar=\\
     trim(b)               StringTrim(b)                  year(ts)                 Year(Cast(ts): date)
-    round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts) timeZoneId=UTC
-    encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
+    round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts)
+    timeZoneId=UTC encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
 
-What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries and user functions are refused here; whether a
-kernel renders an expression is for tussock.jobs.kernels to say (`has_kernel`). One that none renders becomes, as a whole, a call that Spark
-computes:
+Functions that Spark replaces at run time (nvl, to_date, split_part, …) are already replaced. Subqueries and user
+functions are rejected here. tussock.jobs.kernels decides whether a kernel implements an expression (`has_kernel`). An
+expression without a kernel becomes, as a whole, a call that Spark computes:
 
-    parse_url(u, 'HOST')  Spark[sql=parse_url(`a0`, 'HOST')](u)         transform(a, x -> x + 1)  Spark[sql=transform(`a0`, (x0) -> …)](a)
+    parse_url(u, 'HOST')  Spark[sql=parse_url(`a0`, 'HOST')](u)         transform(a, x -> x + 1)
+    Spark[sql=transform(`a0`, (x0) -> …)](a)
 
-As a whole, because a part of it may be what keeps the rest from rows on which it would raise.
+It is not split, because one part of it may guard another part from rows on which that would raise an error.
 
-Cost: about ten round trips to the JVM a node (0.03-0.1 ms each).
+Cost: about ten round trips to the JVM per node (0.03-0.1 ms each).
 """
 
 import base64
@@ -46,7 +48,7 @@ from tussock.jobs.sql.now import ELSEWHERE
 from tussock.jobs.sql.sandbox import Sandbox, items, text_of
 from tussock.jobs.sql.spark_text import Leaf, NoTextError, SparkText
 
-#: Expression ids of a plan node's input, and what each stands for.
+#: The expression ids of a plan node's input, and the expression of each.
 Scope = Mapping[int, Expr]
 
 _AGGREGATES = frozenset(f.value for f in AggFunction)
@@ -78,15 +80,15 @@ _USER_CODE = frozenset(
     }
 )
 _VIEW = "a materialized view"
-#: What no text of SQL says, so that Spark can compute its arguments alone.
+#: Nodes that no SQL text can express, so that Spark computes their arguments separately.
 _UNSAID = frozenset({"ScalaUDF", "MapSort"})
 _COLLATED = (
-    "a value of collation {} would be kept and compared by its bytes; compare it within one expression, as in WHERE, or CAST it to STRING, "
-    "or take lower(…) of it"
+    "a value of collation {} would be stored and compared by its bytes; compare it within one expression, as in WHERE, "
+    "CAST it to STRING, or use lower(…)"
 )
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
 _NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
-_TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # what may be NULL is no part of a type here
+_TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # nullability is not part of a type here
 _DROPPED_PARAMS = frozenset(
     {"resultId", "isDeterministic", "returnNullable", "propagateNull", "inputTypes", "scalarFunction", "legacyInterval"}
 )
@@ -108,30 +110,32 @@ class ExpressionWalk:
 
     sandbox: Sandbox
     source: SourceText
-    within: str = _VIEW  # what messages call the statement
-    has_kernel: Callable[[Expr], bool] | None = None  # None: what no kernel renders stays a tree, for others to refuse
+    within: str = _VIEW  # the name of the statement in messages
+    has_kernel: Callable[[Expr], bool] | None = (
+        None  # None: expressions without a kernel stay trees; the caller rejects them
+    )
     texts: SparkText | None = None
-    # What each class carries besides its children is found once, on its first instance.
+    # The attributes of each class, determined at its first instance.
     _params: dict[str, tuple[_Param, ...]] = field(default_factory=dict)
 
     def place_of(self, node: JavaObject) -> Place | None:
-        """Where in the text a node of a plan or an expression came from; None for what the analyzer made up."""
+        """The place in the text of a node of a plan or expression. None if the analyzer created the node."""
         span = self.span_of(node)
         return None if span is None else self.source.place(span[0])
 
     def span_of(self, node: JavaObject) -> tuple[int, int] | None:
-        """First and last character of the text a node came from."""
+        """The first and last character of a node's text."""
         origin = node.origin()
         start = origin.startIndex().toString()
         if start == "None":
             return None
         first = int(start[5:-1])
-        if first >= len(self.source.text):  # of a plain view's query (tussock.jobs.sql.plain_view)
+        if first >= len(self.source.text):  # from a plain view's query (tussock.jobs.sql.plain_view)
             return None
         return first, int(origin.stopIndex().toString()[5:-1])
 
     def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
-        """The error that refuses `node`, named by the user's own text where `construct` is None."""
+        """The error that rejects `node`. If `construct` is None, it is named by the user's text."""
         span = self.span_of(node)
         if span is None:
             named = node.child() if node.productPrefix() == "Alias" else node
@@ -140,19 +144,19 @@ class ExpressionWalk:
         return UnsupportedQueryError(construct or self.source.fragment(*span), reason, place, excerpt, self.within)
 
     def expression(self, node: JavaObject, scope: Scope) -> Expr:
-        """A Catalyst expression over the columns of `scope`: one that a kernel renders, or a call that Spark computes.
+        """A Catalyst expression over the columns of `scope`: one with a kernel, or a call that Spark computes.
 
-        Raises UnsupportedQueryError for one that neither can.
+        Raises: UnsupportedQueryError if neither is possible.
         """
         inner = node.child() if node.productPrefix() == "Alias" else node
         if (
             self.has_kernel is not None and inner.productPrefix() in _UNSAID
-        ):  # whatever its arguments need is computed for every row
+        ):  # its arguments are computed for every row in any case
             return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
         return self.whole(node, lambda: self.tree(node, scope), self._columns_of(scope))
 
     def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
-        """What `tree` makes of a whole expression; a call that Spark computes where it fails, or where no kernel renders what it makes."""
+        """The result of `tree` for a whole expression. If that fails or has no kernel, a call that Spark computes."""
         if (collation := collation_of(name_of_type(node.dataType()))) is not None:
             raise self.refuse(node, None, _COLLATED.format(collation))
         try:
@@ -166,8 +170,11 @@ class ExpressionWalk:
         return self._by_spark(node, lambda texts: texts.call(node, leaf, self.place_of(node)))
 
     def condition(self, node: JavaObject, scope: Scope, joins: bool = False) -> Expr:
-        """A condition, each of its conjuncts an expression of its own where no kernel renders all of it; of one that joins two relations,
-        also the sides of its comparisons, which may be those of the join."""
+        """A condition. If it has no kernel as a whole, each conjunct becomes a separate expression.
+
+        In a condition that joins two relations, the sides of comparisons do too, since they may belong to different
+        sides.
+        """
         if self.has_kernel is None:
             return self.tree(node, scope)
         try:
@@ -210,14 +217,14 @@ class ExpressionWalk:
             return self._moved(self.tree(node.left(), scope), node.right(), scope)
         if (
             name == "Uuid" and self.within == _VIEW
-        ):  # a user's is refused before: by it the optimizer groups what a NEAREST BY join finds
+        ):  # the optimizer's uuid(), for a NEAREST BY join; a user's own was rejected before
             return Call(ROW_KEY, "string", ())
-        if name in _LAMBDAS:  # before its arguments, which mean nothing outside
+        if name in _LAMBDAS:  # before its arguments, which have no meaning outside
             raise self.refuse(node, None, "functions that take lambdas have no kernel")
         return self.call(node, tuple(self.tree(child, scope) for child in items(node.children())))
 
     def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
-        """An inner node over arguments that are already walked. Raises UnsupportedQueryError."""
+        """An inner node over arguments that were already walked. Raises UnsupportedQueryError."""
         name = node.productPrefix()
         if name in _TRANSPARENT:
             return args[0]
@@ -225,7 +232,7 @@ class ExpressionWalk:
             raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
         if name == "ScalaUDF" and (function := self.sandbox.function(text_of(node.udfName()))) is not None:
             if self.within != _VIEW:
-                raise self.refuse(node, None, "it is the user's Python code, which runs in materialized views alone")
+                raise self.refuse(node, None, "it is the user's Python code, which runs only in materialized views")
             which = (("name", function.name), ("digest", function.digest))
             return Call(PYTHON, function.returns, args, None, which, self.place_of(node))
         if name in _USER_CODE:
@@ -241,32 +248,35 @@ class ExpressionWalk:
                 return micros_or_moment(moment, name_of_type(node.dataType()))
         mode, params = self._mode_and_params(name, node)
         kind = "boolean" if name in _BOOLEAN else name_of_type(node.dataType())
-        if name == "Cast" and kind == args[0].type:  # between nested types that differ in what may be NULL alone
+        if name == "Cast" and kind == args[0].type:  # between nested types that differ only in nullability
             return args[0]
         if name == "Cast":
             params = _cast_params(params, args[0].type, kind)
         return Call(name, kind, args, mode, params, self.place_of(node))
 
     def _moved(self, moment: Expr, by: JavaObject, scope: Scope) -> Expr:
-        """A moment and an interval of months, days and microseconds: a constant, or a CASE of such. Raises UnsupportedQueryError."""
+        """A moment plus an interval of months, days and microseconds: a constant, or a CASE of constants.
+
+        Raises: UnsupportedQueryError.
+        """
         name = by.productPrefix()
         if name in ("If", "CaseWhen"):
-            parts = list(items(by.children()))  # condition, value, …, and a value that stands alone
+            parts = list(items(by.children()))  # condition, value, …, and the ELSE value
             values = {*range(1, len(parts), 2), len(parts) - 1}
             args = tuple(
                 self._moved(moment, p, scope) if i in values else self.tree(p, scope) for i, p in enumerate(parts)
             )
             return Call(name, moment.type, args, place=self.place_of(by))
         if name != "Literal":
-            raise self.refuse(by, None, "an interval of months and days that is computed has no kernel")
+            raise self.refuse(by, None, "a computed interval of months and days has no kernel")
         if (interval := by.value()) is None:
             return Literal(None, moment.type)
         months, days, micros = (get_field(interval, part) for part in ("months", "days", "microseconds"))
         return moved(moment, months, days, micros, self.sandbox.time_zone)
 
     def _columns_of(self, scope: Scope) -> Leaf:
-        """What is a column to a text: the attributes of a plan's input, the subqueries that are joined to it, and a map that is sorted to
-        be a key, which no text says."""
+        """The nodes that are columns in a text: input attributes, joined subqueries, and maps sorted as keys,
+        which SQL lacks."""
 
         def leaf(node: JavaObject) -> Expr | None:
             name = node.productPrefix()
@@ -277,7 +287,7 @@ class ExpressionWalk:
         return leaf
 
     def _sorted_map(self, node: JavaObject, scope: Scope) -> Expr | None:
-        """The map, where kernels compute it of columns."""
+        """The map, if kernels can compute it from columns."""
         try:
             expr = self.tree(node, scope)
         except (UnsupportedQueryError, KeyError):  # a lambda's variable
@@ -285,40 +295,43 @@ class ExpressionWalk:
         return expr if self.has_kernel is not None and self.has_kernel(expr) else None
 
     def _is_opaque(self, node: JavaObject, leaf: Leaf) -> bool:
-        """Whether a part of the expression is nothing that a text could say: a subquery, or a user's function."""
+        """Whether no text can express a part of the expression: a subquery or a user's function."""
         if node.productPrefix() in _SUBQUERIES | _USER_CODE:
             return leaf(node) is None
         return any(self._is_opaque(child, leaf) for child in items(node.children()))
 
     def _by_spark(self, node: JavaObject, write: Callable[[SparkText], Call]) -> Expr:
-        assert self.texts is not None, "who knows kernels knows texts"
+        assert self.texts is not None, "callers with kernels have texts"
         if _calls_python(node):
-            reason = "it mixes Python functions with what only Spark computes; compute one of the two in a view that this one reads"
+            reason = (
+                "it mixes Python functions with functions that only Spark computes; compute one of them in another "
+                "view and read that view"
+            )
             raise self.refuse(node, None, reason)
         try:
             return write(self.texts)
         except NoTextError as err:
-            raise self.refuse(node, None, f"it has no kernel, and it cannot be handed to Spark either: {err}") from err
+            raise self.refuse(node, None, f"it has no kernel, and Spark cannot compute it either: {err}") from err
 
     def aggregate(self, node: JavaObject, scope: Scope) -> AggCall:
-        """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for functions that are not kept."""
+        """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for unsupported functions."""
         parts = parts_of(node, self.sandbox.jvm)
         if parts.name in REFUSED:
             raise self.refuse(node, None, REFUSED[parts.name])
         if parts.name not in _AGGREGATES:
-            raise self.refuse(node, None, "this aggregate is not kept incrementally yet")
+            raise self.refuse(node, None, "this aggregate cannot be maintained incrementally yet")
         function = AggFunction(parts.name)
         if dict(parts.params).get("ignoreNulls") == "false" and (
             node.isDistinct() or function is AggFunction.COLLECT_SET
         ):
-            raise self.refuse(node, None, "a NULL among distinct values is not kept; leave out RESPECT NULLS")
+            raise self.refuse(node, None, "NULL among distinct values is not supported; omit RESPECT NULLS")
         args = tuple(self.expression(arg, scope) for arg in parts.args)
         mode = self.mode_of(node.aggregateFunction())
         condition = node.filter()
         where = self.expression(condition.get(), scope) if condition.isDefined() else None
         if where is not None and any(
             needs_spark(a) for a in args
-        ):  # not evaluated on rows that the condition leaves out
+        ):  # rows that the condition excludes must not be evaluated
             leaf, test = self._columns_of(scope), condition.get()
             args = tuple(
                 self._by_spark(c, lambda t, c=c: t.guarded(test, c, leaf, self.place_of(c)))  # type: ignore[misc]
@@ -328,7 +341,7 @@ class ExpressionWalk:
             args = tuple(
                 a for a in args if not (isinstance(a, Literal) and a.value is not None)
             )  # count(1) counts rows
-            if len(args) > 1:  # count(a, b) counts rows where none is NULL
+            if len(args) > 1:  # count(a, b) counts rows in which neither is NULL
                 present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
                 args, where = (), conjunction(present)
         kind = name_of_type(node.aggregateFunction().dataType())
@@ -341,14 +354,14 @@ class ExpressionWalk:
         return SortKey(expr, node.direction().sql() == "DESC", node.nullOrdering().sql() == "NULLS LAST")
 
     def mode_of(self, node: JavaObject) -> str | None:
-        """A node's eval mode, where it has one."""
+        """A node's eval mode, if it has one."""
         return self._mode_and_params(node.productPrefix(), node)[0]
 
     def _literal(self, node: JavaObject) -> Literal:
         return self.constant(node, node.value(), node.dataType())
 
     def constant(self, node: JavaObject, value: Any, kind: JavaObject) -> Literal:
-        """A value as Catalyst holds it inside, which `node` has; `kind` is its type. Raises UnsupportedQueryError."""
+        """A constant of `node` in Catalyst's internal form; `kind` is its type. Raises UnsupportedQueryError."""
         name = name_of_type(kind)
         if isinstance(physical := _physical(value, kind, name), _Unknown):
             raise self.refuse(node, None, f"a constant of type {name}")
@@ -378,7 +391,10 @@ class ExpressionWalk:
         return mode, tuple(found)
 
     def _params_of(self, name: str, node: JavaObject) -> list[_Param]:
-        """The plain constructor arguments of a class, learnt from its first instance; options are known by name."""
+        """The plain constructor arguments of a class, determined from its first instance.
+
+        Options are recognised by name.
+        """
         found: list[_Param] = []
         for index in range(node.productArity()):
             label = node.productElementName(index)
@@ -400,7 +416,8 @@ def _calls_python(node: JavaObject) -> bool:
 
 
 def _not_normalised(node: JavaObject) -> JavaObject:
-    """What Spark's NormalizeFloatingNumbers made this of: floats as they are, or the array or struct that it rebuilds from such."""
+    """The expression that Spark's NormalizeFloatingNumbers wrapped: a float, or the array or struct that it
+    rebuilds."""
     match node.productPrefix():
         case "NormalizeNaNAndZero":
             return node.child()
@@ -413,25 +430,28 @@ def _not_normalised(node: JavaObject) -> JavaObject:
 
 
 def _part_of_normalised(node: JavaObject) -> JavaObject:
-    """The struct of which a normalised field, or one that needs no such thing, is taken."""
+    """The struct from which a normalised field, or a field that needs no normalisation, is taken."""
     while node.productPrefix() != "GetStructField":
         node = _not_normalised(node.child()) if node.productPrefix() == _NORMALISED else node.child()
     return node.child()
 
 
 def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:
-    """Spark gives every Cast a time zone; it means something only where instants meet texts, dates and local times."""
+    """Drop the time zone from a Cast unless instants meet texts, dates or local times.
+
+    Spark gives every Cast a time zone.
+    """
     if source != target and "timestamp" in (source, target) and {source, target} <= _ZONED_CAST:
         return params
     return tuple(p for p in params if p[0] != "timeZoneId")
 
 
 class _Unknown:
-    """No constant that has a physical form."""
+    """A constant without a physical form."""
 
 
 def _physical(value: Any, data_type: JavaObject, kind: str) -> Any:
-    """A constant's physical form (see logical.Literal), of nested ones as lists of those of their parts."""
+    """A constant's physical form (see logical.Literal). For nested values, lists of the forms of their parts."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,7 +1,9 @@
-"""A DataFrame's query as the text of a SELECT, written from its analyzed plan: SHOW CREATE then gives a statement to be given again.
+"""A DataFrame's query as the text of a SELECT, written from its analyzed plan, so that SHOW CREATE returns a usable
+statement.
 
-Only a text that is proven is taken: bound like any other, it must make the plan that the DataFrame makes. What has no text here, or another
-plan, has none (NoTextError). A node joins the SELECT below it where that has room (a WHERE, an ORDER BY), else it selects from it.
+A text is used only if it is proven: bound like any other SELECT, it must have the DataFrame's plan. Other queries
+have no text (NoTextError). A node is added to the SELECT below it if that has room (a WHERE, an ORDER BY); otherwise
+it becomes a SELECT over it.
 """
 
 from dataclasses import dataclass, field
@@ -29,13 +31,13 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 @dataclass(slots=True)
 class _Select:
-    """One SELECT as it grows. `scope`: what an expression over its FROM writes for a column's number."""
+    """One SELECT under construction. `scope`: the text of each column, by number, in expressions over its FROM."""
 
     source: str
     scope: dict[int, str]
     is_join: bool = False
     where: list[str] = field(default_factory=list)
-    columns: list[tuple[int, str, str]] | None = None  # number, expression, name; None: those of FROM as they are
+    columns: list[tuple[int, str, str]] | None = None  # number, expression, name; None: the unchanged columns of FROM
     distinct: bool = False
     group: list[str] | None = None
     order: list[str] = field(default_factory=list)
@@ -44,7 +46,7 @@ class _Select:
 
     @property
     def is_bare(self) -> bool:
-        """Whether it is its FROM and WHERE alone."""
+        """Whether it consists of FROM and WHERE only."""
         return self.columns is None and not self.order and self.limit is None and self.offset is None
 
 
@@ -56,7 +58,7 @@ class FrameText:
         self._aliases: set[str] = set()
 
     def text(self, analyzed: JavaObject) -> str:
-        """The SELECT. Requires: the sandbox knows the relations of its leaves. Raises NoTextError."""
+        """The SELECT. Requires: the sandbox has the relations of its leaves. Raises NoTextError."""
         output = list(items(analyzed.output()))
         select = self._select(analyzed)
         if select.columns is None or [(n, name) for n, _, name in select.columns] != [
@@ -112,7 +114,7 @@ class FrameText:
     def _relation(self, node: JavaObject) -> _Select:
         relation = self._sandbox.relation_of(node)
         if relation is None:
-            raise NoTextError("data of elsewhere")
+            raise NoTextError("data from outside of the catalog")
         alias = self._alias(relation.name)
         shown = quoted(relation.name) if not _is_plain(relation.name) else relation.name
         scope = {a.exprId().id(): f"{alias}.{_name(a.name())}" for a in items(node.output())}
@@ -154,19 +156,19 @@ class FrameText:
         return select if select.is_bare else self._nested(select)
 
     def _selected(self, node: JavaObject) -> _Select:
-        """A SELECT with a list of columns."""
+        """A SELECT with a column list."""
         select = self._bare(node) if node.productPrefix() not in ("Project", "Aggregate") else self._select(node)
         if select.columns is None:
             select.columns = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in items(node.output())]
         return select
 
     def _item(self, node: JavaObject, joins: bool) -> _Select:
-        """What can stand in a FROM: a relation, a SELECT in parentheses, or on the left a join."""
+        """A FROM item: a relation, a SELECT in parentheses, or on the left a join."""
         select = self._select(node)
         return select if select.is_bare and not select.where and (joins or not select.is_join) else self._nested(select)
 
     def _nested(self, select: _Select) -> _Select:
-        """A SELECT over the one there is."""
+        """A SELECT over the existing one."""
         if select.columns is None:
             select.columns = [
                 (number, text, text.rpartition(".")[2].strip("`")) for number, text in select.scope.items()
@@ -209,7 +211,10 @@ class FrameText:
                 kept = "" if where is None else f" FILTER (WHERE {self._expression(where, select)})"
                 return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){kept}"
             case "WindowExpression":
-                return f"{self._expression(node.windowFunction(), select)} OVER ({self._window(node.windowSpec(), select)})"
+                return (
+                    f"{self._expression(node.windowFunction(), select)} OVER "
+                    f"({self._window(node.windowSpec(), select)})"
+                )
             case (
                 "PythonUDF"
                 | "ScalaUDF"

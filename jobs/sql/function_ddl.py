@@ -12,11 +12,11 @@ from tussock.jobs.sql.table_ddl import declared_fields
 
 
 def bind_function(sandbox: Sandbox, source: SourceText, cursor: Cursor, or_replace: bool) -> CreateFunction:
-    """After CREATE [OR REPLACE] FUNCTION; its code is still to be read. Raises SqlError."""
+    """A statement after CREATE [OR REPLACE] FUNCTION, without its code. Raises SqlError."""
     begin = cursor.offset
     header = read_function(cursor, or_replace)
     if header.name not in sandbox.relations and sandbox.session.catalog.functionExists(header.name):
-        raise sql_error(source, begin, f"Spark has a function {header.name!r} of its own; choose another name")
+        raise sql_error(source, begin, f"Spark already has a function {header.name!r}; choose another name")
     parameters, returns = source.part(*header.parameters), source.part(*header.returns)
     named = []
     if parameters.text[slice(*header.parameters)].strip():
@@ -26,7 +26,7 @@ def bind_function(sandbox: Sandbox, source: SourceText, cursor: Cursor, or_repla
         result = name_of_type(sandbox.parser().parseDataType(returns.for_spark))
     fields = declared_fields(source, header.parameters[0], named)
     if not 1 <= len(fields) <= MOST_PARAMETERS:
-        reason = f"a function takes from 1 to {MOST_PARAMETERS} parameters, this one {len(fields)}"
+        reason = f"a function takes 1 to {MOST_PARAMETERS} parameters; this one has {len(fields)}"
         raise sql_error(source, header.parameters[0], reason)
     return CreateFunction(
         header.name,

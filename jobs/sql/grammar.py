@@ -1,9 +1,10 @@
-"""Reads statements, or their beginnings, that Spark has no grammar for; a SELECT inside is left to Spark, by its offset.
+"""Parse statements, or parts of statements, that Spark's grammar lacks. Spark parses a SELECT inside, from its offset.
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
 ALTER SOURCE name ADD COLUMN[S] column type, …
 CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
-CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …) RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
+CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …)
+    RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW | FUNCTION [IF EXISTS] name [CASCADE]
 SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS | FUNCTIONS
 SHOW COLUMNS FROM name, DESCRIBE [TABLE | FUNCTION] name, SHOW CREATE name
@@ -26,7 +27,10 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 
 @dataclass(slots=True)
 class Cursor:
-    """A statement's tokens, read from left to right. Words compare without case; what does not fit raises SqlError at its place."""
+    """A statement's tokens, read from left to right.
+
+    Words match in any case. Unexpected tokens raise SqlError at their place.
+    """
 
     source: SourceText
     tokens: list[Token] = field(init=False)
@@ -37,33 +41,36 @@ class Cursor:
 
     @property
     def offset(self) -> int:
-        """Where the next token begins; after the last one, the end of the text."""
+        """The offset of the next token, or the end of the text after the last one."""
         return self.tokens[self.at].start if self.at < len(self.tokens) else len(self.source.text)
 
     def comes(self, *words: str) -> bool:
-        """Whether these words (or symbols) come next, all of them."""
+        """Whether all of these words (or symbols) come next."""
         return [t.text.upper() for t in self.tokens[self.at : self.at + len(words)]] == list(words)
 
     def accept(self, *words: str) -> bool:
-        """Moves past these words (or symbols) if they come next, all of them."""
+        """Move past these words (or symbols) if all of them come next."""
         found = self.comes(*words)
         self.at += len(words) if found else 0
         return found
 
     def expect(self, *words: str) -> None:
-        """Moves past these words; SqlError when others stand there."""
+        """Move past these words. Raises SqlError if others come next."""
         if not self.accept(*words):
             raise self.error(f"expected {' '.join(words)}")
 
     def next(self, expected: str) -> Token:
-        """The next token, moved past; SqlError naming what was expected at the end of the text."""
+        """Move past the next token and return it. Raises SqlError at the end of the text."""
         if self.at == len(self.tokens):
             raise self.error(f"expected {expected}")
         self.at += 1
         return self.tokens[self.at - 1]
 
     def name(self, what: str) -> str:
-        """The name of a relation, in lower case; SqlError for one that is qualified or has other characters than letters, digits and _."""
+        """The name of a relation, in lower case.
+
+        Raises: SqlError if it is qualified or has other characters than letters, digits and _.
+        """
         begin = self.at
         token = self.next(f"the name of {what}")
         name = token.value().lower()
@@ -75,7 +82,7 @@ class Cursor:
         return name
 
     def close(self) -> int:
-        """Moves past the bracket that closes the one just read, and gives its offset."""
+        """Move past the bracket that closes the last opened one, and return its offset."""
         depth = 1
         while True:
             token = self.next("a closing )")
@@ -84,23 +91,23 @@ class Cursor:
                 return token.start
 
     def end(self) -> None:
-        """SqlError unless the statement ends here."""
+        """Raises SqlError unless the statement ends here."""
         if self.at < len(self.tokens):
             raise self.error("expected the end of the statement")
 
     def complaint(self, reason: str) -> SqlError:
-        """What is wrong with what stands here."""
+        """A SqlError at the next token."""
         return sql_error(self.source, self.offset, reason)
 
     def error(self, expected: str) -> SqlError:
-        """What was expected and what stands there instead."""
+        """A SqlError with the expected and the actual token."""
         found = self.tokens[self.at].text if self.at < len(self.tokens) else "the end of the statement"
         return sql_error(self.source, self.offset, f"{expected}, found {found}")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHeader:
-    """A CREATE SOURCE, its columns still text: between the offsets `columns` (None: not declared)."""
+    """A CREATE SOURCE. Its columns are the text between the offsets `columns` (None: not declared)."""
 
     name: str
     if_not_exists: bool
@@ -111,7 +118,7 @@ class SourceHeader:
 
 @dataclass(frozen=True, slots=True)
 class ViewHeader:
-    """A CREATE [MATERIALIZED] VIEW up to its SELECT, which begins at `select`; `columns` names the view's, None: the SELECT does."""
+    """A CREATE [MATERIALIZED] VIEW up to its SELECT, which begins at `select`. `columns` is its column list, if any."""
 
     name: str
     if_not_exists: bool
@@ -122,7 +129,7 @@ class ViewHeader:
 
 @dataclass(frozen=True, slots=True)
 class FunctionHeader:
-    """A CREATE FUNCTION, its types still text: its parameters and what it returns lie between the offsets."""
+    """A CREATE FUNCTION. Its parameters and return type are texts between offsets."""
 
     name: str
     if_not_exists: bool
@@ -135,8 +142,10 @@ class FunctionHeader:
 
 
 def changed_table(source: SourceText) -> str | None:
-    """The name of the table that a statement changes, its rows or its columns, or of the source that it alters, by its first words alone;
-    None where it changes none."""
+    """The table whose rows or columns a statement changes, or the source that it alters, from its first words.
+
+    None for other statements.
+    """
     cursor = Cursor(source)
     heads = (("INSERT", "INTO"), ("UPDATE",), ("DELETE", "FROM"), ("MERGE", "INTO"), ("TRUNCATE",), ("ALTER",))
     if not any(cursor.accept(*head) for head in heads):
@@ -146,7 +155,7 @@ def changed_table(source: SourceText) -> str | None:
 
 
 def read_source(cursor: Cursor, formats: Collection[str], without_path: Collection[str] = ()) -> SourceHeader:
-    """After CREATE SOURCE. `formats` are those that a source can have; sources of some are found by other options than a path."""
+    """A statement after CREATE SOURCE. `formats` are the supported formats; those in `without_path` need no path."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the source")
     columns = None
@@ -193,7 +202,7 @@ def _options(cursor: Cursor) -> dict[str, str]:
 
 
 def read_view(cursor: Cursor, or_replace: bool = False) -> ViewHeader:
-    """After CREATE [OR REPLACE] [MATERIALIZED] VIEW."""
+    """A statement after CREATE [OR REPLACE] [MATERIALIZED] VIEW."""
     if_not_exists = _may_exist(cursor, or_replace)
     name = cursor.name("the view")
     columns = _column_names(cursor) if cursor.accept("(") else None
@@ -202,7 +211,7 @@ def read_view(cursor: Cursor, or_replace: bool = False) -> ViewHeader:
 
 
 def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
-    """After CREATE [OR REPLACE] FUNCTION."""
+    """A statement after CREATE [OR REPLACE] FUNCTION."""
     if_not_exists = _may_exist(cursor, or_replace)
     name = cursor.name("the function")
     cursor.expect("(")
@@ -215,7 +224,9 @@ def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
     if cursor.accept("COMMENT"):
         comment = _string(cursor, "the comment in quotes")
     if cursor.comes("NOT", "DETERMINISTIC"):
-        raise cursor.complaint("a view has the same rows on every run, so its functions have to be deterministic")
+        raise cursor.complaint(
+            "the functions of a view must be deterministic, so that every run computes the same rows"
+        )
     cursor.accept("DETERMINISTIC")
     cursor.expect("LANGUAGE")
     if not cursor.accept("PYTHON"):
@@ -226,7 +237,7 @@ def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
     if not (colon and module.isidentifier() and function.isidentifier()):
         cursor.at = begin_of_code
         raise cursor.complaint(
-            "expected 'module:name': a file module.py of the folder functions/, and the name of a function in it"
+            "expected 'module:name': a file module.py in the folder functions/, and the name of a function in it"
         )
     cursor.end()
     return FunctionHeader(name, if_not_exists, or_replace, parameters, returns, module, function, comment)
@@ -234,7 +245,7 @@ def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
 
 def _may_exist(cursor: Cursor, or_replace: bool) -> bool:
     if or_replace and cursor.comes("IF", "NOT", "EXISTS"):
-        raise cursor.complaint("OR REPLACE and IF NOT EXISTS say two things: write one of them")
+        raise cursor.complaint("OR REPLACE and IF NOT EXISTS contradict each other; write one of them")
     return cursor.accept("IF", "NOT", "EXISTS")
 
 
@@ -247,7 +258,7 @@ def _string(cursor: Cursor, expected: str) -> str:
 
 
 def _column_names(cursor: Cursor) -> tuple[str, ...]:
-    """After an opening bracket: names of columns, up to the closing one."""
+    """Column names after an opening bracket, up to the closing one."""
     names: list[str] = []
     while True:
         token = cursor.next("the name of a column")
@@ -261,7 +272,7 @@ def _column_names(cursor: Cursor) -> tuple[str, ...]:
 
 
 def read_drop(cursor: Cursor) -> Drop:
-    """After DROP."""
+    """A statement after DROP."""
     if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
         kind = RelationKind.VIEW
     elif cursor.accept("TABLE"):
@@ -280,7 +291,7 @@ def read_drop(cursor: Cursor) -> Drop:
 
 
 def read_show(cursor: Cursor) -> Show:
-    """After SHOW."""
+    """A statement after SHOW."""
     for what in (Shown.SOURCES, Shown.TABLES, Shown.VIEWS, Shown.RELATIONS, Shown.FUNCTIONS):
         if cursor.accept(what.upper()) or (what is Shown.VIEWS and cursor.accept("MATERIALIZED", "VIEWS")):
             cursor.end()
@@ -300,8 +311,8 @@ def read_show(cursor: Cursor) -> Show:
 
 
 def read_describe(cursor: Cursor) -> Show:
-    """After DESCRIBE."""
-    if len(cursor.tokens) > cursor.at + 1:  # else it is a relation of that name
+    """A statement after DESCRIBE."""
+    if len(cursor.tokens) > cursor.at + 1:  # otherwise the word is the name of a relation
         _ = cursor.accept("TABLE") or cursor.accept("FUNCTION")
     return _show_one(cursor, Shown.COLUMNS)
 

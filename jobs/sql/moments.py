@@ -1,4 +1,5 @@
-"""Moments as Spark converts and moves them inside window() and session_window(), in nodes that have kernels."""
+"""Moments as Spark converts and shifts them in window() and session_window(), expressed with nodes that have
+kernels."""
 
 from tussock.jobs.logical.nodes import Call, Expr, Literal
 
@@ -6,7 +7,8 @@ _DAY_MICROS = 86_400_000_000
 
 
 def micros_or_moment(value: Expr, kind: str) -> Expr:
-    """What PreciseTimestampConversion makes: microseconds since 1970, a local time's as if it were UTC's; and back."""
+    """The result of PreciseTimestampConversion: microseconds since 1970 (of a local time as if it were UTC), or
+    the reverse."""
     utc = (("timeZoneId", "UTC"),)
     if kind == "bigint":
         instant = Call("Cast", "timestamp", (value,), "ANSI", utc) if value.type == "timestamp_ntz" else value
@@ -16,8 +18,10 @@ def micros_or_moment(value: Expr, kind: str) -> Expr:
 
 
 def moved(moment: Expr, months: int, days: int, micros: int, time_zone: str) -> Expr:
-    """A moment and an interval of the calendar kind, one part after the other: months and days by the wall clock, the rest by the instant
-    (so 25 hours are no day and an hour)."""
+    """A moment plus a calendar interval, part by part: months and days by the wall clock, the rest by the instant.
+
+    So 25 hours are not the same as a day and an hour.
+    """
     zone = (("timeZoneId", time_zone),)
     if months:
         moment = Call("TimestampAddYMInterval", moment.type, (moment, Literal(months, "interval month")), None, zone)

@@ -1,9 +1,10 @@
-"""now() and its like in the SELECT of a view: kept as what they are, the epoch's moment.
+"""now() and similar functions in the SELECT of a view: they mean the epoch's moment.
 
-Catalyst's optimizer makes literals of them, taken from the clock of the machine that binds. So where the analyzed plan has them, the text
-is read once more with a scalar subquery in the place of each, `(SELECT moment FROM …)` over a relation of one row that the binder alone
-knows. The optimizer keeps that, moves it with the conditions in which it stands, and folds nothing that depends on it. What remains of it
-in the optimized plan becomes the bound of a temporal filter (plan_nodes/temporal_filter.py), or is refused.
+Catalyst's optimizer replaces them by literals from the clock of the binding machine. So if the analyzed plan contains
+them, the text is parsed again with a scalar subquery in place of each: `(SELECT moment FROM …)`, over a one-row
+relation that only the binder knows. The optimizer keeps the subquery, moves it together with its condition, and folds
+nothing that depends on it. In the optimized plan, each one becomes the bound of a temporal filter
+(plan_nodes/temporal_filter.py), or is rejected.
 """
 
 from collections.abc import Iterator
@@ -16,11 +17,12 @@ from tussock.jobs.logical.source_text import EditedText, SourceText, edited
 from tussock.jobs.sql.sandbox import MOMENT, Sandbox, items
 
 ELSEWHERE = (
-    "in a view it means the epoch's moment, and a row that holds it would change with every epoch; compare it with an expression of the "
-    "row (ts > now() - INTERVAL 1 DAY, day = current_date(), ended IS NULL OR ended > now()) in WHERE, HAVING or the ON of an inner join"
+    "in a view it means the epoch's moment, and a row that contains it would change with every epoch; compare it "
+    "with an expression of the row (ts > now() - INTERVAL 1 DAY, day = current_date(), ended IS NULL OR ended > "
+    "now()) in WHERE, HAVING or the ON of an inner join"
 )
 _MOMENT = f"(SELECT moment FROM {MOMENT})"
-#: What each node of Catalyst is of the moment. Dates and local times are those of the session's time zone, which is the pipeline's.
+#: The expression for each Catalyst node. Dates and local times are in the session's time zone, which is the pipeline's.
 _KEPT = {
     "CurrentTimestamp": "{moment}",
     "Now": "{moment}",
@@ -33,16 +35,19 @@ _WITHIN = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"}
 
 
 def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> SourceText:
-    """The text with the moment in the place of now() and its like; `source` itself where the analyzed plan has none of its own.
+    """The text with the moment in place of now() and similar functions. `source` itself if the analyzed plan has none.
 
-    Raises: UnsupportedQueryError for a function that reads the clock by another name.
+    Raises: UnsupportedQueryError for a function that reads the clock under another name.
     """
     return _with_moment(sandbox, source, analyzed, _MOMENT)
 
 
 def at_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, micros: int) -> SourceText:
-    """The text as Spark answers it at a moment: a literal, in Unix microseconds, replaces now() and its like. Else as
-    `with_moment_kept`."""
+    """The text with now() and similar functions replaced by a literal, in Unix microseconds, for Spark to answer at
+    that moment.
+
+    Raises: as `with_moment_kept`.
+    """
     return _with_moment(sandbox, source, analyzed, f"timestamp_micros({micros})")
 
 
@@ -52,11 +57,11 @@ def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, mom
         origin = node.origin()
         start, stop = origin.startIndex().toString(), origin.stopIndex().toString()
         first, last = (int(start[5:-1]), int(stop[5:-1])) if start != "None" else (len(source.text), len(source.text))
-        if first >= len(source.text):  # of a plain view, which the sandbox edits by itself
+        if first >= len(source.text):  # from a plain view, which the sandbox edits separately
             continue
         word = source.text[first : last + 1].partition("(")[0].strip().lower()
         if word not in _SPELLED and word != "unix_timestamp":
-            reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are kept"
+            reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are supported"
             raise UnsupportedQueryError(word, reason, source.place(first), source.caret(first))
         text = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
         found[first, last + 1] = text.format(moment=moment)
@@ -64,21 +69,19 @@ def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, mom
 
 
 def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> tuple[SourceText, JavaObject]:
-    """A query that reads the clock with the moment in its place: its text, and its QueryExecution (JVM).
+    """The text and the QueryExecution (JVM) of a query that reads the clock, with the moment in place of the clock.
 
     Args:
-        analyzed: the plan of the text as it is. Requires: `has_clock`.
+        analyzed: the plan of the original text. Requires: `has_clock`.
 
-    Raises: UnsupportedQueryError where the moment can't stand.
+    Raises: UnsupportedQueryError if the moment is not allowed there.
     """
     edit = partial(with_moment_kept, sandbox)
     with sandbox.moment_known(edit):
         kept = edit(source, analyzed)
         try:
             return kept, sandbox.analyze(kept, sandbox.parse_query(kept)).queryExecution()
-        except (
-            SqlError
-        ) as err:  # the text as it is passed: Spark takes no subquery where this one stands, as in a lambda
+        except SqlError as err:  # the original text is valid, but Spark allows no subquery here, e.g. in a lambda
             at = kept.edits[0][0] if isinstance(kept, EditedText) else source.begin
             raise UnsupportedQueryError("now()", ELSEWHERE, source.place(at), source.caret(at)) from err
 
@@ -90,7 +93,7 @@ def has_clock(sandbox: Sandbox, plan: JavaObject) -> bool:
 
 
 def _clocks(sandbox: Sandbox, plan: JavaObject) -> Iterator[JavaObject]:
-    """The nodes of a plan that read the clock, within subqueries too."""
+    """The nodes of a plan that read the clock, including those in subqueries."""
     if not has_clock(sandbox, plan):
         return
     pending = list(items(plan.expressions()))

@@ -1,4 +1,4 @@
-"""Plain views: names for queries, expanded by Spark where they are used."""
+"""Plain views: names for queries. Spark expands them in each use."""
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -9,7 +9,9 @@ from tussock.jobs.logical.statements import CreatePlainView
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.catalog import Relation
 
-_BEHIND_ALL_TEXT = 1_000_000  # characters: places in a view's query lie behind those of any statement that uses it
+_BEHIND_ALL_TEXT = (
+    1_000_000  # characters; offsets in a view's query are greater than those of any statement that uses it
+)
 
 
 class _Definition(msgspec.Struct):
@@ -17,14 +19,14 @@ class _Definition(msgspec.Struct):
 
 
 def plain_view_of(relation: Relation) -> CreatePlainView:
-    """The statement that made a plain view."""
+    """The statement that created a plain view."""
     return decoded(relation.definition, _Definition).statement
 
 
 def register(session: SparkSession, view: CreatePlainView, query: str | None = None) -> None:
-    """Make the view known to a session in which what it uses is known. Raises Spark's own errors.
+    """Register the view in a session that has its inputs. Raises Spark's own errors.
 
-    Its columns are those that it had when it was made, also where a `*` in it has come to mean more. `query`: in the place of its own.
+    Its columns are those of its creation, even if a `*` in it has more columns now. `query` replaces its own query.
     """
     rows: DataFrame = session.sql(" " * _BEHIND_ALL_TEXT + (view.sql if query is None else query))
     picked = (F.col(quoted(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))

@@ -1,7 +1,8 @@
-"""Column pruning: scans read what is used, and nothing else.
+"""Column pruning: scans read only the columns that are used.
 
-Catalyst leaves scans whole (its own relations have no columns to save) and puts Projects where rows narrow; this pass pushes what each node
-needs down to the scans, and drops Projects that only picked columns of a scan.
+Catalyst does not narrow scans, because its own relations here are empty, and inserts Projects where rows become
+narrower. This pass pushes the needed columns down to the scans, and removes Projects that only select columns of a
+scan.
 """
 
 from collections.abc import Sequence
@@ -39,15 +40,15 @@ from tussock.jobs.logical.nodes import (
 
 
 def prune(plan: Plan) -> Plan:
-    """The same plan over narrower scans; its fields stay."""
+    """The same plan over narrower scans. Its fields do not change."""
     pruned, _ = _narrow(plan, tuple(range(len(plan.fields))))
     return pruned
 
 
 def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
-    """The plan with at least the columns `wanted` (ascending), and where each old column of its output now is.
+    """The plan with at least the columns `wanted` (ascending), and the new position of each old output column.
 
-    Projects answer for themselves (their width is the optimizer's choice); the others pass on what is above.
+    Projects keep their width, which the optimizer chose. Other nodes pass on the needs of the nodes above them.
     """
     match plan:
         case Scan():
@@ -77,7 +78,7 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             kept = tuple(to[plan.passed[i]] for i in above)
             narrower = (
                 None if kept == tuple(range(len(below.fields))) else kept
-            )  # no list is copied for each of its elements
+            )  # otherwise a list would be copied for each of its elements
             at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
             return Generate(below, plan.generator, renumbered(plan.argument, to), plan.outer, plan.made, narrower), at
         case Filter():
@@ -99,7 +100,7 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
         case Join():
             return _narrow_join(plan, wanted)
         case SingleRow():
-            below, to = _narrow(plan.input, wanted or (0,))  # rows without columns could not be told from none
+            below, to = _narrow(plan.input, wanted or (0,))  # keep a column, because a chunk needs one to have rows
             return SingleRow(below), to
         case Union():
             return _narrow_union(plan, wanted)
@@ -109,7 +110,7 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
 
 def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
     width = len(plan.left.fields)
-    if plan.kind is JoinKind.EXISTENCE:  # its last column is neither side's
+    if plan.kind is JoinKind.EXISTENCE:  # its last column belongs to neither side
         wanted = tuple(i for i in wanted if i < width)
     both = _union(wanted, _used([] if plan.condition is None else [plan.condition]))
     left, to_left = _narrow(plan.left, _union(tuple(i for i in both if i < width), _used(plan.left_keys)))
@@ -132,10 +133,13 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
 
 
 def _narrow_aggregate(plan: Aggregate, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
-    """Calls that nobody reads are not kept, such as the end of a session of which a query reads the start; keys tell groups apart."""
+    """Omit unread calls, such as the end of a session if only its start is read.
+
+    Keys stay, because they define the groups.
+    """
     width = len(plan.keys)
     kept = [i for i in range(len(plan.calls)) if width + i in wanted]
-    if not kept and not width:  # there is a row all the same
+    if not kept and not width:  # the output still has a row
         kept = list(range(len(plan.calls)))[:1]
     calls = [plan.calls[i] for i in kept]
     below, to = _narrow(plan.input, _used([*plan.keys, *(e for call in calls for e in call.expressions)]))
@@ -146,7 +150,7 @@ def _narrow_aggregate(plan: Aggregate, wanted: tuple[int, ...]) -> tuple[Plan, d
 
 
 def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
-    """Calls that nobody reads are not computed."""
+    """Omit unread calls."""
     width = len(plan.input.fields)
     kept = [i for i in range(len(plan.calls)) if width + i in wanted]
     calls = [plan.calls[i] for i in kept]
@@ -177,7 +181,7 @@ def _moved_order(order: tuple[SortKey, ...], to: dict[int, int]) -> tuple[SortKe
 
 
 def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
-    """All inputs get the wanted columns alone, in one order."""
+    """Narrow all inputs to the wanted columns in one order."""
     fields = tuple(plan.fields[i] for i in wanted)
     inputs: list[Plan] = []
     for below in plan.inputs:
@@ -188,7 +192,10 @@ def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int,
 
 
 def _picked(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> Plan:
-    """`below` projected; a projection that changes nothing, or only picks columns of a scan under their own names, is no node."""
+    """`below` projected.
+
+    Omits a projection that changes nothing, or that only selects a scan's columns under their own names.
+    """
     if not all(isinstance(e, Column) for e in exprs):
         return Project(below, exprs, fields)
     columns = [e.index for e in exprs if isinstance(e, Column)]

@@ -1,4 +1,4 @@
-"""Python functions in the session that binds: Spark knows their names and types, and never runs them."""
+"""Python functions in the binding session: Spark gets their names and types, and never runs them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,7 +15,7 @@ MOST_PARAMETERS = 22  # of a ScalaUDF
 
 
 class Jvm(Protocol):
-    """The JVM behind the session that binds; see Sandbox."""
+    """The JVM of the binding session; see Sandbox."""
 
     session: SparkSession
 
@@ -32,12 +32,12 @@ class _Definition(msgspec.Struct):
 
 
 def function_of(relation: Relation) -> CreateFunction:
-    """The statement that made a function."""
+    """The statement that created a function."""
     return decoded(relation.definition, _Definition).statement
 
 
 def register(jvm: Jvm, function: CreateFunction) -> None:
-    """Make Spark know the function's name and types: a ScalaUDF, whose arguments Spark checks and casts as any function's."""
+    """Register the function's name and types in Spark as a ScalaUDF, so that Spark checks and casts its arguments."""
     encoders = getattr(jvm.java("org.apache.spark.sql.catalyst.encoders.RowEncoder$"), "MODULE$")
     option = jvm.java("scala.Option")
     taken = [option.apply(encoders.encoderForDataType(jvm.data_type(f.type), False)) for f in function.fields]
@@ -59,12 +59,12 @@ def forget(jvm: Jvm, name: str) -> None:
 
 
 def signatures(functions: Sequence[CreateFunction]) -> str:
-    """How functions are declared: `f(x int, y string), g(z date)`."""
+    """The declarations of functions: `f(x int, y string), g(z date)`."""
     return ", ".join(f"{f.name}({', '.join(f'{p.name} {p.type}' for p in f.fields)})" for f in functions)
 
 
 def _nothing_of(jvm: Jvm, parameters: int) -> JavaObject:
-    """A Scala function of so many parameters: Spark asks for one, and no plan that has it is ever run."""
+    """A Scala function with this number of parameters. Spark requires one, but never runs a plan with it."""
     classes = jvm.java("java.lang.Class")
     anything = classes.forName("java.lang.Object")
     ignored = jvm.gateway.new_array(classes, parameters)

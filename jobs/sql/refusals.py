@@ -1,7 +1,7 @@
-"""What the analyzed plan shows and the optimized one hides: clocks, chance, subqueries.
+"""Constructs that are visible only in the analyzed plan: clocks, randomness, subqueries.
 
-Catalyst keeps a set of bits for each plan that says which patterns occur anywhere below; so a plan without any is passed in a few round
-trips, and only an offender is searched for.
+Each Catalyst plan has a set of bits for the patterns that occur in it. So a plan without such patterns costs only a
+few round trips, and offending nodes are searched only if there are any.
 """
 
 from collections.abc import Callable
@@ -12,33 +12,33 @@ from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.sandbox import items
 
-_CLOCK = "a time of day comes again every day; compare a timestamp with now()"
+_CLOCK = "a time of day recurs every day; compare a timestamp with now()"
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
-_READER = "it depends on who reads, from where, and a view's rows are the same for everybody; leave it out"
+_READER = "it depends on the user and the session, but a view has the same rows for all users; omit it"
 _CHANCE = "it gives another value on every run"
 
 
 def refuse_unstable(
     walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: bool = False, rows_are_logged: bool = False
 ) -> None:
-    """Raises UnsupportedQueryError when the plan's rows depend on more than the rows it reads.
+    """Raises UnsupportedQueryError if the plan's rows depend on more than the rows it reads.
 
     Args:
-        clock_is_fixed: now() and its like are taken once and kept (a DML statement), so they may stand.
-        rows_are_logged: what it computes is kept, so that subqueries may stand, too.
+        clock_is_fixed: now() and similar functions are evaluated once (a DML statement), so they are allowed.
+        rows_are_logged: the computed rows are stored, so subqueries are allowed too.
     """
 
     def has(pattern: str) -> bool:
         return bool(analyzed.containsPattern(walk.sandbox.tree_pattern(pattern)))
 
-    if clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins
+    if (
+        clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION")
+    ):  # in views, the optimizer turns them into joins
         found = _first(
             analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery")
         )
         raise _refusal(walk, found, "a subquery", _SUBQUERY)
-    if not clock_is_fixed and has(
-        "CURRENT_LIKE"
-    ):  # now() and dates are kept, as the epoch's moment (tussock.jobs.sql.now)
+    if not clock_is_fixed and has("CURRENT_LIKE"):  # now() and dates mean the epoch's moment (tussock.jobs.sql.now)
         if (found := _first(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
             raise _refusal(walk, found, None, _READER)
         if (found := _first(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
@@ -51,7 +51,7 @@ def refuse_unstable(
 _OTHER_CLOCKS = frozenset({"CurrentTime", "CurrentBatchTimestamp"})
 _OF_THE_READER = frozenset(
     {"CurrentDatabase", "CurrentCatalog", "CurrentUser", "CurrentPath"}
-)  # the time zone is the pipeline's
+)  # the time zone is the pipeline's, so it is allowed
 
 
 def _is_chance(node: JavaObject) -> bool:
@@ -67,7 +67,7 @@ def _refusal(
 
 
 def _first(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject | None:
-    """The first expression of a plan that is wanted, searched top down; None when it hides inside a subquery."""
+    """The first matching expression of a plan, searched top down. None if it is inside a subquery."""
     pending = [*items(plan.expressions())]
     while pending:
         node = pending.pop(0)

@@ -1,7 +1,8 @@
-"""The Spark session that binds: isolated, with every relation an empty frame of the right schema.
+"""The binding Spark session: isolated, with each relation as an empty frame with its schema.
 
-Views here clash with nobody's, functions registered elsewhere are not known, and the optimizer's settings serve a reader of plans: nothing
-is folded away because a relation looks empty, and no rewrite turns up that only Spark's own executor needs.
+Its views do not conflict with the user's, and functions registered elsewhere are unknown. The optimizer is set up for
+readers of plans: it does not fold relations because they look empty, and it omits rewrites that only Spark's own
+executor needs.
 """
 
 import re
@@ -30,7 +31,7 @@ from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 _EXCLUDED_RULES = (
     "MergeSubplans",  # would make structs of scalar subqueries over one relation
     "DecimalAggregates",  # would turn decimal sums and averages into longs and doubles
-    "PruneFilters",  # these four make relations without rows of filters and limits: the plan must keep its scans
+    "PruneFilters",  # this and the next three replace scans by empty relations, but the plan must keep its scans
     "PropagateEmptyRelation",
     "ConvertToLocalRelation",
     "OptimizeLimitZero",
@@ -48,15 +49,17 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # IN lists stay lists
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.cbo.enabled": "false",
-    "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",  # what is a literal in VALUES must be seen
-    _FILES: "false",  # FROM parquet.`/path` would read past the catalog
-    "spark.sql.variable.substitute": "false",  # ${…} in a string is a string
+    "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",  # literals in VALUES must stay visible
+    _FILES: "false",  # FROM parquet.`/path` would bypass the catalog
+    "spark.sql.variable.substitute": "false",  # ${…} in a string stays as it is
     "spark.sql.debug.maxToStringFields": "1000",
 }
-_OTHER_COUNT = re.compile(r"cannot be cast to class scala\.Function(\d+)")  # of a Python function's arguments
-#: The relation of one row, known to the binder alone, that stands for the epoch's moment (tussock.jobs.sql.now).
+_OTHER_COUNT = re.compile(
+    r"cannot be cast to class scala\.Function(\d+)"
+)  # a wrong number of arguments for a Python function
+#: The one-row relation, known only to the binder, that represents the epoch's moment (tussock.jobs.sql.now).
 MOMENT = "`the moment of an epoch`"
-#: What is made of a query's text before it is read, by its analyzed plan.
+#: Rewrites a query's text, given its analyzed plan, before it is parsed.
 Edit = Callable[[SourceText, JavaObject], SourceText]
 _MISSING = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) ")
 
@@ -68,17 +71,17 @@ def items(scala_seq: JavaObject) -> Iterator[JavaObject]:
 
 
 def option_of(option: JavaObject) -> JavaObject | None:
-    """What a Scala Option holds."""
+    """The value of a Scala Option, or None."""
     return option.get() if option.isDefined() else None
 
 
 def text_of(option: JavaObject) -> str | None:
-    """The text that a Scala Option holds."""
+    """The text in a Scala Option, or None."""
     return str(option.get()) if option.isDefined() else None
 
 
 def seq_of(sandbox: "Sandbox", values: Sequence[JavaObject | str]) -> JavaObject:
-    """A Scala Seq of objects of the JVM, or of texts."""
+    """A Scala Seq of JVM objects or texts."""
     return sandbox.java("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
 
 
@@ -97,18 +100,21 @@ class Sandbox:
         time_zone: str,
         has_kernel: Callable[[Expr], bool] | None = None,
     ) -> None:
-        """`has_kernel`: whether a kernel renders an expression; what of a view none renders Spark is to compute. None: nothing is."""
+        """`has_kernel`: whether a kernel implements an expression.
+
+        Spark computes a view's other expressions. None: it computes none.
+        """
         self.has_kernel = has_kernel
         self.session, self.time_zone = sql_session(spark, time_zone, _SETTINGS), time_zone
         self._registered: dict[
             str, tuple[int, tuple[ColumnSpec, ...]]
-        ] = {}  # name -> (relation id, columns) of the view
+        ] = {}  # name -> (relation id, columns) of the registered view
         self._of_rdd: dict[int, str] = {}
-        self._moment: int | None = None  # the id of its RDD, once a query has needed it
-        self._edit: Edit | None = None  # of the queries of plain views
+        self._moment: int | None = None  # the id of its RDD, if a query has needed it
+        self._edit: Edit | None = None  # for the queries of plain views
         self.relations: dict[str, Relation] = {}
-        self._places: dict[str, int] = {}  # of names, in the catalog's order
-        self._added: set[str] = set()  # names that one statement alone knows
+        self._places: dict[str, int] = {}  # positions of names in catalog order
+        self._added: set[str] = set()  # names of a single statement
         self.set_relations(relations)
 
     @property
@@ -119,35 +125,38 @@ class Sandbox:
         return jvm
 
     def java(self, name: str) -> JavaClass:
-        """A class of the JVM by its full name, in one look. By way of its packages (`jvm.org.apache…`), each of them would be looked for
-        in every jar: a millisecond and more for each class, of which a statement asks for dozens."""
+        """A class of the JVM by its full name, in one lookup.
+
+        A lookup by packages (`jvm.org.apache…`) would search every jar for each of them. That takes a millisecond or
+        more per class, and a statement needs dozens of classes.
+        """
         found: JavaClass = getattr(self.jvm, name)
         return found
 
     def data_type(self, text: str) -> JavaObject:
-        """A type (JVM) by its text."""
+        """A type (JVM) from its text."""
         return self.java("org.apache.spark.sql.types.DataType").fromDDL(text)
 
     def tree_pattern(self, name: str) -> JavaObject:
-        """Catalyst's bit for plans and expressions that hold something of a kind."""
+        """Catalyst's bit for plans and expressions that contain a pattern."""
         return self.java("org.apache.spark.sql.catalyst.trees.TreePattern").withName(name)
 
     @property
     def gateway(self) -> JavaGateway:
-        """The way into the JVM."""
+        """The gateway to the JVM."""
         gateway = self.session.sparkContext._gateway
         assert gateway is not None, "a classic Spark session always has its JVM"
         return gateway
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """See tussock.jobs.spark.session.active, for the session that binds."""
+        """See tussock.jobs.spark.session.active, for the binding session."""
         with active(self.session):
             yield
 
     @contextmanager
     def files_readable(self) -> Iterator[None]:
-        """FROM parquet.`path` names a file inside: for an INSERT, which takes rows from wherever its user may read."""
+        """Allow FROM parquet.`path` inside the block, for an INSERT, which may read any file that its user can read."""
         self.session.conf.set(_FILES, "true")
         try:
             yield
@@ -156,7 +165,7 @@ class Sandbox:
 
     @contextmanager
     def moment_known(self, edit: Edit) -> Iterator[None]:
-        """The relation of the moment is known inside, and plain views are read as `edit` writes their queries."""
+        """Make the moment's relation known inside the block, and read plain views as `edit` rewrites their queries."""
         if self._moment is None:
             frame = self.columns(["moment"], ["timestamp"])
             frame.createOrReplaceTempView(MOMENT)
@@ -175,7 +184,7 @@ class Sandbox:
         return self._moment is not None
 
     def is_moment(self, subquery: JavaObject) -> bool:
-        """Whether an expression is the scalar subquery that stands for the moment. Cost: none where no query has needed it."""
+        """Whether an expression is the scalar subquery for the moment. Costs nothing if no query has needed it."""
         if self._moment is None or subquery.productPrefix() != "ScalarSubquery":
             return False
         plan = subquery.plan()
@@ -187,7 +196,7 @@ class Sandbox:
             del self._registered[name]
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
-        """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
+        """Replace the relations to which names may refer. A later relation shadows an earlier one of the same name."""
         before = self.relations
         self.relations = {r.name.lower(): r for r in relations}
         self._places = {name: place for place, name in enumerate(self.relations)}
@@ -195,7 +204,7 @@ class Sandbox:
         stale = {
             n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen
         }
-        if stale:  # what a plain view uses may be another
+        if stale:  # the inputs of plain views may have changed
             stale |= {n for n in self._registered if before[n].kind is RelationKind.PLAIN_VIEW}
         for name in stale:
             if before[name].kind is RelationKind.FUNCTION:
@@ -205,14 +214,14 @@ class Sandbox:
             del self._registered[name]
 
     def add(self, relation: Relation) -> None:
-        """One more relation, until the relations are set anew; messages that list what exists leave it out."""
+        """Add a relation until the relations are replaced. Messages that list existing relations omit it."""
         self.relations[relation.name] = relation
         self._places.setdefault(relation.name, len(self._places))
         self._added.add(relation.name)
 
     @contextmanager
     def standing_for(self, leaves: Mapping[int, str]) -> Iterator[None]:
-        """Inside, LogicalRDDs over the RDDs of these numbers stand for the relations of these names, too."""
+        """Make LogicalRDDs over RDDs with these numbers represent the relations with these names, inside the block."""
         self._of_rdd.update(leaves)
         try:
             yield
@@ -221,26 +230,29 @@ class Sandbox:
                 del self._of_rdd[number]
 
     def relation_of(self, logical_rdd: JavaObject) -> Relation | None:
-        """The relation that a plan's LogicalRDD stands for; None for one that is not ours."""
+        """The relation that a plan's LogicalRDD represents. None if Tussock did not create it."""
         name = self._of_rdd.get(logical_rdd.rdd().id())
         return None if name is None else self.relations[name]
 
     def mentioned(self, source: SourceText) -> list[Relation]:
-        """Relations whose name occurs in a text, in the catalog's order. May name more than the text reads (an alias of the same name)."""
+        """Relations whose name occurs in a text, in catalog order.
+
+        May include relations that it does not read (an alias).
+        """
         words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name") and t.start >= source.begin}
         return [self.relations[word] for word in sorted(words & self.relations.keys(), key=self._places.__getitem__)]
 
     def plain_views(self, source: SourceText) -> tuple[str, ...]:
-        """Names of the plain views whose name occurs in a text."""
+        """The plain views whose name occurs in a text."""
         return tuple(r.name for r in self.mentioned(source) if r.kind is RelationKind.PLAIN_VIEW)
 
     def function(self, name: str | None) -> CreateFunction | None:
-        """The Python function of this name; None for another function."""
+        """The Python function of this name. None for other functions."""
         relation = None if name is None else self.relations.get(name.lower())
         return None if relation is None or relation.kind is not RelationKind.FUNCTION else function_of(relation)
 
     def read_by(self, analyzed: JavaObject) -> tuple[str, ...]:
-        """Names of the relations that an analyzed plan reads, subqueries included."""
+        """The names of the relations that an analyzed plan reads, including subqueries."""
         plans = [analyzed, *items(analyzed.subqueriesAll())]
         leaves = [
             leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"
@@ -248,17 +260,20 @@ class Sandbox:
         return tuple(sorted({r.name for leaf in leaves if (r := self.relation_of(leaf)) is not None}))
 
     def parse_query(self, source: SourceText) -> JavaObject:
-        """The unresolved plan of a SELECT; anything else is a syntax error. Raises SqlError."""
+        """The unresolved plan of a SELECT. Anything else is a syntax error. Raises SqlError."""
         with translated(source):
             return self.parser().parseQuery(source.for_spark)
 
     def parse_statement(self, source: SourceText) -> JavaObject:
-        """The unresolved plan of any statement; nothing runs. Raises SqlError."""
+        """The unresolved plan of any statement, which does not run. Raises SqlError."""
         with translated(source):
             return self.parser().parsePlan(source.for_spark)
 
     def analyze(self, source: SourceText, parsed: JavaObject) -> JavaObject:
-        """The Dataset (JVM) of a parsed query over the empty relations. Requires: `parsed` is a query, no command. Raises SqlError."""
+        """The Dataset (JVM) of a parsed query over the empty relations.
+
+        Requires: `parsed` is not a command. Raises SqlError.
+        """
         for relation in self.mentioned(source):
             self._register(relation)
         try:
@@ -268,7 +283,7 @@ class Sandbox:
             if (count := _OTHER_COUNT.search(err.reason)) is not None:
                 known = signatures([function_of(r) for r in self.mentioned(source) if r.kind is RelationKind.FUNCTION])
                 raise SqlError(
-                    f"a call has {count[1]} arguments, and the functions are {known}", err.place, err.excerpt
+                    f"a call has {count[1]} arguments; the functions are {known}", err.place, err.excerpt
                 ) from err
             if (missing := _MISSING.match(err.reason)) is None:
                 raise
@@ -319,14 +334,14 @@ class Sandbox:
             if i in lengths:
                 metadata = metadata.putString(METADATA_KEY, lengths[i])
             schema = schema.add(column.name, self.data_type(column.type), i not in required, metadata.build())
-        # of an empty RDD, not of no rows: the optimizer folds a relation away when it sees that it holds nothing
+        # An empty RDD instead of no rows, because the optimizer folds relations without rows.
         frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
         frame.createOrReplaceTempView(quoted(relation.name))
         self._of_rdd[frame.queryExecution().analyzed().rdd().id()] = name
         self._registered[name] = _identity(relation)
 
     def _edited(self, query: str) -> str:
-        """The query of a plain view as it is to be read now."""
+        """The current text of a plain view's query."""
         if self._edit is None:
             return query
         source = SourceText(query)
@@ -338,11 +353,11 @@ def _identity(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:
 
 
 class _Definition(msgspec.Struct):
-    """The part of a table's definition that matters here: the statement that made it, within the planner's own record."""
+    """The needed part of a table's definition: the statement that created it."""
 
     statement: CreateTable
 
 
 def table_of(relation: Relation) -> CreateTable:
-    """The statement that made a table."""
+    """The statement that created a table."""
     return decoded(relation.definition, _Definition).statement

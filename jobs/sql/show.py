@@ -1,6 +1,7 @@
-"""Plans and expressions as stable text, one node a line: for EXPLAIN, case files and people.
+"""Plans and expressions as stable text, one line per node: for EXPLAIN, case files and people.
 
-python -m tussock.jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
+python -m tussock.jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b
+STRING)"
 """
 
 import argparse
@@ -36,17 +37,23 @@ from tussock.jobs.logical.nodes import (
     WindowCall,
 )
 
-_SHOWN_ROWS = 8  # of a list of VALUES
-_SHOWN_CHARACTERS = 60  # of a constant
+_SHOWN_ROWS = 8  # per list of VALUES
+_SHOWN_CHARACTERS = 60  # per constant
 
 
 def show_plan(plan: Plan) -> str:
-    """A plan as an indented tree, inputs below; equal plans print equal text. Columns are `name#index` of the node's input."""
+    """A plan as an indented tree, inputs below.
+
+    Equal plans have equal texts. Columns are `name#index` of the node's input.
+    """
     return "\n".join(_lines(plan, 0))
 
 
 def show_expr(expr: Expr, names: Sequence[str] = ()) -> str:
-    """An expression as `Node[MODE param=value](args):type`; booleans, and literals that are int or string, go without their type."""
+    """An expression as `Node[MODE param=value](args):type`.
+
+    The types of booleans and of int and string literals are omitted.
+    """
     if isinstance(expr, Column):
         return f"{names[expr.index]}#{expr.index}" if expr.index < len(names) else f"#{expr.index}"
     if isinstance(expr, Literal):
@@ -177,20 +184,23 @@ def _order(keys: Sequence[SortKey], names: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Binds a query over relations given on the command line and prints its plan."""
+    """Bind queries over relations given on the command line, and print their plans."""
     from tussock.jobs.logical.source_text import SourceText
     from tussock.jobs.spark.session import build_spark
     from tussock.jobs.sql.catalyst import bind_view, relation_of_ddl
     from tussock.jobs.sql.sandbox import Sandbox
 
-    default = "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"
-    parser = argparse.ArgumentParser(description="Print the logical plan of SELECTs as it is bound.")
+    default = (
+        "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin "
+        "BINARY, f FLOAT, bo BOOLEAN)"
+    )
+    parser = argparse.ArgumentParser(description="Print the bound logical plans of SELECTs.")
     parser.add_argument("sql", nargs="+", help="a SELECT")
     parser.add_argument(
         "--relation",
         action="append",
         default=[],
-        help=f"name (columns); without any: {default} and u (a BIGINT, b STRING)",
+        help=f"name (columns); default: {default} and u (a BIGINT, b STRING)",
     )
     parser.add_argument("--time-zone", default="UTC")
     options = parser.parse_args()
@@ -202,7 +212,7 @@ def main() -> None:
         print(f"-- {sql}")
         try:
             print(show_plan(bind_view(sandbox, SourceText(sql))))
-        except Exception as err:  # a process edge: show it and go on with the next one
+        except Exception as err:  # a process edge: show it and continue with the next query
             print(f"{type(err).__name__}: {err}")
     spark.stop()
 

@@ -1,4 +1,4 @@
-"""ALTER SOURCE, checked. Spark's parser reads the columns as those of a table."""
+"""Bind ALTER SOURCE. Spark's parser parses the columns as those of a table."""
 
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Field
@@ -11,7 +11,7 @@ from tussock.statestore.meta.catalog import RelationKind
 
 
 def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
-    """After ALTER SOURCE: name ADD COLUMN[S] name type, …. Raises SqlError."""
+    """A statement after ALTER SOURCE: name ADD COLUMN[S] name type, …. Raises SqlError."""
     source, begin = cursor.source, cursor.at
     name = cursor.name("the source")
     relation = sandbox.relations.get(name)
@@ -36,7 +36,8 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
             raise sql_error(
                 source,
                 at,
-                "a source's column is a name and a type, behind those that are there; files say what it holds",
+                "a new column of a source is only a name and a type, after the existing columns; its values come "
+                "from files",
             )
     known = tuple(Field(c.name, c.type) for c in relation.columns)
     fields = declared_fields(source, offset, [(c.colName(), c.dataType()) for c in columns])
@@ -44,13 +45,13 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
     for field in fields:
         if field.name.lower() in taken:
             raise sql_error(
-                source, offset_of(source, offset, field.name), f"source {name!r} has a column {field.name!r} already"
+                source, offset_of(source, offset, field.name), f"source {name!r} already has a column {field.name!r}"
             )
     return AddSourceColumns(name, known, fields)
 
 
 def _as_table(cursor: Cursor) -> SourceText:
-    """The statement with TABLE in the place of SOURCE, and everything behind it where it was."""
+    """The statement with TABLE in place of SOURCE, padded so that offsets after it do not change."""
     source, word = cursor.source, cursor.tokens[1]
     text = source.text
     return SourceText(

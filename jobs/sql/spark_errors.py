@@ -1,4 +1,4 @@
-"""What Spark raises while a query runs, as errors of ours."""
+"""Translate Spark's errors while a query runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tussock.jobs.spark.sql_errors import translated
 
 @contextmanager
 def spark_errors_as_ours(source: SourceText) -> Iterator[None]:
-    """Turns what Spark raises while a query runs into what it means: a damaged object that a worker met, or an expression that raised."""
+    """Translate an error of a running query: a damaged object that a worker read, or an expression that raised."""
     try:
         with translated(source):
             yield
@@ -21,8 +21,6 @@ def spark_errors_as_ours(source: SourceText) -> Iterator[None]:
         cause = err.__cause__
         if isinstance(cause, PySparkException) and (carried := carried_failure(cause)) is not None:
             raise carried from err
-        if isinstance(
-            cause, PythonException
-        ):  # a worker failed in a way of its own: nothing that another SQL would help
+        if isinstance(cause, PythonException):  # a worker failed for another reason, which other SQL would not avoid
             raise cause from None
         raise

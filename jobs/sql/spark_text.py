@@ -1,12 +1,13 @@
-"""Catalyst expressions -> SQL text that Spark computes: for what no kernel renders.
+"""Catalyst expressions -> SQL text that Spark computes, for expressions without a kernel.
 
-The catalog stores the text, so that no class of Catalyst is part of what a view is. Catalyst's own `.sql` is no such text: it loses eval
-modes, options, schemas and lambdas, and after optimization functions are calls of Java methods. So a text is written here, node by node,
-and proven: it is bound again, over columns of the same types, and the two trees must be equal, node by node. What does not pass is refused.
+The catalog stores the text, so that a view does not depend on Catalyst's classes. Catalyst's own `.sql` is not
+usable: it loses eval modes, options, schemas and lambdas, and after optimization functions are Java method calls. So
+the text is written here, node by node, and proven: it is bound again over columns of the same types, and both trees
+must be equal, node by node. Expressions that fail this test are rejected.
 
-    original      an expression of the analyzed plan that the optimizer replaces by another (parse_url, to_json, try_to_timestamp …)
-    replacement   what stands in its place; it is recognised in the optimized plan by comparing it, the original's arguments left open
-    column        `a0`, `a1`, … in a text: the arguments of the call that carries it
+    original      an expression of the analyzed plan that the optimizer replaces (parse_url, to_json, try_to_timestamp
+    …) replacement   its form in the optimized plan, recognised by comparison with open places for the original's
+    arguments column        `a0`, `a1`, … in a text: the arguments of the call with that text
 """
 
 import re
@@ -24,7 +25,7 @@ from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 
-Leaf = Callable[[JavaObject], Expr | None]  # the column that a node stands for, where it is one of the plan below
+Leaf = Callable[[JavaObject], Expr | None]  # the column that a node represents, if it is a column of the input plan
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions"
 _TRANSPARENT = frozenset(
@@ -32,13 +33,13 @@ _TRANSPARENT = frozenset(
 )
 _VARIABLE = "NamedLambdaVariable"
 _INFIX = {
-    "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "IntegralDivide": "div", "Remainder": "%", "And": "AND", "Or": "OR",
-    "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">", "GreaterThanOrEqual": ">=",
-    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "RLike": "RLIKE",
-    "DateAddInterval": "+", "DateAddYMInterval": "+", "TimestampAddYMInterval": "+", "TimestampAddInterval": "+", "TimeAdd": "+",
-    "TimeAddInterval": "+",
-    "SubtractDates": "-", "SubtractTimes": "-", "SubtractTimestamps": "-", "MultiplyYMInterval": "*", "MultiplyDTInterval": "*",
-    "DivideYMInterval": "/", "DivideDTInterval": "/",
+    "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "IntegralDivide": "div", "Remainder": "%",
+    "And": "AND", "Or": "OR", "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=",
+    "GreaterThan": ">", "GreaterThanOrEqual": ">=", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^",
+    "RLike": "RLIKE", "DateAddInterval": "+", "DateAddYMInterval": "+", "TimestampAddYMInterval": "+",
+    "TimestampAddInterval": "+", "TimeAdd": "+", "TimeAddInterval": "+", "SubtractDates": "-", "SubtractTimes": "-",
+    "SubtractTimestamps": "-", "MultiplyYMInterval": "*", "MultiplyDTInterval": "*", "DivideYMInterval": "/",
+    "DivideDTInterval": "/",
 }  # fmt: skip
 _TRY = {
     "Add": "try_add",
@@ -47,19 +48,20 @@ _TRY = {
     "Divide": "try_divide",
     "Remainder": "try_mod",
 }
-_NAMES = {  # of nodes that call themselves as they are written between two arguments, or by another function's name
+_NAMES = {  # of nodes whose own name is an infix operator or another function's name
     "ShiftLeft": "shiftleft",
     "ShiftRight": "shiftright",
     "ShiftRightUnsigned": "shiftrightunsigned",
     "CreateNamedStruct": "named_struct",
 }
-#: What a text begins with that is no expression but a generator, of one row a row: its columns are a struct's fields.
+#: The first characters of a text that is a one-row generator instead of an expression. Its columns are a struct's
+#: fields.
 JSON_TUPLE = "json_tuple("
 _COLUMN = re.compile(r"`a(\d+)`")
 
 
 class NoTextError(Exception):
-    """A node that no SQL text says."""
+    """No SQL text can express a node."""
 
 
 class SparkText:
@@ -68,11 +70,11 @@ class SparkText:
     def __init__(self, sandbox: Sandbox, analyzed: JavaObject) -> None:
         """`analyzed`: the statement's plan before its optimization."""
         self.sandbox, self._analyzed = sandbox, analyzed
-        self._bound_again: dict[tuple[str, tuple[str, ...]], JavaObject] = {}  # by text and its columns' types
+        self._bound_again: dict[tuple[str, tuple[str, ...]], JavaObject] = {}  # by text and the types of its columns
 
     @cached_property
     def originals(self) -> Sequence[JavaObject]:
-        """What the optimizer replaces."""
+        """The expressions that the optimizer replaces."""
         return list(replaced_expressions(self.sandbox, self._analyzed))
 
     def call(self, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
@@ -83,7 +85,7 @@ class SparkText:
         return call
 
     def guarded(self, condition: JavaObject, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
-        """The expression where the condition holds, else NULL: it is not evaluated on other rows. Raises NoTextError."""
+        """The expression if the condition is true, otherwise NULL without evaluating it. Raises NoTextError."""
         writer = _Writer(self, leaf)
         test, value = writer.text(condition), writer.text(node)
         self._prove(_made(writer, condition, test, place), condition, leaf)
@@ -92,10 +94,10 @@ class SparkText:
 
     def _prove(self, call: Call, node: JavaObject, leaf: Leaf) -> None:
         if not TreeComparison(self.sandbox, leaf=leaf, args=call.args).same(self._bound(call), node):
-            raise NoTextError(f"Spark reads {shown(call)} as something else")
+            raise NoTextError(f"Spark reads {shown(call)} differently")
 
     def _bound(self, call: Call) -> JavaObject:
-        """The text as Spark reads it over columns of the arguments' types, optimized."""
+        """The text as Spark binds and optimizes it, over columns of the arguments' types."""
         text, kinds = call.params[0][1], tuple(a.type for a in call.args)
         if (known := self._bound_again.get((text, kinds))) is None:
             source = SourceText(text)
@@ -107,7 +109,7 @@ class SparkText:
             except SqlError as err:
                 raise NoTextError(f"Spark cannot read {shown(call)} ({err.reason})") from err
             if plan.productPrefix() != "Project":
-                raise NoTextError(f"{shown(call)} is no expression over a row")
+                raise NoTextError(f"{shown(call)} is not an expression over a row")
             known = self._bound_again[text, kinds] = plan.projectList().head()
         return known
 
@@ -117,22 +119,22 @@ def _made(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -
 
 
 def shown(call: Call) -> str:
-    """The text of a call that Spark computes, its columns by number."""
+    """The text of a call that Spark computes, with its columns by number."""
     return filled(call, [f"c{a.index}" if isinstance(a, Column) else "…" for a in call.args])
 
 
 def filled(call: Call, columns: Sequence[str]) -> str:
-    """The text of a call that Spark computes, with `columns[i]` for its argument i."""
+    """The text of a call that Spark computes, with `columns[i]` for argument i."""
     return filled_text(call.params[0][1], columns)
 
 
 def filled_text(text: str, columns: Sequence[str]) -> str:
-    """A text with `columns[i]` for its column `a{i}`."""
+    """A text with `columns[i]` for column `a{i}`."""
     return _COLUMN.sub(lambda found: columns[int(found[1])], text)
 
 
 class _Writer:
-    """Writes one expression; collects the columns that it reads."""
+    """Writes one expression and collects the columns that it reads."""
 
     def __init__(self, texts: SparkText, leaf: Leaf) -> None:
         self.leaf = leaf
@@ -141,7 +143,7 @@ class _Writer:
         self._variables: dict[int, str] = {}  # of lambdas, by expression id
 
     def text(self, node: JavaObject) -> str:
-        """The node as SQL, in parentheses where what stands beside it could tear it apart. Raises NoTextError."""
+        """The node as SQL, in parentheses if a neighbour could change its meaning. Raises NoTextError."""
         if (column := self.leaf(node)) is not None:
             if column not in self.columns:
                 self.columns.append(column)
@@ -158,29 +160,29 @@ class _Writer:
                 return literal(node)
             case "NamedLambdaVariable":
                 if (variable := self._variables.get(node.exprId().id())) is None:
-                    raise NoTextError("the variable of a lambda around it")
+                    raise NoTextError("the variable of a surrounding lambda")
                 return variable
             case "LambdaFunction":
                 return self._lambda(node)
         if name == "RaiseError":
             return f"raise_error({self._message(node)})"
         if name == "MapSort":
-            raise NoTextError("a map is no key of its own there; take array_sort(map_entries(…)) of it")
+            raise NoTextError("a map cannot be a key there; use array_sort(map_entries(…)) of it")
         if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
             raise NoTextError(f"{name} {node.toString()} has no text")
         return written(self._texts.sandbox, node, [self.text(child) for child in items(node.children())])
 
     def _message(self, node: JavaObject) -> str:
-        """What raise_error(message) says. Raises NoTextError."""
+        """The message of raise_error(message) as SQL. Raises NoTextError."""
         kind, said = node.errorClass(), node.errorParms()
         if kind.productPrefix() != "Literal" or kind.value().toString() != "USER_RAISED_EXCEPTION":
-            raise NoTextError("an error with a class and parameters has no text; give raise_error a message alone")
+            raise NoTextError("an error with a class and parameters has no text; give raise_error only a message")
         if said.productPrefix() == "CreateMap":
             return self.text(said.children().apply(1))
         return string_text(said.value().valueArray().getUTF8String(0).toString())
 
     def _lambda(self, node: JavaObject) -> str:
-        if node.hidden():  # what was written reads no variable and has no arrow
+        if node.hidden():  # the original text has no arrow, and its function reads no variable
             return self.text(node.function())
         for variable in items(node.arguments()):
             self._variables[variable.exprId().id()] = f"x{len(self._variables)}"
@@ -226,14 +228,17 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"({args[0]} {name.upper()} {args[1]} ESCAPE {string_text(str(node.escapeChar()))})"
         case "LikeAll" | "NotLikeAll" | "LikeAny" | "NotLikeAny":
             patterns = ", ".join(string_text(p.toString()) for p in items(node.patterns()))
-            return f"({args[0]} {'NOT ' if name.startswith('Not') else ''}LIKE {'ALL' if name.endswith('All') else 'ANY'} ({patterns}))"
+            return (
+                f"({args[0]} {'NOT ' if name.startswith('Not') else ''}LIKE "
+                f"{'ALL' if name.endswith('All') else 'ANY'} ({patterns}))"
+            )
         case "GetStructField":
             return f"{args[0]}.{_name(node.child().dataType().fields()[node.ordinal()].name())}"
         case "GetArrayStructFields":
             return f"{args[0]}.{_name(node.field().name())}"
         case "GetArrayItem" | "GetMapValue":
             return f"{args[0]}[{args[1]}]"
-        case "Collate":  # the other argument stands for the collation
+        case "Collate":  # the other argument is the collation
             return f"({args[0]} COLLATE {collation_of(node.dataType().catalogString()) or 'UTF8_BINARY'})"
         case "StringTrim" | "StringTrimLeft" | "StringTrimRight":
             side = {"StringTrim": "BOTH", "StringTrimLeft": "LEADING", "StringTrimRight": "TRAILING"}[name]
@@ -254,10 +259,10 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"{node.prettyName()}({args[0]}{_options(node.options())})"
         case "AesEncrypt" if not _has_vector(node):
             raise NoTextError(
-                "it draws an initialization vector at random where none is given, so it gives another value on every run; give it a "
-                "constant vector, or mode 'ECB'"
+                "without an initialization vector it generates a random one, so it gives another value on every run; "
+                "pass a constant vector, or mode 'ECB'"
             )
-        case "TryEval":  # what try_f(…) makes of f(…), where f has no mode
+        case "TryEval":  # try_f(…), for an f without eval modes
             return f"try_{args[0]}"
         case "VariantGet":
             return f"{node.prettyName()}({', '.join(args)}, {_schema(node.dataType())})"
@@ -266,7 +271,10 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
 
 
 def _precise(node: JavaObject, arg: str) -> str:
-    """Microseconds since 1970 of an instant, or back, as window() and session_window() have them. Raises NoTextError."""
+    """Microseconds since 1970 of an instant, or the reverse, as in window() and session_window().
+
+    Raises NoTextError.
+    """
     match node.child().dataType().catalogString(), node.dataType().catalogString():
         case "timestamp", "bigint":
             return f"unix_micros({arg})"
@@ -281,13 +289,13 @@ _PRECISE = frozenset({"UnixMicros", "MicrosToTimestamp"})
 
 
 def _has_vector(node: JavaObject) -> bool:
-    """Whether an AesEncrypt is known to draw no vector. Spark takes it for deterministic whether it does or not."""
+    """Whether an AesEncrypt certainly generates no random vector. Spark considers it deterministic in any case."""
     mode, vector = (part.eval(None) if part.foldable() else None for part in (node.mode(), node.iv()))
     return (mode is not None and str(mode.toString()).upper() == "ECB") or bool(vector)
 
 
 def _mode_of(node: JavaObject) -> str | None:
-    """ANSI, TRY or LEGACY; None for a node that has no mode."""
+    """ANSI, TRY or LEGACY. None for a node without a mode."""
     for i in range(node.productArity()):
         if (label := node.productElementName(i)) in ("evalMode", "evalContext"):
             text = str(node.productElement(i).toString())
@@ -296,7 +304,7 @@ def _mode_of(node: JavaObject) -> str | None:
 
 
 def literal(node: JavaObject) -> str:
-    """A constant. Raises NoTextError."""
+    """A constant as SQL. Raises NoTextError."""
     kind = node.dataType().catalogString()
     if any(word in kind.split("<")[0] for word in ("object", "geometry", "geography")):
         raise NoTextError(f"a constant of type {kind}")
@@ -304,9 +312,9 @@ def literal(node: JavaObject) -> str:
     if value is not None:
         if kind == "string":
             return string_text(value.toString() if isinstance(value, JavaObject) else str(value))
-        if kind == "timestamp":  # a text would be read in the time zone of the session, where an hour may come twice
+        if kind == "timestamp":  # a text would be ambiguous in time zones in which an hour occurs twice
             return f"timestamp_micros({value}L)"
-    elif kind != "void":  # of arrays, maps and structs Spark writes NULL alone
+    elif kind != "void":  # Spark writes NULL without a type for arrays, maps and structs
         return f"CAST(NULL AS {node.dataType().sql()})"
     text = str(node.sql())
     return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
@@ -331,11 +339,12 @@ def _options(options: JavaObject) -> str:
 
 @dataclass(slots=True)
 class TreeComparison:
-    """Compares two trees of Catalyst.
+    """Compares two Catalyst trees.
 
     Args:
-        holes: nodes of the left tree that may stand for anything; `match` says for what.
-        leaf, args: of the right tree, the column that a node is; on the left it is the attribute `a{i}`, i its place among `args`.
+        holes: nodes of the left tree that match anything; `match` returns the matched nodes.
+        leaf, args: for the right tree, the column that a node represents. The left tree has the attribute `a{i}`
+            instead, with i its index in `args`.
     """
 
     sandbox: Sandbox
@@ -346,13 +355,16 @@ class TreeComparison:
     _variables: dict[int, int] = field(default_factory=dict)
 
     def match(self, left: JavaObject, right: JavaObject) -> list[JavaObject] | None:
-        """What each hole stands for, where the trees are equal but for them; None where they are not, or a hole would be all there is."""
+        """The node that each hole matches, if the trees are otherwise equal.
+
+        None if they differ, or if a hole is the whole tree.
+        """
         self._found, self._variables = {}, {}
         if not self.same(left, right) or any(n.equals(right) for n in self._found.values()):
             return None
-        first = [self._hole(hole) for hole in self.holes]  # of arguments that are equal
+        first = [self._hole(hole) for hole in self.holes]  # equal arguments share a hole
         values = [self._found.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
-        # a constant that is not among the replacement's arguments has gone into it
+        # A constant that is missing among the replacement's arguments has been folded into it.
         return (
             values
             if all(i in self._found or hole.foldable() for i, hole in zip(first, self.holes, strict=True))
@@ -381,7 +393,7 @@ class TreeComparison:
         ):
             return self.same(
                 left.child(), right
-            )  # the optimizer left it out, or computed it; where it is needed, it comes back
+            )  # the optimizer omitted or computed the cast; Spark adds it again if needed
         if b == "PreciseTimestampConversion" and a in _PRECISE:
             return self.same(left.child(), right.child())
         if a != b:
@@ -406,7 +418,7 @@ class TreeComparison:
         return all(self.same(x, y) for x, y in zip(mine, other, strict=True))
 
     def _holds_expressions(self, value: JavaObject) -> bool:
-        """Whether a constructor's argument is children, alone or in a list: they are compared one by one."""
+        """Whether a constructor argument consists of children, alone or in a list, which are compared separately."""
         if is_instance_of(self.sandbox.gateway, value, f"{_CATALYST}.Expression"):
             return True
         for listed in ("scala.collection.immutable.Seq", "scala.Option"):
@@ -441,7 +453,10 @@ class TreeComparison:
 
 
 def replaced_expressions(sandbox: Sandbox, analyzed: JavaObject) -> Iterator[JavaObject]:
-    """The expressions of an analyzed plan that the optimizer replaces, outer ones first. Cost: one round trip where there are none."""
+    """The expressions of an analyzed plan that the optimizer replaces, outer ones first.
+
+    Cost: one round trip if there are none.
+    """
     pattern = sandbox.tree_pattern("RUNTIME_REPLACEABLE")
     if not analyzed.containsPattern(pattern):
         return

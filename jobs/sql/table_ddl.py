@@ -1,4 +1,4 @@
-"""CREATE TABLE, with columns or AS SELECT, and ALTER TABLE: what Spark's parser reads of them, checked."""
+"""Bind CREATE TABLE, with columns or AS SELECT, and ALTER TABLE, as Spark's parser parses them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,11 +26,11 @@ from tussock.statestore.vnode import one_array
 
 
 def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTable | BoundCreateTableAs:
-    """After CREATE TABLE. Raises SqlError: syntax, types, a key of no columns, what tables don't have."""
+    """A statement after CREATE TABLE. Raises SqlError: syntax, types, a bad key, unsupported clauses."""
     cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the table")
     begin = cursor.offset
-    if (flag := _append_only(cursor)) is not None:  # Spark's grammar has no such words; blanks keep all other places
+    if (flag := _append_only(cursor)) is not None:  # not in Spark's grammar; replaced by blanks, so that offsets stay
         first, end = flag
         source = replace(source, text=f"{source.text[:first]}{' ' * (end - first)}{source.text[end:]}")
         cursor = Cursor(source, cursor.at)
@@ -45,7 +45,9 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         or not spec.properties().isEmpty()
         or not parsed.partitioning().isEmpty()
     ):
-        reason = "a table is columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and the like do not apply"
+        reason = (
+            "a table has only columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and similar do not apply"
+        )
         raise sql_error(source, begin, reason)
     append_only = msgspec.UNSET if flag is None else True
     table = CreateTable(name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()), append_only=append_only)
@@ -77,8 +79,10 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
 
 
 def _append_only(cursor: Cursor) -> tuple[int, int] | None:
-    """Where APPEND ONLY stands behind the columns of a table, or behind its name: the offset of the first character and that behind the
-    last one. None: it does not. Requires: the table's name was read."""
+    """The offsets (begin, exclusive end) of APPEND ONLY after the columns or the name of a table. None if it is absent.
+
+    Requires: the table's name was read.
+    """
     ahead = Cursor(cursor.source, cursor.at)
     if ahead.accept("("):
         ahead.close()
@@ -91,9 +95,9 @@ def _append_only(cursor: Cursor) -> tuple[int, int] | None:
 
 
 def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
-    """After ALTER TABLE: name ADD COLUMN[S] …, RENAME TO name, RENAME COLUMN column TO column, ALTER [COLUMN] column COMMENT text.
+    """A statement after ALTER TABLE: ADD COLUMN[S], RENAME TO, RENAME COLUMN … TO, or ALTER [COLUMN] … COMMENT.
 
-    Raises SqlError.
+    Raises: SqlError.
     """
     table = table_of(named_table(sandbox, cursor))
     if cursor.accept("RENAME", "TO"):
@@ -104,7 +108,7 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
         begin = cursor.offset
         name = _word(cursor, "the column's new name").value()
         if any(f.name.lower() == name.lower() for i, f in enumerate(table.fields) if i != column):
-            raise sql_error(cursor.source, begin, f"table {table.name!r} has a column {name!r} already")
+            raise sql_error(cursor.source, begin, f"table {table.name!r} already has a column {name!r}")
         fields = tuple(Field(name, f.type) if i == column else f for i, f in enumerate(table.fields))
         to = msgspec.structs.replace(table, fields=fields)
     elif cursor.accept("ALTER"):
@@ -123,16 +127,17 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
 
 
 def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddColumns:
-    """The table with the columns that are added, and what its rows hold there: what DEFAULT is now, whatever it is made later."""
+    """The table with the added columns, and their values in existing rows: the current value of each DEFAULT,
+    fixed now."""
     source, begin = cursor.source, cursor.offset
     parsed = sandbox.parse_statement(source)
     if parsed.productPrefix() != "AddColumns":
         raise cursor.error("expected ADD COLUMN name type [NOT NULL] [DEFAULT value] [COMMENT '…'], or ADD COLUMNS (…)")
     columns = list(items(parsed.columnsToAdd()))
     if any(c.path().isDefined() for c in columns):
-        raise sql_error(source, begin, "fields can't be added to a struct in place: add a column of the whole struct")
+        raise sql_error(source, begin, "fields cannot be added to an existing struct; add a column of the whole struct")
     if any(c.position().isDefined() for c in columns):
-        raise sql_error(source, begin, "columns are added behind those that are there; FIRST and AFTER do not apply")
+        raise sql_error(source, begin, "columns are added after the existing ones; FIRST and AFTER do not apply")
     own = len(table.fields)
     fields = declared_fields(source, begin, [(c.colName(), c.dataType()) for c in columns], lengths=True)
     places = offsets_of(source, begin, [f.name for f in fields])
@@ -141,7 +146,7 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
     held: list[bytes] = []
     for i, (field, column, place) in enumerate(zip(fields, columns, places, strict=True)):
         if field.name.lower() in taken:
-            raise sql_error(source, place, f"table {table.name!r} has a column {field.name!r} already")
+            raise sql_error(source, place, f"table {table.name!r} already has a column {field.name!r}")
         sql = "NULL"
         if column.default().isDefined():
             sql = column.default().get().originalSQL()
@@ -150,7 +155,10 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
         added = CreateTable(table.name, (field,), (), lengths=lengths_of([name_of_type(column.dataType())]))
         value = one_array(fitted_texts(added, pa.table([value], names=["c"])).column(0))
         if not column.nullable() and value.null_count:
-            reason = f"column {field.name!r} is NOT NULL, and the table's rows would hold NULL there: give it a DEFAULT that is not NULL"
+            reason = (
+                f"column {field.name!r} is NOT NULL, but the table's rows would get NULL; give it a DEFAULT that is "
+                "not NULL"
+            )
             raise sql_error(source, place, reason)
         held.append(value_bytes(value))
     lengths = (*table.lengths, *lengths_of([name_of_type(c.dataType()) for c in columns], own))
@@ -169,23 +177,32 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
 
 
 def _value_now(sandbox: Sandbox, source: SourceText, place: int, field: Field, sql: str) -> pa.Array:
-    """What an expression without rows is now, an array of length 1 of the field's type. Raises SqlError where it is chance."""
+    """The current value of an expression without rows, as an array of length 1 of the field's type.
+
+    Raises: SqlError if the expression is not deterministic.
+    """
     frame = sandbox.session.range(1).selectExpr(f"CAST(({sql}) AS {field.type}) AS c")
     if not frame._jdf.queryExecution().analyzed().deterministic():
-        reason = f"the default of column {field.name!r} ({sql}) differs from row to row, and the rows that are there get one value"
+        reason = (
+            f"the default of column {field.name!r} ({sql}) differs from row to row, but the existing rows all get "
+            "one value"
+        )
         raise sql_error(source, place, reason)
     value = collected(frame).column(0).combine_chunks()
     return one_array(relabelled(value, arrow_type(field.type)))
 
 
 def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
-    """After COMMENT ON: TABLE name IS text, COLUMN name.column IS text; NULL takes the comment away. Raises SqlError."""
+    """A statement after COMMENT ON: TABLE name IS text, or COLUMN name.column IS text. NULL removes the comment.
+
+    Raises: SqlError.
+    """
     if cursor.accept("COLUMN"):
         begin = cursor.at
         dot = next((i for i in range(begin, len(cursor.tokens)) if cursor.tokens[i].text == "."), None)
         if dot is None:
             raise cursor.error("expected table.column")
-        del cursor.tokens[dot]  # a relation's name is never qualified, so `name` would refuse it
+        del cursor.tokens[dot]  # a relation's name is never qualified, so `name` would reject the dot
         table = table_of(named_table(sandbox, cursor))
         column = _column(cursor, table)
         cursor.expect("IS")
@@ -235,7 +252,7 @@ def _column(cursor: Cursor, table: CreateTable) -> int:
 def _table_as(
     sandbox: Sandbox, source: SourceText, cursor: Cursor, table: CreateTable, parsed: JavaObject
 ) -> BoundCreateTableAs:
-    """CREATE TABLE … AS SELECT: the columns are the query's; Spark's grammar has no place for a key there."""
+    """CREATE TABLE … AS SELECT. Its columns are the query's, because Spark's grammar allows no key there."""
     if cursor.accept("COMMENT"):
         cursor.next("a comment")
     cursor.accept("AS")
@@ -253,7 +270,10 @@ def _table_as(
 def declared_fields(
     source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]], lengths: bool = False
 ) -> tuple[Field, ...]:
-    """Declared columns: names unique, types that can be stored. `lengths`: char(n) and varchar(n) too, as strings."""
+    """Declared columns with unique names and types that can be stored.
+
+    `lengths`: also char(n) and varchar(n), as strings.
+    """
     fields: dict[str, Field] = {}
     for name, kind in columns:
         type_name = name_of_type(kind)
@@ -269,7 +289,7 @@ def declared_fields(
 
 
 def offset_of(source: SourceText, offset: int, name: str) -> int:
-    """The first place of a name at or after `offset`; `offset` if the text has no such name. Cost: linear in the text."""
+    """The first offset of a name at or after `offset`, or `offset` if the text lacks it. Cost: linear in the text."""
     return offsets_of(source, offset, [name])[0]
 
 
@@ -285,7 +305,7 @@ def offsets_of(source: SourceText, offset: int, names: Sequence[str]) -> list[in
 def _primary_key(
     source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]
 ) -> tuple[int, ...]:
-    """The columns of PRIMARY KEY; none where there is none."""
+    """The columns of PRIMARY KEY. Empty if there is none."""
     keys = [c for c in constraints if c.productPrefix() == "PrimaryKeyConstraint"]
     if len(keys) != len(constraints):
         raise sql_error(
@@ -296,7 +316,7 @@ def _primary_key(
     if not keys:
         return ()
     if len(keys) > 1:
-        raise sql_error(source, offset, "a table has one PRIMARY KEY (column, …) at most")
+        raise sql_error(source, offset, "a table has at most one PRIMARY KEY (column, …)")
     index = {f.name.lower(): i for i, f in enumerate(fields)}
     names = [str(c) for c in items(keys[0].columns())]
     unknown = [n for n in names if n.lower() not in index]
@@ -304,7 +324,8 @@ def _primary_key(
         raise sql_error(
             source,
             offset,
-            f"PRIMARY KEY names {unknown[0]!r}, which is no column; the columns: {', '.join(f.name for f in fields)}",
+            f"PRIMARY KEY names {unknown[0]!r}, which is not a column; the columns: "
+            f"{', '.join(f.name for f in fields)}",
         )
     key = tuple(index[n.lower()] for n in names)
     if len(set(key)) < len(key):

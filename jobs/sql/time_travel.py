@@ -1,12 +1,13 @@
-"""Relations of a query at epochs of their own: `v VERSION AS OF e`, `v TIMESTAMP AS OF m`, and `table_changes('v', from, to)`.
+"""Relations of a query at other epochs: `v VERSION AS OF e`, `v TIMESTAMP AS OF m`, and `table_changes('v', from, to)`.
 
-Spark's grammar has them, its analyzer takes them for tables of its own catalogs alone. So Spark's parser finds them, and each is read as a
-relation by itself, with the rows of its epoch, whose name says what it is and no other relation can have:
+Spark's grammar has them, but its analyzer accepts them only for tables of Spark's catalogs. So Spark's parser finds
+them, and each is replaced by a separate relation with the rows of that epoch. Its name describes it, and no other
+relation can have it:
 
     FROM orders VERSION AS OF 5 AS o            FROM (`orders version as of 5` AS `orders`) AS o
     FROM table_changes('orders', 5, 7)          FROM (`table_changes(orders, 5, 7)` AS `table_changes`)
 
-in parentheses, because a TABLESAMPLE may stand between a relation and its alias. Places in messages stay those of the user's text.
+The parentheses allow a TABLESAMPLE between a relation and its alias. Places in messages refer to the user's text.
 """
 
 import itertools
@@ -30,42 +31,48 @@ from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from tussock.statestore.meta.sight import Sight
 
 CHANGES = "table_changes"
-#: What table_changes gives behind the relation's own columns: what became of the row, and the epochs that the changes lie between.
+#: The columns that table_changes adds after the relation's own: the kind of change, and the epochs between which it
+#: occurred.
 CHANGE_COLUMNS = (
     ColumnSpec("_change_type", "string"),
     ColumnSpec("_from_epoch", "bigint"),
     ColumnSpec("_to_epoch", "bigint"),
 )
-_USAGE = f"expected {CHANGES}('view', from) or {CHANGES}('view', from, to): epochs or moments, the first exclusive, the last inclusive"
+_USAGE = (
+    f"expected {CHANGES}('view', from) or {CHANGES}('view', from, to): epochs or moments, the first exclusive, the "
+    "last inclusive"
+)
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _MOMENTS = frozenset({"string", "date", "timestamp", "timestamp_ntz"})
 _FOLLOWS = (
-    "what is kept follows its relations from epoch to epoch, and an epoch is not readable for ever; leave it out here, and name the epoch "
-    "in the query that reads: FROM {name} VERSION AS OF …"
+    "a view follows its relations from epoch to epoch, but an epoch is not readable forever; omit it here, and name "
+    "the epoch in the query that reads the view: FROM {name} VERSION AS OF …"
 )
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Epochs(Protocol):
-    """What a query can name of other epochs than its own."""
+    """Resolves references of a query to other epochs."""
 
     def at(self, moment: datetime) -> Sight:
-        """What readers saw at a moment. Raises BadMomentError."""
+        """The sight that readers had at a moment. Raises BadMomentError."""
         ...
 
     def relation(self, name: str, seen: Sight) -> Relation:
-        """The relation of this name as it is seen. Raises InputError: what is wrong, and what can be read instead."""
+        """The relation of this name in a sight. Raises InputError with the reason and the alternatives."""
         ...
 
     def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
-        """The relation whose changes between two epochs are asked for, and the last of them (the query's own when None). Raises as
-        `relation`, and BackwardsError."""
+        """The relation whose changes are read, and the last epoch of them (`until` None: the query's own epoch).
+
+        Raises: as `relation`; BackwardsError.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """One place of a text that names a relation at an epoch."""
+    """A part of a text that names a relation at an epoch."""
 
     begin: int
     end: int  # exclusive
@@ -76,15 +83,16 @@ class _Named:
 def at_their_epochs(
     sandbox: Sandbox, source: SourceText, epochs: Epochs | None
 ) -> tuple[SourceText, tuple[RelationAt, ...]]:
-    """The text of a statement as Spark is to read it, and the relations that it names at epochs of their own, which the sandbox knows from
-    now on until its relations are set anew.
+    """A statement's text for Spark, and the relations that it names at other epochs.
+
+    The sandbox keeps these relations until its relations are replaced.
 
     Args:
-        epochs: None refuses each.
+        epochs: None rejects references to other epochs.
 
-    Raises: SqlError for what does not parse; BadMomentError; what `epochs` raises.
-    Cost: none where no word of the text hints at an epoch; else a parse more, a round trip or four to the JVM a node of the plan, and a
-    small Spark query for each moment.
+    Raises: SqlError for syntax errors; BadMomentError; errors of `epochs`.
+    Cost: none if no word of the text hints at an epoch. Otherwise another parse, one to four round trips to the JVM
+        per node of the plan, and a small Spark query per moment.
     """
     found = _named(sandbox, source)
     if epochs is None and found:
@@ -104,7 +112,7 @@ def at_their_epochs(
 
 
 def refuse_epochs(sandbox: Sandbox, source: SourceText, within: str) -> None:
-    """Raises UnsupportedQueryError where a query that is kept names an epoch."""
+    """Raises UnsupportedQueryError if the query of a view names an epoch."""
     if found := _named(sandbox, source):
         raise _refusal(source, found[0], within)
 
@@ -116,7 +124,7 @@ def _refusal(source: SourceText, named: _Named, within: str) -> UnsupportedQuery
 
 
 def _named(sandbox: Sandbox, source: SourceText) -> list[_Named]:
-    """The places, in the order of the text."""
+    """The references in the order of the text."""
     tokens = [t for t in tokens_of(source) if source.begin <= t.start and (source.end is None or t.end <= source.end)]
     words = [t.value().lower() for t in tokens]
     if CHANGES not in words and not any(pair == ("as", "of") for pair in itertools.pairwise(words)):
@@ -126,7 +134,7 @@ def _named(sandbox: Sandbox, source: SourceText) -> list[_Named]:
 
 
 def _nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Iterator[JavaObject]:
-    """The nodes of a parsed plan that name an epoch. `withs`: names of WITH that are known here."""
+    """The nodes of a parsed plan that name an epoch. `withs`: the names defined by WITH at this point."""
     kind = plan.productPrefix()
     if kind == "UnresolvedWith":
         for definition in items(plan.cteRelations()):
@@ -139,7 +147,7 @@ def _nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Itera
             raise sql_error(
                 source,
                 _span(plan.relation())[0],
-                f"{name} is a name of WITH here; name the epoch where its query reads",
+                f"{name} is defined by WITH here; name the epoch inside its query",
             )
         yield plan
     if kind == "UnresolvedTableValuedFunction" and [str(part).lower() for part in items(plan.name())] == [CHANGES]:
@@ -160,13 +168,13 @@ def _name_of(source: SourceText, travel: JavaObject) -> str:
 
 
 def _span(node: JavaObject) -> tuple[int, int]:
-    """The first offset of a node, and the one behind its last."""
+    """The first offset of a node, and the offset after its last character."""
     origin = node.origin()
     return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
 
 
 def _place(source: SourceText, tokens: list[Token], node: JavaObject) -> _Named:
-    if node.productPrefix() == "RelationTimeTravel":  # its own place is that of the words behind the name
+    if node.productPrefix() == "RelationTimeTravel":  # its own place is that of the words after the name
         return _Named(_span(node.relation())[0], _span(node)[1], _name_of(source, node), node)
     begin, end = _span(node)  # with its alias
     return _Named(begin, _arguments(tokens, begin, end)[-1].end, CHANGES, node)
@@ -181,13 +189,13 @@ def _arguments(tokens: list[Token], begin: int, end: int) -> list[Token]:
         depth += {"(": 1, ")": -1}.get(token.text, 0)
         if depth == 0:
             return inside[first : i + 1]
-    raise AssertionError("Spark parsed the call")
+    raise AssertionError("Spark parsed the call, so its parentheses match")
 
 
 def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
     if (version := text_of(named.node.version())) is not None:
         if not version.isdecimal():
-            reason = f"VERSION AS OF {version!r}: a version is the number of an epoch; for a moment write TIMESTAMP AS OF '…'"
+            reason = f"VERSION AS OF {version!r}: a version is an epoch number; for a moment write TIMESTAMP AS OF '…'"
             raise sql_error(source, named.begin, reason)
         seen = Sight(int(version))
     else:
@@ -198,7 +206,7 @@ def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> 
             raise sql_error(
                 source,
                 begin,
-                f"expected a moment behind TIMESTAMP AS OF, found {value}; epochs go behind VERSION AS OF",
+                f"expected a moment after TIMESTAMP AS OF, found {value}; for an epoch write VERSION AS OF",
             )
         seen = epochs.at(value)
     relation = epochs.relation(named.name, seen)
@@ -230,7 +238,7 @@ def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs
 
 
 def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) -> list[int | datetime]:
-    """What constant expressions are: whole numbers, or moments; a text is one as Spark reads it, in the store's time zone."""
+    """The values of constant expressions: epochs or moments. Spark parses texts as moments in the store's time zone."""
     try:
         kinds = [kind for _, kind in sandbox.session.sql("SELECT " + ", ".join(f"({t})" for t in texts)).dtypes]
         for text, kind in zip(texts, kinds, strict=True):
@@ -256,6 +264,6 @@ def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) 
 
 
 def _empty(there: RelationAt) -> Relation:
-    """What the sandbox knows of it: a name and columns."""
+    """The relation for the sandbox: its name and columns."""
     columns = there.relation.columns if there.since is None else (*there.relation.columns, *CHANGE_COLUMNS)
     return Relation(there.relation.id, there.name, RelationKind.VIEW, columns, msgspec.Raw(b"{}"))

@@ -244,5 +244,5 @@ def test_what_depends_on_the_order_of_rows_is_refused_for_that_reason(
 ) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute("CREATE TABLE t (k int, PRIMARY KEY (k))")
-        with pytest.raises(UnsupportedQueryError, match="depends on the order in which it meets the rows"):
+        with pytest.raises(UnsupportedQueryError, match="depends on the order in which it reads the rows"):
             session.execute(f"CREATE MATERIALIZED VIEW v AS SELECT {call} AS x FROM t")

@@ -80,7 +80,7 @@ def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path
         assert shown is not None
         assert f"({FLAT})" in shown["statement"].to_pylist()[0]
         for statement, reason in {
-            "ALTER SOURCE csv ADD COLUMN name string": "source 'csv' has a column 'name' already",
+            "ALTER SOURCE csv ADD COLUMN name string": "source 'csv' already has a column 'name'",
             "ALTER SOURCE csv ADD COLUMN more int NOT NULL": "a name and a type",
             "ALTER SOURCE csv ADD COLUMN more int DEFAULT 1": "a name and a type",
             "ALTER SOURCE csv ADD COLUMN more int FIRST": "a name and a type",
@@ -88,7 +88,7 @@ def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path
             "ALTER SOURCE csv RENAME TO other": "expected ADD COLUMN",
             "ALTER SOURCE before_csv ADD COLUMN more int": "'before_csv' is a view; sources that exist: csv, json, xml",
             "ALTER SOURCE none ADD COLUMN more int": "there is no source 'none'",
-            "ALTER TABLE csv ADD COLUMN more int": "only tables take changes",
+            "ALTER TABLE csv ADD COLUMN more int": "only tables can be changed",
         }.items():
             with pytest.raises(SqlError) as refused:
                 session.execute(statement)

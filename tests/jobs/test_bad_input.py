@@ -131,7 +131,7 @@ STATEMENTS = {
     "a type mismatch in an INSERT": Bad(
         "INSERT INTO orders VALUES (9, true, 'x', NULL)",
         SqlError,
-        ("'shop'", "is int and does not take boolean", "line 1, column 20"),
+        ("'shop'", "is int and does not accept boolean", "line 1, column 20"),
     ),
     "a value that does not fit": Bad("INSERT INTO orders VALUES (9, 3000000000, 'x', NULL)", SqlError, ("3000000000",)),
     "too few values": Bad("INSERT INTO orders VALUES (9)", SqlError, ("orders",)),

@@ -170,7 +170,7 @@ ADVICE = {
     ),
     "groups by a map within an array": (
         "SELECT m, count(*) AS n FROM (SELECT array(map(shop, price)) AS m FROM orders) GROUP BY m",
-        "it cannot be handed to Spark either: a map is no key of its own there; take array_sort(map_entries(…)) of it",
+        "Spark cannot compute it either: a map cannot be a key there; use array_sort(map_entries(…)) of it",
         "SELECT m, count(*) AS n FROM (SELECT array(array_sort(map_entries(map(shop, price)))) AS m FROM orders) GROUP BY m",
     ),
     "NULL without a type": (

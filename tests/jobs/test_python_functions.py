@@ -248,24 +248,24 @@ def test_code_that_cannot_be_used_is_refused_by_name(session: Session, base: Pat
         ("CREATE FUNCTION f (x int) RETURNS int LANGUAGE PYTHON AS '../a:b'", "expected 'module:name'"),
         (
             "CREATE FUNCTION f (x int) RETURNS int NOT DETERMINISTIC LANGUAGE PYTHON AS 'a:b'",
-            "have to be deterministic",
+            "must be deterministic",
         ),
-        ("CREATE FUNCTION f () RETURNS int LANGUAGE PYTHON AS 'a:b'", "takes from 1 to 22 parameters, this one 0"),
+        ("CREATE FUNCTION f () RETURNS int LANGUAGE PYTHON AS 'a:b'", "takes 1 to 22 parameters; this one has 0"),
         (
             "CREATE FUNCTION upper (x int) RETURNS int LANGUAGE PYTHON AS 'a:b'",
-            "Spark has a function 'upper' of its own",
+            "Spark already has a function 'upper'",
         ),
         ("CREATE FUNCTION f (x whatever) RETURNS int LANGUAGE PYTHON AS 'a:b'", "(?i)whatever"),
         (
             "CREATE MATERIALIZED VIEW v AS SELECT taxed(price) AS t FROM orders",
-            r"has 1 arguments, and the functions are taxed\(price int",
+            r"has 1 arguments; the functions are taxed\(price int",
         ),
         ("CREATE MATERIALIZED VIEW v AS SELECT taxed(date'2020-01-01', 'x') AS t FROM orders", "(?i)cast"),
         (
             "CREATE MATERIALIZED VIEW v AS SELECT soundex(spelled(price, country)) AS t FROM orders",
-            "mixes Python functions with what only",
+            "mixes Python functions with functions that only",
         ),
-        ("UPDATE orders SET price = 1 WHERE taxed(price, country) > 1", "runs in materialized views alone"),
+        ("UPDATE orders SET price = 1 WHERE taxed(price, country) > 1", "runs only in materialized views"),
     ],
 )
 def test_statements_that_cannot_be_kept_are_refused_with_the_place(session: Session, statement: str, said: str) -> None:

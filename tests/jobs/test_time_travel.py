@@ -257,12 +257,12 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM by_shop TIMESTAMP AS OF 'soon'", SqlError, "'soon' cannot be read .*CAST_INVALID_INPUT.*; expected a constant"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF n", SqlError, "timestamp expression cannot refer to any columns"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF NULL", SqlError, "NULL"),
-    ("SELECT * FROM by_shop TIMESTAMP AS OF 12", SqlError, "expected a moment behind TIMESTAMP AS OF, found 12"),
-    ("SELECT * FROM by_shop VERSION AS OF 'old'", SqlError, "a version is the number of an epoch"),
+    ("SELECT * FROM by_shop TIMESTAMP AS OF 12", SqlError, "expected a moment after TIMESTAMP AS OF, found 12"),
+    ("SELECT * FROM by_shop VERSION AS OF 'old'", SqlError, "a version is an epoch number"),
     ("SELECT *\nFROM a.by_shop VERSION AS OF @1", SqlError, r"there is no relation a.by_shop.*line 2, column 6"),
     ("SELECT * FROM by_shops VERSION AS OF @1", UnknownRelationError, "Did you mean 'by_shop'"),
     ("SELECT * FROM files VERSION AS OF @3", NoStoredRowsError, "'files' is a source"),
-    ("WITH w AS (SELECT 1) SELECT * FROM w VERSION AS OF @1", SqlError, "w is a name of WITH"),
+    ("WITH w AS (SELECT 1) SELECT * FROM w VERSION AS OF @1", SqlError, "w is defined by WITH"),
     ("SELECT a.nn\nFROM by_shop VERSION AS OF @1 a JOIN by_shop b ON a.nn = b.n", SqlError, r"a`?.`?nn.*(line 1|line 2)"),
     ("SELECT 1 FROM by_shop VERSION AS OF @1 a\nWHERE n / (n - n) = 1", SqlError, "DIVIDE_BY_ZERO.*line 2, column 7"),
     ("SELECT * FROM table_changes('late', @2)", NotThereYetError, "it was created in epoch @3"),
@@ -274,7 +274,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM table_changes('by_shop', 1.5)", SqlError, "1.5 is a decimal"),
     ("CREATE MATERIALIZED VIEW x AS\nSELECT * FROM by_shop VERSION AS OF @1", UnsupportedQueryError, "OF @1 is not supported in a mat"),
     ("EXPLAIN SELECT * FROM table_changes('by_shop', 1)", UnsupportedQueryError, "not supported in a materialized view"),
-    ("CREATE VIEW x AS SELECT * FROM by_shop TIMESTAMP AS OF '2026-01-01'", UnsupportedQueryError, "in a view: what is kept follows"),
+    ("CREATE VIEW x AS SELECT * FROM by_shop TIMESTAMP AS OF '2026-01-01'", UnsupportedQueryError, "in a view: a view follows"),
 ]  # fmt: skip
 
 

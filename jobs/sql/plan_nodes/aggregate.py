@@ -1,4 +1,4 @@
-"""Aggregate: keys, calls, and what the SELECT makes of both."""
+"""Aggregate: keys, calls, and the SELECT's expressions over both."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,12 +14,12 @@ from tussock.jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, wit
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from tussock.jobs.sql.sandbox import items
 
-_ABOVE = 1 << 20  # while the calls are collected: the number of the first subquery's column, which comes after theirs
+_ABOVE = 1 << 20  # a temporary number for the first subquery column, until the number of calls is known
 
 
 @binds("Aggregate")
 def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
-    """One Aggregate for keys and calls, each once, and a Project for what the SELECT makes of them."""
+    """An Aggregate for the keys and calls, each once, and a Project for the SELECT's expressions over them."""
     results = list(items(node.aggregateExpressions()))
     calls = (call for named in with_scalars(walk, results) for call in _aggregates(named))
     below = with_subqueries(walk, walk.bind(node.child()), [*items(node.groupingExpressions()), *calls])
@@ -53,7 +53,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
             first = len(exprs)
             for call in pivot_calls(walk.expressions, pivot, scope):
                 exprs.append(result.call(call))
-                ids.append(-len(exprs))  # nobody asks for it
+                ids.append(-len(exprs))  # never looked up
                 fields.append(walk.field(named, f"_{len(exprs)}", call.type))
             elements = tuple(Column(i, exprs[i].type) for i in range(first, len(exprs)))
             made.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
@@ -97,7 +97,7 @@ class _AggregateResult:
         self.calls: list[AggCall] = []
 
     def stand_for(self, id: int, value: Expr) -> None:
-        """What the attribute of a key means from now on: `value`, over keys and calls."""
+        """Replace the attribute of a key by `value`, an expression over keys and calls."""
         self._key_scope[id] = value
 
     def whole(self, node: JavaObject) -> Expr:
@@ -105,7 +105,7 @@ class _AggregateResult:
         return self._walk.whole(node, lambda: self.expression(node), self._leaf)
 
     def _leaf(self, node: JavaObject) -> Expr | None:
-        """The key or call that a node is; None for what is computed from them."""
+        """The key or call that a node is. None for expressions over them."""
         if (element := self._of_pivot(node)) is not None:
             return element
         if node.productPrefix() == "AggregateExpression":
@@ -133,7 +133,7 @@ class _AggregateResult:
             return self._walk.expression(node, self._key_scope)
         if len(self._keys) > self._plain_keys and not _has_aggregate(
             node
-        ):  # some key is no plain column: it may be this very expression
+        ):  # some keys are expressions, and this may be one of them
             column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
             if column is not None:
                 return Column(column, self._key_exprs[column].type)

@@ -1,4 +1,4 @@
-"""LocalRelation, OneRowRelation and Range: rows that the query itself holds."""
+"""LocalRelation, OneRowRelation and Range: constant rows of the query."""
 
 from py4j.java_gateway import JavaObject
 
@@ -10,7 +10,10 @@ from tussock.jobs.sql.sandbox import items
 
 @binds("LocalRelation")
 def bind_values(walk: PlanWalk, node: JavaObject) -> Bound:
-    """A list of VALUES, or what the optimizer knows to be empty (LIMIT 0). Cost: a round trip to the JVM a value."""
+    """A list of VALUES, or a relation that the optimizer found empty (LIMIT 0).
+
+    Cost: a round trip to the JVM per value.
+    """
     output = list(items(node.output()))
     fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
     rows = list(items(node.data()))

@@ -1,4 +1,5 @@
-"""Expand: several projections of each row (GROUPING SETS, ROLLUP, CUBE, UNPIVOT, DISTINCT in several aggregates, sliding windows)."""
+"""Expand: several projections of each row (GROUPING SETS, ROLLUP, CUBE, UNPIVOT, several DISTINCT aggregates,
+sliding windows)."""
 
 from py4j.java_gateway import JavaObject
 

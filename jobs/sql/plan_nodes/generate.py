@@ -1,8 +1,9 @@
-"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE, VARIANT_EXPLODE, LATERAL VIEW over them, and the copies that INTERSECT ALL and
-EXCEPT ALL make.
+"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE, VARIANT_EXPLODE, LATERAL VIEW with them, and the copies of
+INTERSECT ALL and EXCEPT ALL.
 
-Where the query lists the rows (STACK, an array(…) under EXPLODE) they are projections of the row: an Expand. JSON_TUPLE makes one row
-of each, so it is a projection too: a struct that Spark computes. VARIANT_EXPLODE is an INLINE of structs that Spark computes.
+If the query lists the rows (STACK, or an array(…) in EXPLODE), they are projections of the row: an Expand. JSON_TUPLE
+makes one row from each, so it is a projection too, of a struct that Spark computes. VARIANT_EXPLODE is an INLINE of
+structs that Spark computes.
 """
 
 from collections.abc import Sequence
@@ -31,14 +32,13 @@ from tussock.jobs.sql.sandbox import items
 from tussock.jobs.sql.spark_text import JSON_TUPLE
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
-_NO_GENERATOR = "rows are made by explode, posexplode, inline, stack, json_tuple and variant_explode"
-_OF_THIS_SPARK = (
-    "it lists what one release of Spark knows, and a view outlives a release; write the rows out with VALUES"
-)
-#: Of a variant `a0` what variant_explode makes: a row of each element of an array, of each field of an object.
+_NO_GENERATOR = "the supported generators are explode, posexplode, inline, stack, json_tuple and variant_explode"
+_OF_THIS_SPARK = "its rows depend on the release of Spark, but a view outlives a release; write the rows as VALUES"
+#: The parts of a variant `a0` for variant_explode: a row per array element or object field.
 _PARTS_OF_VARIANT = (
-    "coalesce(transform(try_cast(`a0` AS array<variant>), (v, i) -> named_struct('pos', i, 'key', cast(null AS string), 'value', v)), "
-    "transform(map_entries(try_cast(`a0` AS map<string, variant>)), (e, i) -> named_struct('pos', i, 'key', e.key, 'value', e.value)))"
+    "coalesce(transform(try_cast(`a0` AS array<variant>), (v, i) -> named_struct('pos', i, 'key', cast(null AS "
+    "string), 'value', v)), transform(map_entries(try_cast(`a0` AS map<string, variant>)), (e, i) -> "
+    "named_struct('pos', i, 'key', e.key, 'value', e.value)))"
 )
 
 
@@ -74,8 +74,10 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def _after_spark(plan: Plan, args: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
-    """The plan with the arguments that Spark computes as further columns, and the arguments over them: what Spark computes of what Spark
-    computes is two steps."""
+    """The plan with the arguments that Spark computes as further columns, and the arguments over these columns.
+
+    A call of Spark over a call of Spark takes two steps.
+    """
     given = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
     first = [a for a in args if needs_spark(a)]
     if not first:
@@ -87,7 +89,7 @@ def _after_spark(plan: Plan, args: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
 
 
 def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> list[Expr]:
-    """Of json_tuple(text, name, …) what each name gives."""
+    """The expressions for the names of json_tuple(text, name, …)."""
     read: list[Expr] = []
     shown = []
     for arg in args:
@@ -102,7 +104,7 @@ def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> l
 
 
 def _listed(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
-    """The rows that a generator makes of each row, where the query lists them: at least one."""
+    """The rows that a generator makes of each row, if the query lists at least one."""
     match name, args:
         case "Stack", (Literal(value=int(rows)), *values):
             width = len(made)
@@ -119,5 +121,5 @@ def _listed(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tupl
 
 
 def _struct_values(expr: Expr) -> tuple[Expr, ...]:
-    """What the fields of a struct made in the query are; nothing for any other expression."""
+    """The field values of a struct that the query constructs. Empty for other expressions."""
     return expr.args[1::2] if isinstance(expr, Call) and expr.node == "CreateNamedStruct" else ()

@@ -68,7 +68,10 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:
-    """The join of two plans by all conditions (over left columns, then right ones); equalities between the sides are its keys."""
+    """The join of two plans by conditions over left columns, then right ones.
+
+    Equalities between the sides become its keys.
+    """
     width = len(left.plan.fields)
     rest: list[Expr] = []
     pairs: list[tuple[Expr, Expr, bool]] = []
@@ -101,10 +104,10 @@ def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr]
 
 
 def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool], place: Place | None) -> Bound:
-    """NOT IN as a value, within OR or CASE: every left row, and whether it has a partner whose key is or may be its own.
+    """NOT IN as a value, inside OR or CASE: every left row, and whether it has a match.
 
-    It has where a right row has its key, where some right key is unknown, and where its own is and there is a right row. The last two are
-    facts about all right rows: one row, which changes seldom.
+    A match exists if a right row has its key, if some right key is NULL, or if the left key is NULL and there is any
+    right row. The last two are facts about all right rows: one row, which rarely changes.
     """
     width, (key, other, _) = len(left.plan.fields), pair
     other = renumbered(other, {width + i: i for i in range(len(right.plan.fields))})
@@ -126,10 +129,10 @@ def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool],
 def _not_in_several(
     left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr, bool]], condition: Expr, place: Place | None
 ) -> Bound:
-    """NOT IN over several columns: the left rows without a partner that agrees with them in every column in which both are known.
+    """NOT IN over several columns: the left rows that no right row equals in all columns where both are not NULL.
 
-    Rows whose columns are all known meet by equality. Only right rows with an unknown column are compared with every left row, and only
-    left rows with one with every right row.
+    Rows without NULL are matched by equality. Only right rows with a NULL are compared with every left row, and only
+    left rows with a NULL are compared with every right row.
     """
     width = len(left.plan.fields)
     keys, others = tuple(a for a, _, _ in pairs), tuple(b for _, b, _ in pairs)
@@ -148,7 +151,7 @@ def _any_null(exprs: Sequence[Expr]) -> Expr:
 
 
 def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:
-    """The key pair of `a = b OR (a = b) IS NULL`, which is how Catalyst writes NOT IN's question."""
+    """The key pair of `a = b OR (a = b) IS NULL`, Catalyst's form of NOT IN. None for other conditions."""
     match conjunct:
         case Call(node="Or", args=(equal, Call(node="IsNull", args=(again,)))) if without_places(
             equal
@@ -160,7 +163,7 @@ def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:
 
 
 def _key_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:
-    """(left key, right key, null safe) when the conjunct equates an expression of the left side with one of the right."""
+    """(left key, right key, null safe) if the conjunct equates an expression of each side. Otherwise None."""
     if not (isinstance(conjunct, Call) and conjunct.node in ("EqualTo", "EqualNullSafe")):
         return None
     a, b = conjunct.args

@@ -1,5 +1,7 @@
-"""Sort, GlobalLimit, LocalLimit and Offset: an order means something if it is the view's own, or if rows are counted from its
-beginning."""
+"""Sort, GlobalLimit, LocalLimit and Offset.
+
+An order matters only if it is the view's own, or if rows are counted in it.
+"""
 
 from collections.abc import Sequence
 
@@ -12,15 +14,18 @@ from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from tussock.jobs.sql.sandbox import items
 
 _NO_ORDER = (
-    "SORT BY, and an ORDER BY without LIMIT or OFFSET inside a query, have no effect: a view stores its rows in the order of the ORDER BY "
-    "at the end of its SELECT"
+    "SORT BY, and an ORDER BY without LIMIT or OFFSET inside a query, have no effect: a view stores its rows in the "
+    "order of the ORDER BY at the end of its SELECT"
 )
-_BY_KEY = "LIMIT or OFFSET without ORDER BY counts rows by their stream key, the same on every run; which rows they are, Spark leaves open"
+_BY_KEY = (
+    "LIMIT or OFFSET without ORDER BY counts rows in the order of the stream key, so every run selects the same "
+    "rows; Spark leaves the choice open"
+)
 
 
 @binds("Sort")
 def bind_sort(walk: PlanWalk, node: JavaObject) -> Bound:
-    """A Sort whose rows are not counted: the view's order, or none at all."""
+    """A Sort without a limit: the view's order, or no effect."""
     if walk.order is None or not node.equals(walk.order):
         walk.note(_NO_ORDER)
         return walk.bind(node.child())
@@ -30,7 +35,7 @@ def bind_sort(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def order_of(root: JavaObject) -> JavaObject | None:
-    """The Sort that gives a plan's rows their order: nothing above it but projections and filters. None: they have none."""
+    """The Sort that orders a plan's rows: below projections and filters only. None if there is none."""
     node = root
     while node.productPrefix() in ("Project", "Filter"):
         node = node.child()
@@ -39,9 +44,11 @@ def order_of(root: JavaObject) -> JavaObject | None:
 
 @binds("GlobalLimit", "LocalLimit", "Offset")
 def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
-    """Limits and offsets over Project* [Sort]: top-n, the projections above it; without a Sort in the order of the stream key.
+    """Limits and offsets over Project* [Sort]: a top-n below the projections. Without a Sort, in the order of the
+    stream key.
 
-    A LocalLimit alone is what Spark pushes below a union or a join: it drops no row that the limit above must have, and is none here.
+    A LocalLimit alone comes from Spark, which pushes it below a union or a join. It is ignored, because the limit
+    above it decides.
     """
     above: list[JavaObject] = []
     child = node
@@ -69,13 +76,13 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def _sorted(walk: PlanWalk, own: Bound, node: JavaObject) -> tuple[Bound, tuple[SortKey, ...]]:
-    """What a Sort reads, with a column for each scalar subquery of its order, and that order."""
+    """The input of a Sort, with a column for each scalar subquery in its order, and that order."""
     below = with_subqueries(walk, own, items(node.order()))
     return below, tuple(walk.expressions.sort_key(key, below.scope()) for key in items(node.order()))
 
 
 def _window(walk: PlanWalk, nodes: Sequence[JavaObject]) -> tuple[int, int | None]:
-    """The rows that limits and offsets leave, the innermost first: how many are passed over, and how many follow (None: all)."""
+    """The (offset, limit) of nested limits and offsets, innermost first. A limit of None means all rows."""
     offset = 0
     limit: int | None = None
     for node in nodes:
@@ -92,4 +99,4 @@ def _constant(walk: PlanWalk, node: JavaObject, expr: JavaObject) -> int:
     found = walk.expressions.expression(expr, {})
     if isinstance(found, Literal) and isinstance(found.value, int):
         return found.value
-    raise walk.refuse(node, "a LIMIT or OFFSET that is no constant", "write a number")
+    raise walk.refuse(node, "a LIMIT or OFFSET that is not constant", "write a number")

@@ -1,13 +1,13 @@
-"""Comparisons in which the moment stands beside an expression of the row, with the moment alone on one side.
+"""Rewrite comparisons of the moment and an expression of the row, so that the moment is alone on one side.
 
     datediff(current_date(), d) < 7       days(d) + 7        >  days(moment)
     now() - ts < INTERVAL 7 DAYS          micros(ts) + …     >  micros(moment)
     timestampdiff(HOUR, ts, now()) < 24   micros(ts) + 24 h  >  micros(moment)
     unix_timestamp() - s < 3600           s + 3600           >  seconds(moment)
 
-Days, seconds and microseconds are whole numbers, so what moves to the other side is added there. A sum beyond 64 bits becomes the end of
-them at which it left: the moment is far from either. Differences of timestamps are those of wall clocks, as in Spark, so local times are
-counted.
+Days, seconds and microseconds are whole numbers, so they can be added on the other side. A sum beyond 64 bits is
+clamped to the minimum or maximum, from which every moment is far away. As in Spark, differences of timestamps are
+differences of wall clocks, so local times are counted.
 """
 
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ _LENGTHS |= {"DAY": 86_400_000_000, "DAYOFYEAR": 86_400_000_000, "WEEK": 604_800
 
 @dataclass(frozen=True, slots=True)
 class Subtraction:
-    """A node of Catalyst that is `minuend - subtrahend`, both counted in one unit."""
+    """A Catalyst node that is `minuend - subtrahend`, both counted in one unit."""
 
     minuend: JavaObject
     subtrahend: JavaObject
-    unit: str  # of a TimestampDiff, which cuts its result off to whole ones; else empty
+    unit: str  # of a TimestampDiff, which truncates to whole units; otherwise empty
 
 
 def difference_of(node: JavaObject) -> Subtraction | None:
-    """What the node takes from what; None where it is no difference that can be counted."""
+    """The operands of a difference. None if the node is not a difference in whole units."""
     name = node.productPrefix()
     if name not in _DIFFERENCES:
         return None
@@ -48,7 +48,7 @@ def difference_of(node: JavaObject) -> Subtraction | None:
 
 
 def counted(node: JavaObject, value: Expr, time_zone: str) -> Expr:
-    """An end of the difference `node` as a bigint, in the unit that the difference is counted in."""
+    """An operand of the difference `node` as a bigint, in the unit of the difference."""
     match node.productPrefix():
         case "DateDiff":
             return _as_bigint(Call("UnixDate", "int", (value,)))
@@ -62,9 +62,10 @@ def counted(node: JavaObject, value: Expr, time_zone: str) -> Expr:
 
 
 def length_of(other: Expr, comparison: Comparison, unit: str) -> tuple[Comparison, Expr] | None:
-    """What the difference is compared with, in the unit it is counted in, as a bigint; None where that is no known number.
+    """The other side of the comparison, as a bigint in the unit of the difference. None if it is not a known number.
 
-    A TimestampDiff is cut off toward zero: one below 3 hours is any below 3 · 60 minutes, one of at most 3 any below 4 · 60.
+    A TimestampDiff truncates toward zero: less than 3 hours means less than 3 · 60 minutes, at most 3 means less than
+    4 · 60.
     """
     if not unit:
         if other.type in _WHOLE:
@@ -74,18 +75,18 @@ def length_of(other: Expr, comparison: Comparison, unit: str) -> tuple[Compariso
         return None
     if not isinstance(other, Literal) or not isinstance(other.value, int):
         return None
-    least = other.value + (comparison in (Comparison.LESS_OR_EQUAL, Comparison.GREATER))  # below it, or from it on
+    least = other.value + (comparison in (Comparison.LESS_OR_EQUAL, Comparison.GREATER))  # compare with < or >= this
     below = comparison in (Comparison.LESS, Comparison.LESS_OR_EQUAL)
     if least > 0:
         compared, whole = (Comparison.LESS if below else Comparison.GREATER_OR_EQUAL), least
-    else:  # of what is cut off toward zero, -1 is the greatest below 0
+    else:  # with truncation toward zero, -1 is the greatest result below 0
         compared, whole = (Comparison.LESS_OR_EQUAL if below else Comparison.GREATER), least - 1
     micros = whole * _LENGTHS[unit]
     return (compared, Literal(micros, "bigint")) if _LEAST <= micros <= _MOST else None
 
 
 def moved_over(end: Expr, by: Expr, adds: bool) -> Expr:
-    """`end + by` or `end - by`, both bigint, at most and at least what 64 bits hold; NULL where one of them is."""
+    """`end + by` or `end - by` of bigints, clamped to 64 bits. NULL if an operand is NULL."""
     node = "Add" if adds else "Subtract"
     if _is_short(end) and _is_short(by):
         return Call(node, "bigint", (end, by), "ANSI")
@@ -104,7 +105,7 @@ def moved_over(end: Expr, by: Expr, adds: bool) -> Expr:
 
 
 def _is_short(expr: Expr) -> bool:
-    """Whether two bigints of this kind have a sum that is one: what was an int, and constants that are no longer."""
+    """Whether the sum of two such bigints fits: former ints, and constants of similar size."""
     if isinstance(expr, Literal):
         return isinstance(expr.value, int) and abs(expr.value) < 1 << 62
     return isinstance(expr, Call) and expr.node == "Cast" and expr.args[0].type in _WHOLE - {"bigint"}

@@ -1,7 +1,8 @@
 """PIVOT: the aggregate `pivotfirst(key, value, keys)`, whose array becomes columns.
 
-Spark aggregates by the groups and the pivoted column first, so that a group has at most one row of each key. What that row's value is,
-`max(value) FILTER (WHERE key <=> k)` says as well: one column a key. The SELECT takes the array's elements by number.
+Spark first aggregates by the groups and the pivoted column, so a group has at most one row per key. The value of that
+row equals `max(value) FILTER (WHERE key <=> k)`, so each key becomes one call. The SELECT reads the array's elements
+by index.
 """
 
 from py4j.java_gateway import JavaObject
@@ -12,7 +13,7 @@ from tussock.jobs.sql.sandbox import items
 
 
 def pivot_of(node: JavaObject) -> JavaObject | None:
-    """The PivotFirst that an expression of an Aggregate is."""
+    """The PivotFirst of an Aggregate's expression, or None."""
     if node.productPrefix() != "AggregateExpression":
         return None
     function = node.aggregateFunction()
@@ -20,7 +21,10 @@ def pivot_of(node: JavaObject) -> JavaObject | None:
 
 
 def element_of_pivot(node: JavaObject) -> tuple[JavaObject, int] | None:
-    """The PivotFirst and the place in its array that an expression is: a SELECT of some of its columns is put into the Aggregate itself."""
+    """The PivotFirst and the index that an expression reads.
+
+    A SELECT of some of its columns is merged into the Aggregate.
+    """
     if node.productPrefix() != "GetArrayItem" or node.ordinal().productPrefix() != "Literal":
         return None
     pivot = pivot_of(node.child())
@@ -28,7 +32,7 @@ def element_of_pivot(node: JavaObject) -> tuple[JavaObject, int] | None:
 
 
 def pivot_calls(walk: ExpressionWalk, pivot: JavaObject, scope: Scope) -> tuple[AggCall, ...]:
-    """One call for each element of the array. Raises UnsupportedQueryError."""
+    """One call per element of the array. Raises UnsupportedQueryError."""
     key, value = walk.expression(pivot.pivotColumn(), scope), walk.expression(pivot.valueColumn(), scope)
     keys = (walk.constant(pivot, k, pivot.pivotColumn().dataType()) for k in items(pivot.pivotColumnValues()))
     return tuple(

@@ -19,7 +19,7 @@ def bind_project(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def projected(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[int] = ()) -> Bound:
-    """The Project `node` over `below`, whose columns of the ids `carried` come along behind the node's own."""
+    """The Project `node` over `below`. Columns with the ids `carried` are appended after the node's own."""
     below = with_subqueries(walk, below, items(node.projectList()))
     scope = below.scope()
     ids, exprs, fields = [], [], []
@@ -52,7 +52,7 @@ def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
 def _filtered_by_row(
     walk: PlanWalk, node: JavaObject, conditions: Sequence[JavaObject], below: Bound, row: Bound
 ) -> Bound:
-    """A filter that compares rows with scalar subqueries: those rows stay that have a partner in the subqueries' one row."""
+    """A filter with scalar subqueries: keeps the rows that have a match in the subqueries' single row."""
     width = len(below.plan.fields)
     scope = {**row.scope(width), **below.scope()}
     condition = conjunction([walk.expressions.condition(c, scope) for c in conditions])

@@ -1,26 +1,27 @@
-"""Catalyst's nodes that have no executor, in a user's words: what it is, and what to do."""
+"""Catalyst nodes without an executor: their name for users, and advice."""
 
-_OUTSIDE = "only relations made here are known; declare it with CREATE SOURCE"
+_OUTSIDE = "only relations of this store can be used; declare it with CREATE SOURCE"
 _PYTHON = (
     "a Python function of a DataFrame",
-    "its code is no part of the store; make it known with CREATE FUNCTION and create the view by SQL, or write it in Spark's functions",
+    "the store does not have its code; register it with CREATE FUNCTION and create the view by SQL, or use Spark's "
+    "functions",
 )
 
 OF_SQL: dict[str, tuple[str, str]] = {
     "UnionLoop": (
         "a WITH that reads itself",
-        "any row may lead to any other in any number of rounds; write out the rounds that there are",
+        "any row may lead to any other in any number of rounds; write the rounds out",
     ),
-    "ScriptTransformation": ("TRANSFORM", "what a program outside answers may differ from run to run"),
-    "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
+    "ScriptTransformation": ("TRANSFORM", "the output of an external program may differ from run to run"),
+    "Sample": ("TABLESAMPLE", "it selects other rows on every run"),
 }
-"""What a statement can name."""
+"""Nodes that a statement can contain."""
 
 OF_FRAMES: dict[str, tuple[str, str]] = {
     "LogicalRelation": ("a relation of Spark's own catalog", _OUTSIDE),
     "DataSourceV2ScanRelation": ("a relation of Spark's own catalog", _OUTSIDE),
-    "StreamingRelationV2": ("a stream of Spark's", _OUTSIDE),
-    "InMemoryRelation": ("a cached DataFrame", "what it was made of is hidden; call unpersist() on it first"),
+    "StreamingRelationV2": ("a stream of Spark", _OUTSIDE),
+    "InMemoryRelation": ("a cached DataFrame", "its query is hidden; call unpersist() on it first"),
     **dict.fromkeys(
         (
             "ArrowEvalPython",
@@ -37,6 +38,9 @@ OF_FRAMES: dict[str, tuple[str, str]] = {
         _PYTHON,
     ),
 }
-"""What only a DataFrame can hold: no text reaches a file, a stream, a cache or a Python function that is not known here."""
+"""Nodes that only a DataFrame can contain:
+
+SQL text cannot name a file, a stream, a cache or an unknown Python function.
+"""
 
 REASONS = OF_SQL | OF_FRAMES

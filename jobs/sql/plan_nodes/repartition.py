@@ -1,4 +1,7 @@
-"""How Spark is to spread rows over its tasks: by hints, DISTRIBUTE BY, CLUSTER BY. A view's rows are where their keys put them."""
+"""Hints, DISTRIBUTE BY and CLUSTER BY, which distribute rows over Spark's tasks.
+
+A view's keys distribute its rows instead.
+"""
 
 from py4j.java_gateway import JavaObject
 
@@ -7,5 +10,5 @@ from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
 @binds("Repartition", "RepartitionByExpression", "RebalancePartitions")
 def bind_repartition(walk: PlanWalk, node: JavaObject) -> Bound:
-    """What is below it."""
+    """The input, unchanged."""
     return walk.bind(node.child())

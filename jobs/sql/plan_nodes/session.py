@@ -1,8 +1,9 @@
-"""session_window: an Aggregate one of whose keys Spark marks as a session, so that it merges those that touch before it groups.
+"""session_window: an Aggregate with a key that Spark marks as a session. Spark merges overlapping sessions before it
+groups.
 
-Each row brings a session of its own, from its moment to the gap behind it. In the order in which they begin a row belongs to the session
-before it where it begins no later than that ends; so within the other keys' groups the start of its session is a window function, by which
-rows are grouped, and the session's end is the greatest of its rows'.
+Each row starts as a separate session, from its moment to the end of the gap. In the order of starts, a row belongs to
+the previous session if it starts no later than that session ends. So within the groups of the other keys, the start
+of a row's session is a window function. Rows are grouped by it, and the session's end is the maximum of the rows' ends.
 """
 
 from collections.abc import Sequence
@@ -35,14 +36,15 @@ from tussock.jobs.sql.sandbox import items
 
 _MARK = "spark.sessionWindow"
 _NO_SESSION = (
-    "Spark knows no session of the rows that a ROLLUP or CUBE makes of all sessions; leave session_window out of it"
+    "Spark cannot build sessions of the rows that ROLLUP or CUBE adds for all sessions; omit session_window from it"
 )
 _SO_FAR = Frame(True, FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.CURRENT))
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """`below` is the Aggregate's input with the start of each row's session as one more column, which is a key in the place of `id`."""
+    """`below` is the Aggregate's input with the start of each row's session as an additional column, which
+    replaces key `id`."""
 
     below: Bound
     id: int
@@ -50,13 +52,16 @@ class Sessions:
     end: AggCall
 
     def value(self, start: Column, end: Column) -> Expr:
-        """The struct that SELECT sees, over the columns of the key and the call."""
+        """The struct that the SELECT reads, over the columns of the key and the call."""
         fields = (Literal("start", "string"), start, Literal("end", "string"), end)
         return Call("CreateNamedStruct", f"struct<start:{start.type},end:{end.type}>", fields)
 
 
 def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | None:
-    """The sessions by which an Aggregate groups. Raises UnsupportedQueryError where Spark itself would fail."""
+    """The sessions by which an Aggregate groups.
+
+    None if it does not. Raises UnsupportedQueryError if Spark itself would fail.
+    """
     keys = list(items(node.groupingExpressions()))
     marked = [key for key in keys if _is_marked(key)]
     if not marked:
@@ -75,7 +80,7 @@ def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | No
         (*columns, *bounds),
         (*below.plan.fields, *(Field(f"_bound{i}", b.type) for i, b in enumerate(bounds))),
     )
-    start, end, own = (Column(width + i, bounds[i % 2].type) for i in range(3))  # so that the struct is not kept
+    start, end, own = (Column(width + i, bounds[i % 2].type) for i in range(3))  # so that the struct is not stored
     call = WindowCall(WindowFunction.SESSION, start.type, (start, end), _SO_FAR, place=place)
     plan = Window(
         apart, others, (SortKey(start, False, False),), (call,), (*apart.fields, Field("_session", start.type))
@@ -89,13 +94,13 @@ def _is_marked(key: JavaObject) -> bool:
 
 
 def _is_there(below: Bound, session: JavaObject) -> bool:
-    """Whether all rows that ROLLUP makes of one have its session."""
+    """Whether all rows that ROLLUP makes of a row have its session."""
     place = below.ids.index(session.exprId().id())
     return isinstance(below.plan, Expand) and not any(isinstance(row[place], Literal) for row in below.plan.projections)
 
 
 def _distinct(keys: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Each key once; what is constant divides nothing."""
+    """Each key once. Constants are omitted, since they do not divide rows."""
     return tuple({without_places(k): k for k in keys if not isinstance(k, Literal)}.values())
 
 

@@ -1,8 +1,8 @@
-"""Scalar subqueries that read no row of the query around them: each is a column of the plan below the node whose expressions hold it.
+"""Uncorrelated scalar subqueries: each becomes a column of the input of the node whose expressions contain it.
 
-The optimizer leaves them where they stand, as expressions. Here the node's input is joined with their one row: NULLs where a subquery finds
-none, an error where it finds two (jobs/logical/nodes.py:SingleRow). Those that do read the rows around them are joins in the optimized
-plan.
+The optimizer leaves them in expressions. Here, the node's input is joined with their single row: NULLs if a subquery
+finds no row, an error if it finds two (jobs/logical/nodes.py:SingleRow). Correlated ones are already joins in the
+optimized plan.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,22 +30,28 @@ from tussock.jobs.sql.sandbox import items
 
 
 def with_subqueries(walk: PlanWalk, below: Bound, expressions: Iterable[JavaObject]) -> Bound:
-    """`below` with a column for each scalar subquery in the expressions (Catalyst's), after its own; `below` itself where there is none."""
+    """`below` with a column for each scalar subquery in the expressions (Catalyst's) after its own.
+
+    Unchanged if there are none.
+    """
     if (row := subquery_row(walk, expressions)) is None:
         return below
     return Bound(Join(below.plan, row.plan, JoinKind.INNER, (), (), ()), below.ids + row.ids)
 
 
 def without_subqueries(found: Bound, own: Bound, below: Bound) -> Bound:
-    """What was made of `below` without the columns that this has beyond `own`, which `with_subqueries` added."""
+    """A plan over `below` without the columns that `with_subqueries` added to `own`."""
     if own is below:
         return found
     return found.only([i for i in range(len(found.ids)) if not len(own.ids) <= i < len(below.ids)])
 
 
 def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:
-    """One row with the value of each scalar subquery in the expressions, under the subqueries' ids; None where there is none. Nodes of
-    class `outside` are passed over with all they hold."""
+    """One row with the value of each scalar subquery in the expressions, under the subqueries' ids. None if there are
+    none.
+
+    Nodes of class `outside` are skipped with everything inside them.
+    """
     found: dict[int, JavaObject] = {}
     for expression in with_scalars(walk, expressions):
         found |= {node.exprId().id(): node for node in _subqueries(walk, expression, outside)}
@@ -57,13 +63,13 @@ def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str
 
 
 def with_scalars(walk: PlanWalk, expressions: Iterable[JavaObject]) -> list[JavaObject]:
-    """The expressions that hold a scalar subquery. Cost: a round trip each."""
+    """The expressions that contain a scalar subquery. Cost: a round trip each."""
     pattern = walk.expressions.sandbox.tree_pattern("SCALAR_SUBQUERY")
     return [expression for expression in expressions if expression.containsPattern(pattern)]
 
 
 def _subqueries(walk: PlanWalk, node: JavaObject, outside: str) -> Iterator[JavaObject]:
-    """The scalar subqueries of an expression, not those within them."""
+    """The scalar subqueries of an expression, without nested ones."""
     name = node.productPrefix()
     if walk.expressions.sandbox.is_moment(node):
         raise walk.refuse(node, None, ELSEWHERE)
@@ -82,8 +88,10 @@ def _one_row(walk: PlanWalk, node: JavaObject) -> Plan:
 
 
 def _constant_of_any_row(walk: PlanWalk, node: JavaObject) -> Plan | None:
-    """`SELECT 1 … LIMIT 1`, which is how the optimizer asks whether a subquery finds anything: whether it counts a row. None: it is not
-    that."""
+    """`SELECT 1 … LIMIT 1`, by which the optimizer tests whether a subquery finds a row, as a count of rows.
+
+    None for others.
+    """
     if node.productPrefix() != "GlobalLimit":
         return None
     project = node.child()

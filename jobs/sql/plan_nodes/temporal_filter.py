@@ -1,5 +1,5 @@
-"""Comparisons of a row with the epoch's moment (tussock.jobs.sql.now): conjuncts of a filter, or of an inner join; they become temporal
-filters."""
+"""Comparisons of a row with the epoch's moment (tussock.jobs.sql.now), as conjuncts of a filter or an inner join.
+They become temporal filters."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,18 @@ from tussock.jobs.sql.sandbox import items
 _DAY = 86_400_000_000  # microseconds
 _UNITS = frozenset({"year", "yyyy", "yy", "quarter", "month", "mon", "mm", "week"})  # of trunc
 _UNITS_OF_TIME = _UNITS | {"day", "dd", "hour", "minute", "second", "millisecond", "microsecond"}  # of date_trunc
-_NO_ORDER = "the moment is compared by <, <=, =, >= and > alone, with an expression of the row on the other side; "
-_BOUND = "this expression of the moment is not kept; add or subtract a constant, truncate it, or make a date or a number of seconds of it"
+_NO_ORDER = "the moment can be compared only by <, <=, =, >= and >, with an expression of the row on the other side; "
+_BOUND = (
+    "this expression of the moment is not supported; add or subtract a constant, truncate it, or convert it to a "
+    "date or seconds"
+)
 _ADDED = frozenset(
     {"TimestampAddInterval", "TimestampAddYMInterval", "DateAdd", "DateSub", "AddMonths", "Add", "Subtract"}
 )
-_ALONE = "write it as ts > now() - INTERVAL …, with all that is of the row on one side"
+_ALONE = "write it as ts > now() - INTERVAL …, with everything about the row on one side"
 _KEPT_TYPES = ("date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int", "bigint", "string")
 
-#: Of each type a value below, and one above, every bound that a moment makes: years 1 and 9999.
+#: Per type, a value below and a value above every bound that a moment can have: years 1 and 9999.
 _ENDS: dict[str, tuple[int, int]] = {
     "date": (-719_162, 2_932_896),
     **dict.fromkeys(("timestamp", "timestamp_ntz"), (-62_135_596_800_000_000, 253_402_300_799_999_999)),
@@ -33,12 +36,12 @@ _ENDS: dict[str, tuple[int, int]] = {
         for name, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63))
     },
 }
-#: What of the row, how compared, with which bound.
+#: An expression of the row, a comparison, and the bound.
 _Part = tuple[Expr, Comparison, Expr]
 
 
 def apart(walk: PlanWalk, condition: JavaObject) -> tuple[list[JavaObject], list[JavaObject]]:
-    """The parts of a condition (Catalyst's) that hold no moment, and those that do; together they are all its conjuncts."""
+    """The conjuncts of a condition (Catalyst's) without the moment, and those with it."""
     if not _moments(walk, condition):
         return [condition], []
     if condition.productPrefix() != "And":
@@ -48,8 +51,10 @@ def apart(walk: PlanWalk, condition: JavaObject) -> tuple[list[JavaObject], list
 
 
 def with_moment_compared(walk: PlanWalk, below: Bound, conditions: Sequence[JavaObject]) -> Bound:
-    """`below` under a temporal filter for each comparison; what lets rows in comes first, so that those behind it keep no row before it
-    comes. Raises UnsupportedQueryError for what is no such comparison."""
+    """`below` with a temporal filter for each comparison. Raises UnsupportedQueryError for other conditions.
+
+    Comparisons that let rows in come first, so that the filters after them store no row before it appears.
+    """
     filters = [part for condition in conditions for part in _compared(walk, below, condition)]
     plan = below.plan
     for value, comparison, bound in sorted(filters, key=lambda part: not part[1].lets_in):
@@ -58,9 +63,9 @@ def with_moment_compared(walk: PlanWalk, below: Bound, conditions: Sequence[Java
 
 
 def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
-    """A condition as comparisons of a value of the row with a bound: two of an equality."""
+    """A condition as comparisons of a value of the row with a bound. An equality becomes two."""
     name = condition.productPrefix()
-    if name == "IsNotNull" and condition.references().isEmpty():  # the optimizer's own; the moment always is known
+    if name == "IsNotNull" and condition.references().isEmpty():  # added by the optimizer; the moment is never NULL
         return []
     if name == "Or":
         return _with_others(walk, below, condition)
@@ -73,9 +78,9 @@ def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part
 
 
 def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparison: Comparison) -> _Part:
-    """`left comparison right`, where one of the two holds the moment."""
+    """`left comparison right`, if one of them contains the moment."""
     left, right = condition.left(), condition.right()
-    if _moments(walk, left):  # it stands on the right from here on
+    if _moments(walk, left):  # move it to the right
         left, right, comparison = right, left, comparison.turned
     if _moments(walk, left):
         raise walk.refuse(condition, None, f"{_NO_ORDER}{_ALONE}")
@@ -86,7 +91,7 @@ def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparis
     _check_bound(walk, right, bound)
     if value.type not in _KEPT_TYPES:
         raise walk.refuse(
-            left, None, f"rows are not kept in the order of a {value.type}; cast it to a timestamp, a date or a number"
+            left, None, f"rows cannot be ordered by a {value.type}; cast it to a timestamp, a date or a number"
         )
     return value, comparison, bound
 
@@ -94,7 +99,7 @@ def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparis
 def _of_difference(
     walk: PlanWalk, below: Bound, condition: JavaObject, node: JavaObject, other: JavaObject, comparison: Comparison
 ) -> _Part:
-    """`node comparison other`, where `node` is a difference of the moment and the row, `other` holds no moment."""
+    """`node comparison other`, if `node` is a difference between the moment and the row, and `other` has no moment."""
     found, zone = difference_of(node), walk.expressions.sandbox.time_zone
     refusal = walk.refuse(condition, None, f"{_NO_ORDER}{_ALONE}")
     if found is None:
@@ -115,11 +120,11 @@ def _of_difference(
 
 
 def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
-    """`others OR (own AND comparison AND …)`: rows that pass the others have the value that passes at every moment."""
+    """`others OR (own AND comparison AND …)`: rows that satisfy others get a value that passes at every moment."""
     disjuncts = _disjuncts(condition)
     temporal = [d for d in disjuncts if _moments(walk, d)]
     if len(temporal) > 1:
-        raise walk.refuse(condition, None, f"under OR one side alone may hold the moment; {ELSEWHERE}")
+        raise walk.refuse(condition, None, f"under OR only one side may contain the moment; {ELSEWHERE}")
     scope = below.scope()
     others = [walk.expressions.expression(d, scope) for d in disjuncts if not _moments(walk, d)]
     plain, compared = apart(walk, temporal[0])
@@ -127,13 +132,15 @@ def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_P
     found: list[_Part] = []
     for value, comparison, bound in (part for c in compared for part in _compared(walk, below, c)):
         if value.type not in _ENDS:
-            raise walk.refuse(condition, None, f"under OR no {value.type} is compared with the moment; {ELSEWHERE}")
+            raise walk.refuse(
+                condition, None, f"under OR a {value.type} cannot be compared with the moment; {ELSEWHERE}"
+            )
         passes = Literal(_ENDS[value.type][0 if comparison.lets_in else 1], value.type)
         chosen: Expr = Call("If", value.type, (conjunction(own), value, Literal(None, value.type))) if own else value
         chosen = Call("If", value.type, (disjunction(others), passes, chosen))
         if needs_spark(chosen):
             raise walk.refuse(
-                condition, None, "no kernel renders it; compute what of it is the row's alone in a subquery below"
+                condition, None, "it has no kernel; compute the part that depends only on the row in a subquery"
             )
         found.append((chosen, comparison, bound))
     if not found:
@@ -148,7 +155,7 @@ def _disjuncts(condition: JavaObject) -> list[JavaObject]:
 
 
 def _bound(walk: PlanWalk, moment: JavaObject) -> Expr:
-    """An expression of the moment alone, over one column."""
+    """An expression of the moment, over one column."""
     return walk.expressions.tree(
         moment, {node.exprId().id(): Column(0, "timestamp") for node in _moments(walk, moment)}
     )
@@ -164,7 +171,7 @@ _OTHER_COMPARISONS = frozenset({"EqualNullSafe", "Not", "In", "InSet"})
 
 
 def _moments(walk: PlanWalk, node: JavaObject) -> list[JavaObject]:
-    """The scalar subqueries in an expression that stand for the moment, not those within subqueries."""
+    """The scalar subqueries of an expression that represent the moment, without nested ones."""
     sandbox = walk.expressions.sandbox
     if not sandbox.knows_moment or not node.containsPattern(sandbox.tree_pattern("SCALAR_SUBQUERY")):
         return []
@@ -174,7 +181,7 @@ def _moments(walk: PlanWalk, node: JavaObject) -> list[JavaObject]:
 
 
 def _is_known(bound: Expr) -> bool:
-    """Whether an expression of the moment is one that is never NULL, and that raises at no moment of this era."""
+    """Whether an expression of the moment is never NULL, and raises no error at any moment of this era."""
     match bound:
         case Column():
             return True
@@ -201,7 +208,10 @@ def _is_number(expr: Expr) -> bool:
 
 
 def _never_goes_back(bound: Expr, fixed: bool) -> bool:
-    """Whether the bound only rises while the moment does. `fixed`: local time does, where clocks are never set back."""
+    """Whether the bound only rises while the moment rises.
+
+    `fixed`: local time does too, because clocks are never set back.
+    """
     match bound:
         case Column():
             return True
@@ -224,7 +234,7 @@ def _never_goes_back(bound: Expr, fixed: bool) -> bool:
 
 
 def _is_fixed(walk: PlanWalk) -> bool:
-    """Whether the pipeline's time zone is at the same distance from UTC always."""
+    """Whether the pipeline's time zone has a fixed offset from UTC."""
     sandbox = walk.expressions.sandbox
     try:
         zone = sandbox.java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(sandbox.time_zone)

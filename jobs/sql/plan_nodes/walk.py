@@ -1,4 +1,4 @@
-"""The walk over Catalyst's plan: from its leaves up, each class of node by the function that is registered for it."""
+"""The walk over Catalyst's plan, from the leaves up. A function is registered for each class of node."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,17 @@ from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A plan and the expression ids of its output columns, in order. `made`: ids that stand for expressions over several of them."""
+    """A plan and the expression ids of its output columns, in order.
+
+    `made`: ids of expressions over several columns.
+    """
 
     plan: Plan
     ids: tuple[int, ...]
     made: tuple[tuple[int, Expr], ...] = ()
 
     def scope(self, shift: int = 0) -> dict[int, Expr]:
-        """What each expression id means to a reader of this plan's output (after `shift` other columns)."""
+        """The expression of each expression id, for a reader of this plan's output (after `shift` other columns)."""
         columns: dict[int, Expr] = {
             i: Column(shift + k, f.type)
             for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))
@@ -30,7 +33,7 @@ class Bound:
         return columns | {i: renumbered(e, range(shift, shift + len(self.ids))) for i, e in self.made}
 
     def only(self, places: Sequence[int]) -> "Bound":
-        """The output's columns at these places."""
+        """Only the output columns at these positions."""
         fields = tuple(self.plan.fields[i] for i in places)
         columns = tuple(Column(i, f.type) for i, f in zip(places, fields, strict=True))
         return Bound(Project(self.plan, columns, fields), tuple(self.ids[i] for i in places))
@@ -42,7 +45,7 @@ _BINDERS: dict[str, BindNode] = {}
 
 
 def binds(*names: str) -> Callable[[BindNode], BindNode]:
-    """Registers a function for the Catalyst nodes of these class names."""
+    """Register a function for the Catalyst nodes with these class names."""
 
     def register(bind: BindNode) -> BindNode:
         for name in names:
@@ -59,29 +62,31 @@ class PlanWalk:
     """Walks one statement's plan."""
 
     expressions: ExpressionWalk
-    notes: list[str] = field(default_factory=list)  # what the user should know of the plan; EXPLAIN and CREATE say it
-    order: JavaObject | None = None  # the Sort that gives the plan's rows their order
+    notes: list[str] = field(default_factory=list)  # notes for the user, which EXPLAIN and CREATE show
+    order: JavaObject | None = None  # the Sort that orders the plan's rows
 
     def note(self, text: str) -> None:
-        """Something that the user should know of the plan, said once."""
+        """Add a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def bind(self, node: JavaObject) -> Bound:
-        """The plan under a Catalyst node. Raises UnsupportedQueryError."""
+        """Bind the plan under a Catalyst node. Raises UnsupportedQueryError."""
         name = node.productPrefix()
         if (bind := _BINDERS.get(name)) is not None:
             return bind(self, node)
         raise self.refuse(node, *REASONS.get(name, (f"the operator {name}", "it has no executor")))
 
     def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
-        """The error for what cannot be kept, with its place; named by the user's own text where `construct` is None."""
+        """The error for an unsupported node, with its place. If `construct` is None, it is named by the user's text."""
         return self.expressions.refuse(node, construct, reason)
 
     def field(self, node: JavaObject, name: str, kind: str) -> Field:
-        """An output column. Raises UnsupportedQueryError for a type that no state table can hold."""
+        """An output column. Raises UnsupportedQueryError for a type that no state table can store."""
         try:
             arrow_type(kind)
         except UnsupportedTypeError as err:
-            raise self.refuse(node, f"column {name!r} of type {kind}", "its rows cannot be kept; " + str(err)) from err
+            raise self.refuse(
+                node, f"column {name!r} of type {kind}", "its rows cannot be stored; " + str(err)
+            ) from err
         return Field(name, kind)

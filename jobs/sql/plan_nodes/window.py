@@ -39,15 +39,15 @@ _DAY_MICROS = 86_400_000_000
 
 @binds("Window")
 def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
-    """What is constant neither divides nor orders rows, and is left out of partition and order."""
+    """Constants are omitted from partition and order, since they neither divide nor order rows."""
     functions, constants = list[JavaObject](), list[JavaObject]()
     for named in items(node.windowExpressions()):
         if (
             named.productPrefix() == "AttributeReference"
-        ):  # a lateral subquery's key, which its window passes on: a column of the input
+        ):  # the key of a lateral subquery, which its window passes through: an input column
             continue
         of_rows = named.child().productPrefix() == "WindowExpression"
-        (functions if of_rows else constants).append(named)  # count(NULL) OVER (…): the optimizer made 0 of it
+        (functions if of_rows else constants).append(named)  # the optimizer turns count(NULL) OVER (…) into 0
     sorted_by = [] if list(items(node.orderSpec())) else _sort_below(node.child())
     child, order = _sorted(walk, sorted_by) if sorted_by else (walk.bind(node.child()), [])
     below = _with_columns(walk, child, constants)
@@ -77,9 +77,9 @@ def _sort_keys(walk: PlanWalk, keys: JavaObject, scope: dict[int, Expr]) -> list
 
 
 def _sort_below(node: JavaObject) -> list[JavaObject]:
-    """The Projects from a node down to a Sort, and that; empty where there is none.
+    """The Projects from a node down to a Sort, and the Sort. Empty if there is none.
 
-    Spark makes `ORDER BY … LIMIT k` in a subquery that reads the row around it a row_number without an order, over sorted rows.
+    Spark turns `ORDER BY … LIMIT k` in a correlated subquery into a row_number without an order, over sorted rows.
     """
     chain = [node]
     while chain[-1].productPrefix() == "Project":
@@ -88,8 +88,10 @@ def _sort_below(node: JavaObject) -> list[JavaObject]:
 
 
 def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKey]]:
-    """What is below a window without an order of its own, and the order in which its rows come. What they are sorted by is carried up to
-    the window, in columns whose ids are negative."""
+    """The input of a window without its own order, and the order of its rows.
+
+    The sort keys are carried to the window in columns with negative ids.
+    """
     *projects, sort = chain
     below = walk.bind(sort.child())
     keys = _sort_keys(walk, sort.order(), below.scope())
@@ -106,7 +108,7 @@ def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKe
 
 
 def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Bound:
-    """`below` with more columns behind its own."""
+    """`below` with further columns after its own."""
     if not named:
         return below
     exprs: list[Expr] = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
@@ -119,12 +121,12 @@ def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Boun
 
 
 class _Call:
-    """One WindowExpression on its way to a WindowCall."""
+    """Turns a WindowExpression into a WindowCall."""
 
     def __init__(
         self, walk: PlanWalk, node: JavaObject, scope: dict[int, Expr], order: tuple[SortKey, ...], are_peers: bool
     ) -> None:
-        """`are_peers`: all rows of a partition are, since the order is by what divides them, or by nothing."""
+        """`are_peers`: all rows of a partition are peers, because the order is by partition columns or empty."""
         self._walk, self._node, self._scope, self._order, self._are_peers = walk, node, scope, order, are_peers
 
     def bound(self) -> WindowCall:
@@ -133,7 +135,7 @@ class _Call:
             return self._aggregate(function)
         name = function.productPrefix()
         if name not in list(WindowFunction):
-            raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
+            raise self._walk.expressions.refuse(self._node, None, f"the functions supported OVER a window are {_KEPT}")
         kind = WindowFunction(name)
         args = tuple(self._argument(child) for child in items(function.children()))
         ignore_nulls, number = False, 0
@@ -148,7 +150,7 @@ class _Call:
         elif kind is WindowFunction.NTILE:
             number, args = self._constant(args[0]), ()
         elif kind in (WindowFunction.RANK, WindowFunction.DENSE_RANK, WindowFunction.PERCENT_RANK):
-            args = ()  # the order's columns
+            args = ()  # Spark's arguments are the order's columns
         place = self._walk.expressions.place_of(self._node)
         mode = self._walk.expressions.mode_of(function)
         return WindowCall(
@@ -156,10 +158,10 @@ class _Call:
         )
 
     def _aggregate(self, node: JavaObject) -> WindowCall:
-        """An AggregateExpression, read as one of groups is."""
+        """An AggregateExpression, bound like one over groups."""
         expressions = self._walk.expressions
         if node.isDistinct():
-            raise expressions.refuse(self._node, None, "DISTINCT of an aggregate OVER a window is not kept")
+            raise expressions.refuse(self._node, None, "a DISTINCT aggregate OVER a window is not supported")
         call = expressions.aggregate(node, self._scope)
         kind, args, params, where = WindowFunction(call.function.value), call.args, call.params, call.filter
         if where is not None and (carrier := _carrier(call)) is not None:
@@ -175,7 +177,7 @@ class _Call:
         )
 
     def _argument(self, node: JavaObject) -> Expr:
-        """An argument or a frame's bound. A constant stays one, whatever its type: intervals and NULLs without a type are read here."""
+        """An argument or a frame bound. Constants of any type are allowed, including intervals and untyped NULLs."""
         expressions = self._walk.expressions
         if node.productPrefix() == "Literal":
             return expressions.constant(node, node.value(), node.dataType())
@@ -187,13 +189,13 @@ class _Call:
         if self._are_peers and not by_rows and (self._sign(frame.lower()) > 0 or self._sign(frame.upper()) < 0):
             raise self._walk.refuse(
                 self._node,
-                "a RANGE frame that leaves out its own row, in an order by what the window is partitioned by",
+                "a RANGE frame without its own row, in an order by partition columns",
                 "order by another column",
             )
         return Frame(by_rows, self._bound(frame.lower(), by_rows), self._bound(frame.upper(), by_rows))
 
     def _sign(self, edge: JavaObject) -> float:
-        """Of a bound's offset; 0 for one that is none."""
+        """The sign of a bound's offset; 0 if it has none."""
         offset = None if edge.productPrefix() in _EDGES else self._argument(edge)
         return (
             float(offset.value) if isinstance(offset, Literal) and isinstance(offset.value, int | float | str) else 0.0
@@ -205,18 +207,19 @@ class _Call:
         offset = self._argument(edge)
         if not isinstance(offset, Literal) or offset.value is None:
             raise self._walk.refuse(
-                self._node, "a frame whose bounds are no constants", "write a number or an interval"
+                self._node, "a frame whose bounds are not constant", "write a number or an interval"
             )
         if by_rows:
             rows = int(offset.value)
             return FrameBound(FrameEdge.CURRENT) if rows == 0 else FrameBound(FrameEdge.OFFSET, rows)
-        if not self._order:  # by a constant: all rows are peers
+        if not self._order:  # ordered by a constant: all rows are peers
             return FrameBound(FrameEdge.CURRENT)
         (key,) = self._order
         return FrameBound(FrameEdge.OFFSET, value=self._moved(key.expr, _negated(offset) if key.descending else offset))
 
     def _moved(self, value: Expr, offset: Literal) -> Expr:
-        """The order's value where the frame ends, as Spark computes it: dates by days or months, instants by their zone's calendar."""
+        """The order's value at the end of the frame, as Spark computes it: dates by days or months, instants by
+        their zone's calendar."""
         zone = (("timeZoneId", self._walk.expressions.sandbox.time_zone),)
         assert isinstance(offset.value, int | str)
         match value.type, offset.type:
@@ -232,17 +235,17 @@ class _Call:
                 return Call("TimestampAddInterval", value.type, (value, offset), params=zone)
             case kind, other if kind == other:
                 return Call("Add", kind, (value, offset), "ANSI")
-        reason = "RANGE with an offset is kept over numbers, dates and timestamps"
+        reason = "RANGE with an offset is supported over numbers, dates and timestamps"
         raise self._walk.refuse(self._node, f"RANGE over {value.type} by {offset.type}", reason)
 
     def _constant(self, expr: Expr) -> int:
         if isinstance(expr, Literal) and isinstance(expr.value, int):
             return expr.value
-        raise self._walk.refuse(self._node, "an offset that is no constant", "write a number")
+        raise self._walk.refuse(self._node, "an offset that is not constant", "write a number")
 
 
 def _carrier(call: AggCall) -> int | None:
-    """The argument in which a NULL leaves a row out; None where NULLs count."""
+    """The argument in which NULL excludes a row. None if NULLs count."""
     if call.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
         return 1
     return None if dict(call.params).get("ignoreNulls") == "false" else 0

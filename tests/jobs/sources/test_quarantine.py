@@ -228,7 +228,7 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
                 session.execute(statement)
         with pytest.raises(FedTableError):
             session.insert("csv__rejects", pa.table({"file": ["f"], "position": [1]}))
-        with pytest.raises(SqlError, match="only tables take changes"):
+        with pytest.raises(SqlError, match="only tables can be changed"):
             session.execute("INSERT INTO csv VALUES (1)")
         session.execute(
             "TRUNCATE TABLE csv__rejects; DELETE FROM json__rejects WHERE position > (SELECT min(position) FROM json__rejects)"

@@ -175,5 +175,5 @@ def test_a_default_of_another_type_is_taken_or_refused_as_by_spark(
     if taken:
         own_binder.bind(statement)
     else:
-        with pytest.raises(SqlError, match="does not take"):
+        with pytest.raises(SqlError, match="does not accept"):
             own_binder.bind(statement)
