@@ -42,7 +42,7 @@ _ASSUMED = {"retain": ("files", "none"), "enforceschema": ("false",), "missing_o
 
 def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
     if existing.format != wanted.format:
-        yield f"format: {existing.format} there, {wanted.format} here"
+        yield f"format: {existing.format} in the store, {wanted.format} in the statement"
     there, here = ({k.lower(): (k, v) for k, v in s.options.items()} for s in (existing, wanted))
     for option, assumed in _ASSUMED.items():  # sources of earlier releases lack options that new ones have by default
         if option not in there and here.get(option, ("", ""))[1].lower() in assumed:
@@ -51,7 +51,7 @@ def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
         name, before = there.get(option, (option, None))
         name, after = here.get(option, (name, None))
         if before != after:
-            yield f"option {name}: {_or_none(before)} there, {_or_none(after)} here"
+            yield f"option {name}: {_or_none(before)} in the store, {_or_none(after)} in the statement"
     if wanted.fields:
         yield from _of_columns(existing.fields, wanted.fields)
 
@@ -60,18 +60,20 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
     yield from _of_columns(existing.fields, wanted.fields)
     before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
     if before != after:
-        yield f"primary key: {_key(before)} there, {_key(after)} here"
+        yield f"primary key: {_key(before)} in the store, {_key(after)} in the statement"
     if existing.only_grows != wanted.only_grows:
-        yield f"APPEND ONLY {'there' if existing.only_grows else 'here'} alone"
+        yield f"APPEND ONLY only in the {'store' if existing.only_grows else 'statement'}"
     if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
         for i, field in enumerate(existing.fields):
             if (was := existing.declared(i)) != (is_now := wanted.declared(i)) and field.type == wanted.fields[i].type:
-                yield f"column {field.name!r}: {was} there, {is_now} here"
+                yield f"column {field.name!r}: {was} in the store, {is_now} in the statement"
             if (i in existing.not_null) != (i in wanted.not_null):
-                yield f"column {field.name!r}: NOT NULL {'there' if i in existing.not_null else 'here'} alone"
+                yield (
+                    f"column {field.name!r}: NOT NULL only in the {'store' if i in existing.not_null else 'statement'}"
+                )
             old, new = (next((d.sql for d in s.defaults if d.column == i), "none") for s in (existing, wanted))
             if old != new:
-                yield f"default of column {field.name!r}: {old} there, {new} here"
+                yield f"default of column {field.name!r}: {old} in the store, {new} in the statement"
 
 
 def _key(names: str) -> str:
@@ -95,21 +97,24 @@ def _of_plain_views(existing: CreatePlainView, wanted: CreatePlainView) -> Itera
 def _of_functions(existing: CreateFunction, wanted: CreateFunction) -> Iterator[str]:
     if [f.type for f in existing.fields] != [f.type for f in wanted.fields]:
         taken, wished = (", ".join(f"{f.name} {f.type}" for f in s.fields) for s in (existing, wanted))
-        yield f"parameters: ({taken}) there, ({wished}) here"
+        yield f"parameters: ({taken}) in the store, ({wished}) in the statement"
     if existing.returns != wanted.returns:
-        yield f"returns: {existing.returns} there, {wanted.returns} here"
+        yield f"returns: {existing.returns} in the store, {wanted.returns} in the statement"
     if (existing.module, existing.function) != (wanted.module, wanted.function):
-        yield f"code: '{existing.module}:{existing.function}' there, '{wanted.module}:{wanted.function}' here"
+        yield (
+            f"code: '{existing.module}:{existing.function}' in the store, '{wanted.module}:{wanted.function}' in the "
+            "statement"
+        )
     there, here = ({m.name: m.source for m in s.code} for s in (existing, wanted))
     for name in dict.fromkeys((*there, *here)):
         if there.get(name) != here.get(name):
-            yield f"functions/{name}.py, - there, + here:"
+            yield f"functions/{name}.py (- store, + statement):"
             before, after = (s.get(name, "").splitlines() for s in (there, here))
             yield from (line.rstrip() for line in difflib.ndiff(before, after) if line[:1] in "+-")
 
 
 def _of_lines(existing: str, wanted: str) -> Iterator[str]:
-    yield "query, - there, + here:"
+    yield "query (- store, + statement):"
     before, after = ([line.strip() for line in sql.strip().splitlines()] for sql in (existing, wanted))
     yield from (line.rstrip() for line in difflib.ndiff(before, after) if not line.startswith("?"))
 
@@ -118,9 +123,9 @@ def _of_columns(existing: Sequence[Field], wanted: Sequence[Field]) -> Iterator[
     there, here = ({f.name: f.type for f in fields} for fields in (existing, wanted))
     for name in dict.fromkeys((*there, *here)):
         if there.get(name) != here.get(name):
-            yield f"column {name!r}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
+            yield f"column {name!r}: {there.get(name, 'none')} in the store, {here.get(name, 'none')} in the statement"
     if there == here and list(there) != list(here):
-        yield f"order of the columns: {', '.join(there)} there, {', '.join(here)} here"
+        yield f"order of the columns: {', '.join(there)} in the store, {', '.join(here)} in the statement"
 
 
 def _or_none(value: str | None) -> str:

@@ -155,7 +155,7 @@ def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
 def _listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
     """listagg.
 
-    Distinct values are ordered by themselves, or by the second argument, which is their value before the cast to text.
+    Distinct values are sorted as texts, or by the second argument, which is their value before the cast to text.
     """
     order = list(items(function.orderExpressions()))
     args = [function.child()]

@@ -2,8 +2,8 @@
 
 Catalyst's optimizer replaces them by literals from the clock of the binding machine. So if the analyzed plan contains
 them, the text is parsed again with a scalar subquery in place of each: `(SELECT moment FROM …)`, over a one-row
-relation that only the binder knows. The optimizer keeps the subquery, moves it together with its condition, and folds
-nothing that depends on it. In the optimized plan, each one becomes the bound of a temporal filter
+relation that exists only in the binder. The optimizer keeps the subquery, moves it together with its condition, and
+folds nothing that depends on it. In the optimized plan, each one becomes the bound of a temporal filter
 (plan_nodes/temporal_filter.py), or is rejected.
 """
 

@@ -76,5 +76,5 @@ def test_runs_bring_what_has_changed_and_nothing_where_nothing_has(tmp_path: Pat
     assert "the store of 'shop' is as its files say" in run()
     assert meta.log_end() == 1
     (folder / "views.sql").write_text(TABLE + VIEW.replace("count(*)", "max(k)"))
-    assert "query, - there, + here" in run()
+    assert "query (- store, + statement)" in run()
     assert meta.log_end() == 2

@@ -233,7 +233,7 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     assert sorted(apply("--prune")) == ["- plain view v", "- view long_names", "4 unchanged", "log entry 2"]
     (folder / "tables.sql").write_text(TABLES.replace("id int", "id bigint"))
     assert cli.main(["apply", "town"]) == 1
-    assert "column 'id': int there, bigint here" in capsys.readouterr().err
+    assert "column 'id': int in the store, bigint in the statement" in capsys.readouterr().err
 
 
 def test_the_case_of_letters_counts_within_strings_alone(
@@ -246,7 +246,7 @@ def test_the_case_of_letters_counts_within_strings_alone(
     assert apply() == ["4 unchanged", NOTHING]
     (folder / "tables.sql").write_text(declared.replace("'a'", "'A'"))
     assert cli.main(["apply", "town"]) == 1
-    assert "'A' here" in capsys.readouterr().err
+    assert "'A' in the statement" in capsys.readouterr().err
 
 
 def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_build_up(

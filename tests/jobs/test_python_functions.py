@@ -192,7 +192,7 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
     create = "FUNCTION taxed (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
     file.write_text(ROUNDING.replace("x, 2", "x, 1"))
     try:
-        said = r"(?s)functions/rounding.py, - there, \+ here.*-     return pc.round\(x, 2\).*CREATE OR REPLACE FUNCTION to replace it"
+        said = r"(?s)functions/rounding.py \(- store, \+ statement\).*-     return pc.round\(x, 2\).*CREATE OR REPLACE FUNCTION to replace it"
         with pytest.raises(RelationExistsError, match=said):
             session.execute(f"CREATE FUNCTION IF NOT EXISTS {create.removeprefix('FUNCTION ')}", base=base)
         alone = "FUNCTION alone (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"

@@ -109,5 +109,5 @@ def _shows_types(session: Session) -> None:
     assert "c char(5), v varchar(3)" in text
     (again,) = session.execute(text.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
     assert again.message.startswith("nothing to do")
-    with pytest.raises(InputError, match=r"char\(5\) there, char\(6\) here"):
+    with pytest.raises(InputError, match=r"char\(5\) in the store, char\(6\) in the statement"):
         session.execute(text.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").replace("char(5)", "char(6)"))

@@ -140,7 +140,7 @@ def test_the_create_of_before_still_says_what_is_there(meta: MetaStore, files: P
     for same in (source(files), source(files, FIRST, MORE)):
         again = CreateSource(same.name, same.format, same.fields, same.options, if_not_exists=True)
         assert apply_statement(catalog, again, 9) == catalog
-    with pytest.raises(RelationExistsError, match="column 'n': none there, bigint here"):
+    with pytest.raises(RelationExistsError, match="column 'n': none in the store, bigint in the statement"):
         apply_statement(catalog, source(files, FIRST, MORE, LAST), 9)
     with pytest.raises(CannotAlterSourceError, match="altered after"):
         apply_statement(catalog, add((FIRST,), LAST), 9)

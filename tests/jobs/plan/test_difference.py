@@ -59,32 +59,45 @@ CASES = {
     "columns of a table": Again(
         table("t"),
         CreateTable("t", (Field("k", "int"), Field("g", "bigint"), Field("b", "int")), (0,)),
-        ("column 'g': int there, bigint here", "column 'a': int there, none here", "column 'b': none there, int here"),
+        (
+            "column 'g': int in the store, bigint in the statement",
+            "column 'a': int in the store, none in the statement",
+            "column 'b': none in the store, int in the statement",
+        ),
     ),
     "the order of a table's columns": Again(
         table("t"),
         CreateTable("t", (Field("k", "int"), Field("a", "int"), Field("g", "int")), (0,)),
-        ("order of the columns: k, g, a there, k, a, g here",),
+        ("order of the columns: k, g, a in the store, k, a, g in the statement",),
     ),
     "the key of a table": Again(
-        table("t"), CreateTable("t", table("t").fields, (0, 1)), ("primary key: (k) there, (k, g) here",)
+        table("t"),
+        CreateTable("t", table("t").fields, (0, 1)),
+        ("primary key: (k) in the store, (k, g) in the statement",),
     ),
     "a source of another format, path and option": Again(
         source("s"),
         CreateSource("s", "csv", source("s").fields, {"path": "/other", "header": "true"}),
         (
-            "format: parquet there, csv here",
-            "option path: '/data/s' there, '/other' here",
-            "option header: none there, 'true' here",
+            "format: parquet in the store, csv in the statement",
+            "option path: '/data/s' in the store, '/other' in the statement",
+            "option header: none in the store, 'true' in the statement",
         ),
     ),
     "another query": Again(
         VIEW,
         CreateView("v", "SELECT k, g, a FROM t\nWHERE a > 0", scan("t")),
-        ("query, - there, + here:", "- SELECT k, g, a FROM t WHERE g > 0", "+ SELECT k, g, a FROM t", "+ WHERE a > 0"),
+        (
+            "query (- store, + statement):",
+            "- SELECT k, g, a FROM t WHERE g > 0",
+            "+ SELECT k, g, a FROM t",
+            "+ WHERE a > 0",
+        ),
     ),
     "another query of other columns": Again(
-        VIEW, view("v", scan("t", 1)), ("column 'c1': int there, none here", "query, - there, + here:", "+ SELECT of v")
+        VIEW,
+        view("v", scan("t", 1)),
+        ("column 'c1': int in the store, none in the statement", "query (- store, + statement):", "+ SELECT of v"),
     ),
     "another kind": Again(table("v"), VIEW, ("it is a table, this statement creates a view",)),
 }
@@ -130,4 +143,4 @@ def test_a_statement_of_the_log_that_another_session_was_first_with_is_rejected_
         catalog_of(table("t")), [if_not_exists(table("t")), if_not_exists(CreateTable("t", table("t").fields, (1,)))], 2
     ).rejected
     assert rejected[0] == 1
-    assert "primary key: (k) there, (g) here" in rejected[1]
+    assert "primary key: (k) in the store, (g) in the statement" in rejected[1]
