@@ -1,4 +1,4 @@
-"""Make the pages of docs/ that come from the code, and the blocks of docs/sql.md that do. `make docs` runs this.
+"""Make the pages of docs/ that come from the code, and such blocks of sql.md and performance.md. `make docs` runs this.
 
 A block begins with a line `<!-- made: NAME -->` and ends with `<!-- end -->`. tests/functions/registry.py makes
 docs/functions.md.
@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from scripts import errors_page, sql_page
+from scripts import errors_page, performance_page, sql_page
 from scripts.page_lines import wrapped
 from tussock.jobs import cli
 from tussock.jobs.settings import pipeline
@@ -28,6 +28,7 @@ def pages() -> dict[Path, str]:
         DOCS / "pipeline-toml.md": pipeline_page(),
         DOCS / "sql.md": _filled(DOCS / "sql.md", sql_page.blocks()),
         DOCS / "errors.md": errors_page.errors_page(),
+        DOCS / "performance.md": _filled(DOCS / "performance.md", performance_page.blocks()),
     }
 
 
