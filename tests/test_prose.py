@@ -1,7 +1,7 @@
 """Texts read as plain English: few of the constructions below per folder and kind of text, and no long lines.
 
 The test counts sentences of Markdown pages, docstrings, comments, and messages. A message is a string literal of five
-words or more. CONTRIBUTING.md lists the rules with rewrites. The patterns find symptoms, so a limit leaves room for a
+words or more. CONTRIBUTING.md lists the rules. The patterns find symptoms, so a limit leaves room for a
 sentence that is right: at most LIMIT per hundred sentences, in rows with at least ROW sentences.
 """
 
@@ -31,19 +31,74 @@ CONSTRUCTIONS = {
 """Patterns by name. A question has no construction of the first two kinds."""
 
 HELD = (
+    ".",
     "docs",
     "docs/design",
+    "jobs/catalog",
+    "jobs/driver",
+    "jobs/executors",
+    "jobs/facts",
     "jobs/flow",
+    "jobs/kernels",
+    "jobs/lake",
+    "jobs/logical",
+    "jobs/operations",
+    "jobs/plan",
+    "jobs/reading",
+    "jobs/settings",
+    "jobs/shell",
+    "jobs/sinks",
+    "jobs/sources",
+    "jobs/spark",
     "jobs/task",
+    "jobs/texts",
+    "jobs/verify",
     "jobs/wire",
+    "pipelines",
+    "statestore",
+    "statestore/hummock",
+    "statestore/meta",
+    "statestore/objectstore",
+    "statestore/table",
 )
 """Folders that hold the level."""
 
-NOT_YET: tuple[str, ...] = ()
+NOT_YET: tuple[str, ...] = (
+    "benchmarks",
+    "dags",
+    "docker",
+    "jobs",
+    "jobs/gate",
+    "jobs/sql",
+    "jobs/submitted",
+    "jobs/upkeep",
+    "plugins",
+    "scripts",
+    "tests",
+    "tussock",
+)
 """Folders whose texts are not rewritten yet. Move a folder to HELD when it holds the level."""
 
-NOT_TEXT = ("tests/jobs/shell/cases/",)
-"""Paths whose Markdown or Python files are data of tests."""
+LONG_LINES: tuple[str, ...] = (
+    "docs/commands.md",
+    "docs/tutorial.md",
+    "jobs/driver/train.py",
+    "jobs/executors/aggregates/sums.py",
+    "jobs/executors/int128.py",
+    "jobs/executors/window_call.py",
+    "jobs/kernels/cast.py",
+    "jobs/kernels/math.py",
+    "jobs/kernels/nested.py",
+    "jobs/kernels/python_function.py",
+    "jobs/kernels/render.py",
+    "jobs/kernels/strings.py",
+    "jobs/kernels/text_times.py",
+    "jobs/shell/pipeline_commands.py",
+    "jobs/sources/text.py",
+    "jobs/spark/collected.py",
+    "jobs/verify/verify.py",
+)
+"""Files of such folders with a longer line. Remove a file when its lines are shorter."""
 
 _CODE_BLOCK = re.compile(r"^( *)(?:```|~~~).*?^\1(?:```|~~~)", re.DOTALL | re.MULTILINE)
 _MARKUP = (
@@ -68,7 +123,7 @@ def folder_of(file: str) -> str:
 
 @cache
 def texts() -> tuple[str, ...]:
-    """Paths of the Markdown and Python files of the repository. Links are left out, since their targets are listed too."""
+    """Paths of the Markdown and Python files of the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "*.py"],
         cwd=ROOT,
@@ -76,9 +131,7 @@ def texts() -> tuple[str, ...]:
         text=True,
         check=True,
     ).stdout.split("\n")
-    return tuple(
-        name for name in sorted(filter(None, listed)) if not name.startswith(NOT_TEXT) and (ROOT / name).is_file()
-    )
+    return tuple(name for name in sorted(filter(None, listed)) if (ROOT / name).is_file())
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -176,7 +229,7 @@ def test_no_line_is_too_long() -> None:
     long = []
     for file in texts():
         width = MARKDOWN_WIDTH if file.endswith(".md") else PYTHON_WIDTH
-        if folder_of(file) in HELD:
+        if folder_of(file) in HELD and file not in LONG_LINES:
             lines = enumerate((ROOT / file).read_text().splitlines(), 1)
             long += [f"{file}:{number}: {len(line)} characters" for number, line in lines if len(line) > width]
     assert long == []
