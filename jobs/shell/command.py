@@ -166,11 +166,13 @@ def say(line: str) -> None:
 def publish_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `tussock publish` and its Spark job share."""
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--epoch", type=int, metavar="N", help="copy this published epoch (default: the newest)")
+    what.add_argument(
+        "--epoch", type=int, metavar="N", help="copy this published epoch (default: the one that readers see)"
+    )
     what.add_argument(
         "--tidy",
         action="store_true",
-        help="merge small files and remove files older than [publish] keep, and copy nothing",
+        help="copy nothing; merge small files, and remove states older than [publish] keep",
     )
 
 

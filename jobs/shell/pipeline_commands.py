@@ -345,8 +345,8 @@ COMMANDS = (
         "Replaces the rows that were read from a file with its current rows, with the rows of another file, or with "
         "none. This is one ordinary epoch: its cost is the affected rows, every view that reads the source follows, "
         "and readers see all of it or nothing. The source must keep the bytes of its files, which is the default "
-        "(OPTIONS (…, retain 'files')). If no file has changed, the command does nothing. An Airflow run of a data "
-        "interval restates its changed files automatically.",
+        "(OPTIONS (…, retain 'files')). If no file has changed, the command does nothing. A run of a data interval "
+        "restates its changed files automatically.",
         (
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --plan",
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --with data/2024-01-02-corrected.csv",

@@ -170,7 +170,7 @@ def test_a_query_as_of_a_moment_sees_what_was_published_then(
 def test_a_moment_that_nothing_can_be_read_at_is_refused(story: Story, session: Session) -> None:
     with pytest.raises(BadMomentError, match="is in the future"):
         session.query("SELECT 1", at=datetime(2999, 1, 1, tzinfo=UTC))
-    with pytest.raises(BadMomentError, match="an epoch or a moment, not both"):
+    with pytest.raises(BadMomentError, match="an epoch or a time, not both"):
         session.query("SELECT 1", story.epochs[0].epoch, at=datetime(2026, 1, 1, tzinfo=UTC))
     with pytest.raises(NotThereYetError, match="it was created in epoch"):
         session.query("SELECT * FROM by_shop", at=datetime(2000, 1, 1, tzinfo=UTC))
