@@ -40,7 +40,10 @@ _PLAIN = frozenset(
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a Rust library panicked. This error is no Exception, so `except Exception` does not catch it."""
+    """Return whether a Rust library panicked.
+
+    The error is not an Exception, so `except Exception` does not catch it.
+    """
     return type(error).__name__ == "PanicException"
 
 

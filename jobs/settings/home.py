@@ -1,4 +1,4 @@
-"""A store's identity and place, which prevent that a copy of a store is taken for the original.
+"""A store's identity and place. They prevent a copy of a store from passing as the original.
 
 A copy of a store contains the original's identity. The store therefore records its place next to the identity. Before
 a process writes outside of the store (published tables, events), it compares the record with the place of the store:
@@ -62,7 +62,7 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 class CopiedStoreError(InputError):
-    """A store at another place than its recorded one tried to write outside of itself."""
+    """A store that is not at its recorded place tried to write outside of itself."""
 
     def __init__(self, uri: str, recorded: str, found: str) -> None:
         super().__init__(uri, recorded, found)

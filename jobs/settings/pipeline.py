@@ -11,28 +11,28 @@ and reads one small file per pipeline.
     time_zone = "UTC"                                  # optional; time zone of all SQL
 
     [schedule]                                         # optional; without it, the pipeline runs only when triggered
-    cron = "@daily"                                    # each run fills {start:…} and {end:…} in source paths
+    cron = "@daily"                                    # a run per interval, which fills {start:…} and {end:…} in paths
     start = 2013-01-01                                 # start of the first interval
     end = 2013-12-31                                   # optional; start of the last interval
     catchup = true                                     # optional; also run the intervals that have already passed
     partitions = false                                 # optional; true: asset events contain the interval's day
 
     [epoch]                                            # optional
-    units = 2                                          # parallel units from the next barrier on; omitted: no change
+    units = 2                                          # parallel units, from the next barrier on; default: unchanged
     vnodes = 256                                       # a power of two; permanent once the store exists
     max_bytes = 268_435_456                            # maximum bytes of source files per epoch
     in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
     runner = "spark"                                   # "auto": small epochs run in the Airflow task, without a JVM
-    on_error = "stop"                                  # if rows of a view raise: stop the epoch, or "pause" the view
+    on_error = "stop"                                  # if rows of a view raise, "stop" the epoch or "pause" the view
     limit = "1d"                                       # maximum time per task; Airflow then stops and retries it
 
     [spark]                                            # optional; settings of the Spark jobs, as strings
     "spark.driver.memory" = "1g"                       # any Spark setting
 
-    [upkeep]                                           # optional; compaction, vacuum and retention; the defaults are:
+    [upkeep]                                           # optional; compaction, vacuum and retention (defaults shown)
     schedule = "@hourly"                               # in the pipeline's time zone; "none": only when triggered
     keep = "1d"                                        # time span in which all epochs stay readable
-    keep_epochs = 1                                    # number of last published epochs that also stay readable
+    keep_epochs = 1                                    # this many of the last published epochs also stay readable
 
     [verify]                                           # optional; comparison of views with Spark's results
     schedule = "none"                                  # in the pipeline's time zone; "none": only when triggered
@@ -41,7 +41,7 @@ and reads one small file per pipeline.
     [deploy]                                           # optional; the DAG that applies changed SQL files to the store
     approve = false                                    # true: a person must approve the plan
 
-    [prices]                                           # optional; dollars for `tussock status` (settings/prices.py)
+    [prices]                                           # optional; prices in dollars, for `tussock status`
     put = 0.005                                        # per 1,000 PUT and COPY requests; default: S3 in us-east-1
     get = 0.0004                                       # per 1,000 GET and HEAD requests
     list = 0.005                                       # per 1,000 LIST requests
@@ -54,7 +54,7 @@ and reads one small file per pipeline.
     approve = false                                    # true: a person must approve the moves
 
     [freshness]                                        # optional; maximum age of an unpublished change, per view
-    daily_sales = "2h"                                 # also Airflow's deadline for a scheduled run, from interval end
+    daily_sales = "2h"                                 # limit for a view; also Airflow's deadline after interval end
 
     [alerts]                                           # optional
     call = "company.pages.stale"                       # Python function (pipeline, view, text), called per stale view
@@ -62,7 +62,7 @@ and reads one small file per pipeline.
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store
-    scope = "pipeline"                                 # a failed suite holds back all views; "view": its dependents
+    scope = "pipeline"                                 # a failed suite holds back all views; "view": its view, readers
 
     [publish]                                          # optional; copies of the views outside of the store
     to = ".tussock/flights/tables"                     # a folder, or s3://bucket/prefix?…, for this pipeline only

@@ -60,9 +60,9 @@ class UnitsInFileError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.file} sets units = {self.units}, so the next epoch would change the {self.asked} units back. Set "
-            f"units = {self.asked} there, which moves the vnodes with the next epoch, or remove the key. Nothing was "
-            "changed."
+            f"{self.file} sets units = {self.units}, so the next epoch would revert a change to {self.asked} units. "
+            f"Set units = {self.asked} there, which moves the vnodes with the next epoch, or remove the key. Nothing "
+            "was changed."
         )
 
 

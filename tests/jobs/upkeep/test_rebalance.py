@@ -349,7 +349,7 @@ def test_a_pipeline_whose_file_names_other_units_is_not_moved_for_one_epoch(
     change(meta, Rows(), random.Random(6))
     epoch(meta, LocalRunner())
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3"]) == 1
-    assert "sets units = 2, so the next epoch would change the 3 units back" in capsys.readouterr().err
+    assert "sets units = 2, so the next epoch would revert a change to 3 units" in capsys.readouterr().err
     assert meta.latest().mapping.id == 0
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3", "--plan"]) == 0
     assert cli.main(["rebalance", "--pipeline", "shop"]) == 0
