@@ -1,5 +1,4 @@
-"""Compare a pipeline's SQL files with the catalog, and apply them as one entry of the log: `tussock plan`, `tussock
-apply`.
+"""Compare a pipeline's SQL files with the catalog (`tussock plan`), and apply them as one log entry (`tussock apply`).
 
 The files describe the wanted state. So a CREATE with a changed text replaces the view of the same name, with or
 without OR REPLACE. Tables and sources contain data that cannot be computed again; a changed one is an error that
@@ -361,8 +360,7 @@ class Deploying:
     # --- estimates ----------------------------------------------------------------------------------------------------
 
     def _read_by(self, view: Relation) -> tuple[int, int]:
-        """Stored rows and bytes that building a view reads: rows and bytes of tables and views, bytes of source
-        files."""
+        """The stored rows and bytes that building a view reads. For sources, only the bytes of their files."""
         below = [r for r in self.version.catalog.live() if r.id in view.depends_on]
         found = [self._taken(r) if source_of(r) is not None else self._stored(r) for r in below]
         return sum(rows for rows, _ in found), sum(size for _, size in found)

@@ -14,8 +14,9 @@ _MOST_BYTES = 1_000_000  # the catalog and the tasks of every epoch contain the 
 
 
 def with_code(function: CreateFunction, base: Path) -> CreateFunction:
-    """The function with its module and that module's imports from the folder, direct or not. Loads the code once as a
-    check.
+    """The function with the code of its module and of that module's imports from the folder.
+
+    Imports of imports are included. The code is loaded once as a check.
 
     Args:
         base: the folder that contains `functions/`.

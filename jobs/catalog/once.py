@@ -1,5 +1,6 @@
-"""Statements that run once in a store's life although their script runs repeatedly: the INSERTs, UPDATEs, ALTERs and
-other statements of `tussock apply` that change a table.
+"""Statements of `tussock apply` that run once in a store's life although their script runs repeatedly.
+
+These are the INSERTs, UPDATEs, ALTERs and other statements that change a table.
 
 Such a statement is identified by its text (without blanks and comments), by its table (a table that was dropped and
 created again is another one), and by the number of equal statements before it in the same run. The table's definition

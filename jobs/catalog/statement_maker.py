@@ -1,5 +1,4 @@
-"""Turn SQL texts into statements of the log: bind them over a catalog, and compute their rows over the
-committed epoch."""
+"""Turn SQL texts into statements of the log, which are bound over a catalog and have their rows computed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -151,8 +150,9 @@ class StatementMaker:
             self.bind_again(draft, view)
 
     def bind_again(self, draft: "DraftTransaction", view: Relation, *, rebuilt: bool = False) -> None:
-        """Bind an existing view's SELECT over the draft's catalog, and add it to the draft. `rebuilt`: without its
-        state.
+        """Bind an existing view's SELECT over the draft's catalog, and add it to the draft.
+
+        `rebuilt`: the view does not keep its state.
 
         Raises: CannotFollowError.
         """

@@ -45,8 +45,9 @@ class StatementWriter:
     def append_next(
         self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, reads: Sequence[str]
     ) -> Answer:
-        """Append a statement that was computed from committed rows. Takes statements into account that others logged
-        meanwhile.
+        """Append a statement that was computed from committed rows.
+
+        Statements that others logged meanwhile are taken into account.
 
         Raises: WaitingStatementsError; as `append`.
         """

@@ -1,5 +1,6 @@
-"""Transactions under construction: statements that enter the log together, each bound over the result of the previous
-ones.
+"""Transactions under construction: statements that enter the log together.
+
+Each statement is bound over the catalog that results from the previous ones.
 """
 
 from collections.abc import Collection

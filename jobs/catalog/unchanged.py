@@ -21,8 +21,9 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | None:
-    """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines, if it is unchanged. None: changed or
-    undecided.
+    """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines, if it is unchanged.
+
+    None: it is changed, or the text cannot decide.
 
     Args:
         base: the folder that relative paths of sources start from.

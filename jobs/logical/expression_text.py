@@ -1,5 +1,6 @@
-"""Expressions as SQL-like text for EXPLAIN: `c3 + 1`, `CASE WHEN c7 < 1.0 THEN 'fog' … END`. `c{i}` is column i of
-the operator's input.
+"""Expressions as SQL-like text for EXPLAIN, such as `c3 + 1` or `CASE WHEN c7 < 1.0 THEN 'fog' … END`.
+
+`c{i}` is column i of the operator's input.
 
 The text is for people and omits details that they take for granted, such as ANSI mode and literal types. The text of
 `tussock.jobs.sql.show` has every detail.

@@ -119,8 +119,7 @@ class Generator(StrEnum):
 
 
 class WindowFunction(StrEnum):
-    """The supported window functions, by Catalyst's class names: rank functions, values of other rows, and
-    aggregates."""
+    """The supported window functions by Catalyst's class names: ranks, values of other rows, and aggregates."""
 
     ROW_NUMBER = "RowNumber"
     RANK = "Rank"
@@ -559,8 +558,9 @@ class TemporalFilter(_OverOne, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """Join on left_keys[i] = right_keys[i] (`<=>` if null_safe[i]), of equal types, and on `condition` over left then
-    right columns.
+    """Join on left_keys[i] = right_keys[i] (`<=>` if null_safe[i]) and on `condition`.
+
+    Keys of a pair have equal types. The condition is over left columns, then right columns.
 
     Output: left columns, then right columns. Kinds that return no pairs have only the left columns; EXISTENCE adds a
     flag. Without keys, every left row meets every right row.

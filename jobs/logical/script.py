@@ -19,8 +19,9 @@ class ScriptStatement:
 
 
 def split_script(script: str) -> list[ScriptStatement]:
-    """The statements of a script in order, without empty ones. Semicolons in strings, quoted names and comments do
-    not separate.
+    """The statements of a script in order, without empty ones.
+
+    Semicolons in strings, quoted names and comments do not separate statements.
 
     Raises: SqlError if a string, a quoted name or a comment is not closed.
     """

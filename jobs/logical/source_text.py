@@ -32,9 +32,7 @@ class SourceText:
 
     @property
     def for_spark(self) -> str:
-        """The part, after blanks and line breaks in place of the preceding text, so that offsets and lines do not
-        change.
-        """
+        """The part, with blanks and line breaks in place of the text before it, so that offsets do not change."""
         return "".join(c if c == "\n" else " " for c in self.text[: self.begin]) + self.text[self.begin : self.end]
 
     def place(self, offset: int) -> Place:
@@ -48,9 +46,7 @@ class SourceText:
         return Place(self.start.line + line, column if line else self.start.column + column - 1)
 
     def offset(self, line: int, column: int) -> int:
-        """The offset of a place in this text, with line and column counted from 1 at the first character, as Spark
-        counts.
-        """
+        """The offset of a place in this text. Line and column count from 1 at the first character, as in Spark."""
         begin = 0
         for _ in range(line - 1):
             begin = self.text.find("\n", begin) + 1

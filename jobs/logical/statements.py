@@ -233,8 +233,9 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
 
 
 class Change(msgspec.Struct, frozen=True, tag=True):
-    """The rows that a statement changed, computed over the previous epoch. Stored as one Arrow IPC object outside the
-    log.
+    """The rows that a statement changed, computed over the previous epoch.
+
+    They are stored as one Arrow IPC object outside the log.
 
     Its columns: `op` (int8: -1 deletes the row of this key, 1 puts this row in its place), then the table's stored
     columns. A hidden row id is NULL in a new row.
@@ -311,8 +312,10 @@ class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class BoundChange(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A statement that is evaluated over the last committed epoch (tussock.jobs.sql.change) and logged as
-    changed rows."""
+    """A statement that Spark evaluates over the last committed epoch (jobs/sql/change.py).
+
+    Its changed rows are logged.
+    """
 
     table: CreateTable  # as it is now
     statement: str

@@ -76,7 +76,8 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
 def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | msgspec.UnsetType:
     """Set the missing file number.
 
-    If several entries have one number, the first counts; number 0 is dropped, as no file has it.
+    If several entries have one number, the first counts; an entry with number 0 is dropped, because no file was taken
+    before it.
     """
     found: dict[int, Narrower] = {}
     for one in widths:

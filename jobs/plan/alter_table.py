@@ -31,7 +31,7 @@ def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
     readers = [r.name for r in catalog.live() if relation.id in r.depends_on]
     if readers and (to.name, to.fields) != (table.name, table.fields):
         raise CannotAlterError(
-            table.name, f"{', '.join(readers)} reads it by its current names; drop these readers first"
+            table.name, f"it is read by its current names by {', '.join(readers)}; drop these readers first"
         )
     altered = msgspec.structs.replace(
         relation,

@@ -99,7 +99,7 @@ class RelationInUseError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.kind} {self.name!r} cannot be dropped, because {', '.join(self.dependents)} reads it. "
+            f"{self.kind} {self.name!r} cannot be dropped, because it is read by {', '.join(self.dependents)}. "
             f"Drop the readers first, or write DROP {KEYWORDS[self.kind]} {self.name} CASCADE to drop them too."
         )
 
@@ -256,8 +256,7 @@ class Applying:
         return True
 
     def _note_ran(self) -> None:
-        """Write the names of statements that ran once into the definitions of their tables, all at once, as
-        they may be many."""
+        """Write the names of statements that ran once into the definitions of their tables, all in one pass."""
         if not self._new:
             return
         relations = []
@@ -431,8 +430,7 @@ def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
 
 
 def _require_changeable(table: Relation, statement: str) -> None:
-    """Raises AppendOnlyTableError if the table, possibly created again after the statement was bound, is
-    append-only."""
+    """Raises AppendOnlyTableError for an append-only table. Another session may have created it after the bind."""
     definition = definition_of(table)
     if isinstance(definition, TableDefinition) and definition.statement.only_grows:
         raise AppendOnlyTableError(table.name, statement)

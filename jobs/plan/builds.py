@@ -93,8 +93,9 @@ def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int
 
 
 def advanced(catalog: Catalog, epoch: int, further: Callable[[Build], Build]) -> Catalog:
-    """The catalog after each build has read its next part. Builds that have read everything are put in place with
-    this epoch.
+    """The catalog after each build has read its next part.
+
+    Builds that have read everything are put in place with this epoch.
 
     Args:
         further: a build -> the build with the part that it has read by the end of the epoch.
@@ -144,8 +145,9 @@ def given_up(catalog: Catalog, name: str) -> Catalog:
 
 
 def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
-    """The catalog after a statement, without builds whose relations it drops: replaced ones, or with `cascade` their
-    inputs.
+    """The catalog after a statement, without the builds that it makes impossible.
+
+    These are builds whose replaced relations it drops, or with `cascade` also their inputs.
 
     Raises: BeingBuiltError if the statement conflicts with a build.
     """

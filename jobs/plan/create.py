@@ -1,5 +1,4 @@
-"""Turn a CREATE statement into a relation of the catalog, with its columns, state tables, fragments and
-dependencies."""
+"""Turn a CREATE statement into a relation of the catalog, with columns, state tables and fragments."""
 
 from collections.abc import Callable, Sequence
 from typing import assert_never
@@ -135,8 +134,7 @@ def columns_of(fields: Sequence[Field]) -> tuple[ColumnSpec, ...]:
 
 
 def read_by(catalog: Catalog, statement: CreateView, planned: ViewPlan) -> tuple[int, ...]:
-    """The ids of a view's dependencies: the relations that its plan reads, and the plain views and functions
-    that it uses."""
+    """The ids of a view's dependencies: relations that its plan reads, and the plain views and functions it uses."""
     inputs = {i.relation_id for f in planned.fragments for i in f.inputs if i.relation_id is not None}
     named = {find(catalog, name).id for name in statement.uses}
     return tuple(sorted(inputs | named | _functions_called(catalog, statement.plan)))

@@ -15,8 +15,7 @@ Create = CreateSource | CreateTable | CreateView | CreatePlainView | CreateFunct
 
 
 def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
-    """The differences of the statement `wanted` from the relation that `existing` created. Empty if both define the
-    same.
+    """The differences of the statement `wanted` from the relation that `existing` created. Empty if there are none.
 
     Tables are equal if they have the same columns and key. Sources are equal if they have the same format, options and
     columns; a statement without columns matches any. Views are equal if their SELECTs differ only in blanks and

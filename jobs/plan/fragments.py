@@ -23,12 +23,12 @@ def input_ref(number: int) -> int:
 
 
 def is_input(ref: int) -> bool:
-    """Whether a reference means an input of the fragment. Otherwise it is the number of an operator."""
+    """Whether a reference refers to an input of the fragment. Otherwise it is the number of an operator."""
     return ref < 0
 
 
 def input_number(ref: int) -> int:
-    """The number of the input that a reference means. Requires: is_input(ref)."""
+    """The number of the input that a reference refers to. Requires: is_input(ref)."""
     return -1 - ref
 
 

@@ -1,5 +1,4 @@
-"""The contents of the columns of a schedule's fragments, traced through operators: a relation's column or an
-expression's text."""
+"""The contents of fragments' columns, traced through operators: a relation's column or an expression's text."""
 
 import re
 from collections.abc import Iterable, Sequence

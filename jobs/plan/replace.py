@@ -92,8 +92,7 @@ class Replacing:
         return in_order(after)
 
     def require_settled(self, catalog: Catalog) -> None:
-        """Raises UnsettledError if a view still reads a replaced relation, because another session created it
-        meanwhile."""
+        """Raises UnsettledError if a view still reads a replaced relation. Another session created it meanwhile."""
         for relation in catalog.live():
             if relation.id in self.unsettled:
                 raise UnsettledError(relation.name, self.unsettled[relation.id])

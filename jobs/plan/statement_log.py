@@ -55,8 +55,7 @@ class WaitingStatementsError(InputError):
 def replay(
     meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int
 ) -> Replayed:
-    """Apply the log's entries from `start` to `end` (exclusive) to the version's catalog, except the skipped
-    positions."""
+    """Apply the log's entries from `start` to `end` (exclusive) to the version's catalog, without `skipped` ones."""
     kept = [e for e in meta.read_log(start, end) if e.position not in skipped]
     replayed = apply_log(version.catalog, [_statement.decode(e.statement) for e in kept], epoch)
     changes = {

@@ -1,5 +1,4 @@
-"""Logical plan -> stream plan: choose keys, distributions and state tables, and cut the plan into fragments at
-exchanges.
+"""Logical plan -> stream plan: choose keys, distributions and state tables, and cut the plan into fragments.
 
 Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the
 unit; a subset of the key). An operator that needs all rows of a key on one unit needs no exchange if the distribution
@@ -38,8 +37,7 @@ from tussock.statestore.meta.catalog import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """A planned view: its fragments in dependency order (the last one materializes), its state tables and its
-    output."""
+    """A planned view: its fragments in dependency order (the last one materializes), state tables and output."""
 
     fragments: tuple[Fragment, ...]
     tables: tuple[TableSchema, ...]
@@ -77,8 +75,7 @@ def plan_view(
 
 
 def _require_computable(fragments: Sequence[Fragment]) -> None:
-    """Raises UnsupportedQueryError if Spark would have to compute inside an operator, because Spark cannot access
-    the rows there."""
+    """Raises UnsupportedQueryError if Spark would have to compute inside an operator, which it cannot access."""
     for operator in (o for f in fragments for o in f.operators):
         for call in (c for e in operator.node.expressions() for c in calls_of_spark(e)):
             raise UnsupportedQueryError(

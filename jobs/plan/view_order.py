@@ -41,8 +41,7 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
 
 
 def _with_columns(plan: Plan, order: Sequence[SortKey]) -> tuple[Plan, tuple[Order, ...]]:
-    """The plan with a column for each expression of an order, and the order by these columns, without repeated
-    columns."""
+    """The plan with a column for each expression of an order, and the order by columns, each column once."""
     own = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
     wide, at = _joined(own, [k.expr for k in order])
     below = plan if len(wide) == len(own) else _projected(plan, plan.fields, wide)

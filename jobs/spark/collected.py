@@ -28,7 +28,10 @@ def collected(frame: DataFrame) -> pa.Table:
     found = to_arrow_schema(carried.schema, timezone="UTC")
     fields = [field if kind is None else field.with_type(kind) for field, kind in zip(found, kept, strict=True)]
     schema = pa.schema([field.with_name(name) for field, name in zip(fields, frame.columns, strict=True)])
-    return conformed(pa.Table.from_batches(carried._collect_as_arrow(empty_list_if_zero_records=False)), schema)  # type: ignore[operator]
+    return conformed(
+        pa.Table.from_batches(carried._collect_as_arrow(empty_list_if_zero_records=False)),  # type: ignore[operator]
+        schema,
+    )
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:

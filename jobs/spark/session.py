@@ -225,8 +225,9 @@ def _relay(lines: IO[bytes]) -> None:
 
 
 def _quiet(chosen: Mapping[str, str]) -> Mapping[str, str]:
-    """The option that limits Spark's log to errors from the JVM's first line on. The user's JVM options come later
-    and win.
+    """The option that limits Spark's log to errors from the JVM's first line on.
+
+    The user's JVM options come later and win.
 
     Empty with TUSSOCK_DEBUG, or if the package is inside an archive.
     """

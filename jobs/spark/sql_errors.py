@@ -38,9 +38,7 @@ def java_failure(error: "Py4JJavaError") -> tuple[str, str]:
 
 
 def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
-    """Spark's parse, analysis or evaluation error as SqlError: the first paragraph of its message and its place in
-    `source`.
-    """
+    """Spark's parse, analysis or evaluation error as SqlError, with its first paragraph and its place in `source`."""
     text = str(error).strip()
     head = re.split(r"\n\s*== SQL|\n\s*== DataFrame|\n\s*JVM stacktrace|;\n", text, maxsplit=1)[0].strip()
     reason = head

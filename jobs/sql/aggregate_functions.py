@@ -139,8 +139,7 @@ def _approximate_percentile(function: JavaObject) -> Parts:
 
 
 def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
-    """approx_count_distinct: the number of hash bits that choose a register, and Spark's correction tables for that
-    precision.
+    """approx_count_distinct: the number of hash bits that choose a register, and Spark's correction tables.
 
     The view stores the tables, so that another Spark release does not change it.
     """
@@ -155,7 +154,7 @@ def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
 def _listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
     """listagg.
 
-    Distinct values are sorted as texts, or by the second argument, which is their value before the cast to text.
+    Distinct values are sorted by value, or by the second argument, which is their value before the cast to text.
     """
     order = list(items(function.orderExpressions()))
     args = [function.child()]

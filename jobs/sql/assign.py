@@ -1,5 +1,4 @@
-"""The values that a statement may store in a table's column: types that Spark can store there, castable literals,
-defaults.
+"""The values that a statement may store in a table's column, castable literals, and defaults.
 
 A text *literal* ('2024-01-01', '1.5') is accepted if Spark can cast it to the column's type. Other values follow
 Spark's ANSI store assignment.

@@ -82,7 +82,7 @@ class Binder:
         """Replace the relations to which names may refer."""
         self._sandbox.set_relations(relations)
 
-    def bind(self, text: str, start: Place = Place(1, 1), epochs: Epochs | None = None) -> Bound:  # noqa: B008  a frozen value
+    def bind(self, text: str, start: Place = Place(1, 1), epochs: Epochs | None = None) -> Bound:  # noqa: B008  frozen
         """Bind one statement, without its semicolon.
 
         Args:

@@ -156,8 +156,9 @@ def _kept(
 
 
 def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, within: str) -> tuple[Expr, ...]:
-    """The columns of a frame (JVM Dataset: only projections over one relation) as expressions over that relation's
-    columns.
+    """The columns of a frame as expressions over the columns of its relation.
+
+    The frame is a JVM Dataset with only projections over one relation.
 
     Raises: UnsupportedQueryError unless they are row-wise expressions with the same value on every run.
     """

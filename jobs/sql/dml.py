@@ -202,8 +202,9 @@ def _fitted_literal(table: CreateTable, column: int, value: Expr) -> Expr:
 
 
 def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
-    """A DELETE statement. If its condition reads other rows or has no kernel, Spark computes it over the last
-    committed epoch.
+    """A DELETE statement.
+
+    If its condition reads other rows or has no kernel, Spark computes it over the last committed epoch.
 
     Raises: SqlError; UnsupportedQueryError if its result would be arbitrary.
     """

@@ -275,8 +275,7 @@ class ExpressionWalk:
         return moved(moment, months, days, micros, self.sandbox.time_zone)
 
     def _columns_of(self, scope: Scope) -> Leaf:
-        """The nodes that are columns in a text: input attributes, joined subqueries, and maps sorted as keys,
-        which SQL lacks."""
+        """The nodes that are columns in a text: input attributes, joined subqueries, and maps sorted as keys."""
 
         def leaf(node: JavaObject) -> Expr | None:
             name = node.productPrefix()
@@ -416,8 +415,7 @@ def _calls_python(node: JavaObject) -> bool:
 
 
 def _not_normalised(node: JavaObject) -> JavaObject:
-    """The expression that Spark's NormalizeFloatingNumbers wrapped: a float, or the array or struct that it
-    rebuilds."""
+    """The expression inside Spark's NormalizeFloatingNumbers: a float, or the array or struct that it rebuilds."""
     match node.productPrefix():
         case "NormalizeNaNAndZero":
             return node.child()

@@ -1,5 +1,6 @@
-"""A DataFrame's query as the text of a SELECT, written from its analyzed plan, so that SHOW CREATE returns a usable
-statement.
+"""A DataFrame's query as the text of a SELECT, so that SHOW CREATE returns a usable statement.
+
+The text is written from the analyzed plan.
 
 A text is used only if it is proven: bound like any other SELECT, it must have the DataFrame's plan. Other queries
 have no text (NoTextError). A node is added to the SELECT below it if that has room (a WHERE, an ORDER BY); otherwise

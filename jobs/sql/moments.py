@@ -1,5 +1,4 @@
-"""Moments as Spark converts and shifts them in window() and session_window(), expressed with nodes that have
-kernels."""
+"""Moments as Spark converts and shifts them in window() and session_window(), by nodes that have kernels."""
 
 from tussock.jobs.logical.nodes import Call, Expr, Literal
 
@@ -7,8 +6,7 @@ _DAY_MICROS = 86_400_000_000
 
 
 def micros_or_moment(value: Expr, kind: str) -> Expr:
-    """The result of PreciseTimestampConversion: microseconds since 1970 (of a local time as if it were UTC), or
-    the reverse."""
+    """PreciseTimestampConversion: microseconds since 1970 (of a local time as if it were UTC), or the reverse."""
     utc = (("timeZoneId", "UTC"),)
     if kind == "bigint":
         instant = Call("Cast", "timestamp", (value,), "ANSI", utc) if value.type == "timestamp_ntz" else value

@@ -43,8 +43,10 @@ def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject)
 
 
 def at_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, micros: int) -> SourceText:
-    """The text with now() and similar functions replaced by a literal, in Unix microseconds, for Spark to answer at
-    that moment.
+    """The text with now() and similar functions replaced by a literal moment, for Spark to answer.
+
+    Args:
+        micros: the moment, Unix microseconds.
 
     Raises: as `with_moment_kept`.
     """

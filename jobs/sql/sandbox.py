@@ -127,8 +127,8 @@ class Sandbox:
     def java(self, name: str) -> JavaClass:
         """A class of the JVM by its full name, in one lookup.
 
-        A lookup by packages (`jvm.org.apache…`) would search every jar for each of them. That takes a millisecond or
-        more per class, and a statement needs dozens of classes.
+        A lookup by packages (`jvm.org.apache…`) would search every jar for each package. It would take a millisecond
+        or more per class, and a statement needs dozens of classes.
         """
         found: JavaClass = getattr(self.jvm, name)
         return found

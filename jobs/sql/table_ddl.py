@@ -127,8 +127,7 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
 
 
 def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddColumns:
-    """The table with the added columns, and their values in existing rows: the current value of each DEFAULT,
-    fixed now."""
+    """The table with the added columns. Existing rows get the current value of each DEFAULT for good."""
     source, begin = cursor.source, cursor.offset
     parsed = sandbox.parse_statement(source)
     if parsed.productPrefix() != "AddColumns":

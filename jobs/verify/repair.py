@@ -25,8 +25,9 @@ from tussock.statestore.meta.store import MetaStore
 def repaired(
     meta: MetaStore, pending: PendingCatalog, maker: StatementMaker, writer: StatementWriter, verification: Verification
 ) -> Verification:
-    """Log the statement that rebuilds the views that differ. Logs nothing if there are none, or if all are already
-    being rebuilt.
+    """Log the statement that rebuilds the views that differ.
+
+    Logs nothing if there are none, or if all are already being rebuilt.
 
     A view over files that an earlier release read in UTC is left unchanged, because a rebuild would read them in the
     same way (ViewCheck.read_in_utc).

@@ -1,5 +1,6 @@
-"""Compute views again in Spark, over the tables and the taken bytes of the sources as of one epoch, and compare:
-`tussock verify`.
+"""Compute views again in Spark and compare: `tussock verify`.
+
+The inputs are the tables and the taken bytes of the sources as of one epoch.
 
 Each view is computed over the stored rows of the views that it reads. So a view that differs is itself wrong. If all
 views are equal, each is equal to its SELECT over tables and sources. A view that reads one that differs is marked
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 #: Parts of a plan whose result may depend on the order of rows.
 _ORDER_MATTERS = re.compile(
-    r"\b(GlobalLimit|LocalLimit|Offset|Window|first|last|any_value|first_value|last_value|collect_list|array_agg|max_by|min_by|listagg|"
+    r"\b(GlobalLimit|LocalLimit|Offset|Window|first|last|any_value|first_value|last_value|collect_list|array_agg|"
+    r"max_by|min_by|listagg|"
     r"string_agg|mode|row_number|rank|ntile|lag|lead|nth_value|approx_percentile|percentile_approx|NearestByJoin)\b",
     re.IGNORECASE,
 )

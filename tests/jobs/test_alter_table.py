@@ -53,7 +53,7 @@ def test_names_and_comments_change_and_rows_stay(session: Session) -> None:
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("ALTER TABLE read RENAME TO other", "reads reads it by its current names"),
+        ("ALTER TABLE read RENAME TO other", "it is read by its current names by reads"),
         ("ALTER TABLE read RENAME COLUMN id TO x", "drop these readers first"),
         ("ALTER TABLE u RENAME TO read", "'read' exists already"),
         ("ALTER TABLE u RENAME COLUMN id TO B", "already has a column 'B'"),

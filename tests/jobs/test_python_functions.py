@@ -206,7 +206,8 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
         file.write_text(ROUNDING)
     session.execute("DROP FUNCTION alone; DROP FUNCTION IF EXISTS alone")
     with pytest.raises(
-        RelationInUseError, match=r"function 'doubled' cannot be dropped, because inside.*DROP FUNCTION doubled CASCADE"
+        RelationInUseError,
+        match=r"function 'doubled' cannot be dropped, because it is read by .*inside.*DROP FUNCTION doubled CASCADE",
     ):
         session.execute("DROP FUNCTION doubled")
 

@@ -118,8 +118,7 @@ class Builder:
         return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
 
     def computed(self, stream: Stream, exprs: Sequence[logical.Expr]) -> tuple[Stream, list[logical.Expr]]:
-        """The stream with each call that Spark computes as a column, and the expressions rewritten to read
-        these columns."""
+        """The stream with each call that Spark computes as a column, and the expressions over these columns."""
         calls = list(dict.fromkeys(without_places(c) for e in exprs for c in calls_of_spark(e)))
         width, (stream, places) = len(stream.visible), self.keyed(stream, calls)
         at = {call: width + i for i, call in enumerate(calls)}
@@ -170,8 +169,9 @@ class Builder:
         return self.operator(draft, ProjectNode(tuple(exprs), types), inputs)
 
     def _through_spark(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
-        """The expressions in three steps: kernels compute Spark's arguments, Spark computes its calls between the
-        levels, and kernels compute the rest.
+        """The expressions in three steps: Spark's arguments by kernels, Spark's calls, and the rest by kernels.
+
+        Spark computes its calls between the levels.
 
         No key is hashed, so rows stay on their unit.
         """
@@ -268,8 +268,10 @@ def _with_row_key(expr: logical.Expr, below: Stream) -> logical.Expr:
 
 
 def _beside_spark(expr: logical.Expr) -> Iterator[logical.Expr]:
-    """The parts of an expression that Spark does not compute, without constants: itself, or its columns next to
-    Spark's calls."""
+    """The parts of an expression that Spark does not compute: itself, or its columns next to Spark's calls.
+
+    Constants are omitted.
+    """
     if not isinstance(expr, logical.Literal) and not needs_spark(expr):
         yield expr
     elif isinstance(expr, logical.Call) and expr.node != logical.BY_SPARK:

@@ -115,8 +115,10 @@ def _computed_below(
 
 
 def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Expr | None, logical.Expr | None]:
-    """The condition inside a join, and the condition on its output: for an inner join, the conjuncts that Spark
-    computes."""
+    """The condition inside a join, and the condition on its output.
+
+    For an inner join, the latter are the conjuncts that Spark computes.
+    """
     if condition is None or kind is not JoinKind.INNER or not needs_spark(condition):
         return condition, None
     own = [c for c in conjuncts(condition) if not needs_spark(c)]
@@ -267,8 +269,7 @@ def _null_count(builder: Builder, stream: Stream, keys: tuple[int, ...]) -> Inpu
 def _joined_key(
     kind: JoinKind, left: Stream, left_keys: tuple[int, ...], right: Stream, right_keys: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The stream key and the distribution of a join's output. The distribution is the join key, which is part of the
-    key.
+    """The stream key and the distribution of a join's output. The distribution is the join key, a part of the key.
 
     Why it is a key: the keys of both rows identify a pair, and a row without a match is identified by its own key. In
     an inner or left join, a right key column in the join key equals its left counterpart, which replaces it. A left

@@ -14,8 +14,9 @@ def plan_union(builder: Builder, plan: logical.Union) -> Stream:
 
 
 def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Sequence[str]) -> Stream:
-    """The rows of all branches, keyed by the branch's number and its key. `visible_types`: the types of the visible
-    columns.
+    """The rows of all branches, keyed by the branch's number and its key.
+
+    `visible_types`: the types of the visible columns.
 
     Why it is a key: the branch's key identifies a row within the branch, and the number distinguishes branches.
     Branches share hidden key columns of equal types; a branch with fewer has NULL in the others.

@@ -1,5 +1,6 @@
-"""Window functions: the columns that they read, and partitions on one unit. A limit on the row number makes a top-n
-per group.
+"""Window functions: the columns that they read, and partitions on one unit.
+
+A limit on the row number turns them into a top-n per group.
 
 The key is the input's, since every row is returned once, plus its distribution columns. The distribution is the
 input's if it is part of the partition columns, otherwise it is the partition columns.
@@ -91,8 +92,10 @@ def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr
 
 
 def _limit(condition: logical.Expr, number: logical.Column) -> tuple[int | None, bool]:
-    """The greatest row number that passes the condition (None: no limit), and whether the condition is more
-    than this limit."""
+    """The greatest row number that passes the condition, and whether the condition excludes other rows as well.
+
+    None if the condition is not such a limit.
+    """
     if not isinstance(condition, logical.Call) or len(condition.args) != 2:
         return None, False
     left, right, name = *condition.args, condition.node

@@ -1,5 +1,4 @@
-"""Expand: several projections of each row (GROUPING SETS, ROLLUP, CUBE, UNPIVOT, several DISTINCT aggregates,
-sliding windows)."""
+"""Expand: several projections of each row, for GROUPING SETS, ROLLUP, CUBE, UNPIVOT, DISTINCT and sliding windows."""
 
 from py4j.java_gateway import JavaObject
 

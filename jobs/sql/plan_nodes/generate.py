@@ -1,5 +1,6 @@
-"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE, VARIANT_EXPLODE, LATERAL VIEW with them, and the copies of
-INTERSECT ALL and EXCEPT ALL.
+"""Generate: EXPLODE and other functions that return several rows, and the copies of INTERSECT ALL and EXCEPT ALL.
+
+The functions are EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE and VARIANT_EXPLODE, also in a LATERAL VIEW.
 
 If the query lists the rows (STACK, or an array(…) in EXPLODE), they are projections of the row: an Expand. JSON_TUPLE
 makes one row from each, so it is a projection too, of a struct that Spark computes. VARIANT_EXPLODE is an INLINE of

@@ -44,8 +44,9 @@ def order_of(root: JavaObject) -> JavaObject | None:
 
 @binds("GlobalLimit", "LocalLimit", "Offset")
 def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
-    """Limits and offsets over Project* [Sort]: a top-n below the projections. Without a Sort, in the order of the
-    stream key.
+    """Limits and offsets over Project* [Sort]: a top-n below the projections.
+
+    Without a Sort, rows are in the order of the stream key.
 
     A LocalLimit alone comes from Spark, which pushes it below a union or a join. It is ignored, because the limit
     above it decides.

@@ -1,5 +1,6 @@
-"""session_window: an Aggregate with a key that Spark marks as a session. Spark merges overlapping sessions before it
-groups.
+"""session_window: an Aggregate with a key that Spark marks as a session.
+
+Spark merges overlapping sessions before it groups.
 
 Each row starts as a separate session, from its moment to the end of the gap. In the order of starts, a row belongs to
 the previous session if it starts no later than that session ends. So within the groups of the other keys, the start
@@ -43,8 +44,7 @@ _SO_FAR = Frame(True, FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.CURR
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """`below` is the Aggregate's input with the start of each row's session as an additional column, which
-    replaces key `id`."""
+    """The Aggregate's input (`below`) with the start of each row's session as a column, which replaces key `id`."""
 
     below: Bound
     id: int

@@ -47,8 +47,7 @@ def without_subqueries(found: Bound, own: Bound, below: Bound) -> Bound:
 
 
 def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:
-    """One row with the value of each scalar subquery in the expressions, under the subqueries' ids. None if there are
-    none.
+    """One row with the value of each scalar subquery in the expressions, under their ids. None without subqueries.
 
     Nodes of class `outside` are skipped with everything inside them.
     """

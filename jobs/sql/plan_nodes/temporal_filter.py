@@ -1,5 +1,7 @@
-"""Comparisons of a row with the epoch's moment (tussock.jobs.sql.now), as conjuncts of a filter or an inner join.
-They become temporal filters."""
+"""Comparisons of a row with the epoch's moment (tussock.jobs.sql.now), which become temporal filters.
+
+They are conjuncts of a filter or of an inner join.
+"""
 
 from collections.abc import Sequence
 

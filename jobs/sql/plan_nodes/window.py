@@ -218,8 +218,7 @@ class _Call:
         return FrameBound(FrameEdge.OFFSET, value=self._moved(key.expr, _negated(offset) if key.descending else offset))
 
     def _moved(self, value: Expr, offset: Literal) -> Expr:
-        """The order's value at the end of the frame, as Spark computes it: dates by days or months, instants by
-        their zone's calendar."""
+        """The order's value at the end of the frame. Dates move by days or months, instants by the zone's calendar."""
         zone = (("timeZoneId", self._walk.expressions.sandbox.time_zone),)
         assert isinstance(offset.value, int | str)
         match value.type, offset.type:
