@@ -544,7 +544,7 @@ class TemporalFilter(_OverOne, frozen=True):
     """Keeps the rows whose value compares as required with a bound that moves with the epoch's moment.
 
     `bound` is an expression over one column, the moment (a timestamp). It is never NULL and has the value's type.
-    `forgets`: the bound never goes back, so rows that it has excluded are never needed again.
+    `forgets`: the bound never goes back, so rows that it has passed need no state.
     """
 
     value: Expr

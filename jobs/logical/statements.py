@@ -22,7 +22,7 @@ ROW_ID_TYPE = "bigint"  # the hidden last column of a table without a primary ke
 class Narrower(msgspec.Struct, frozen=True):
     """Files that a source took when it had fewer columns.
 
-    Files numbered below `below` have only the first `columns`.
+    Files numbered below `below` have only the first `columns`; the others are NULL.
     """
 
     columns: int

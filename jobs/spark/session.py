@@ -47,7 +47,7 @@ EPOCH: Mapping[str, str] = {
     # computes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-    # Otherwise an expression that two CASE branches share is computed before the conditions that guard it.
+    # Otherwise a part that two expressions share is computed before the CASE that guards it in each.
     "spark.sql.subexpressionElimination.enabled": "false",
     # The plan sizes exchanges at one partition per unit, so adaptive planning would change nothing.
     "spark.sql.adaptive.enabled": "false",

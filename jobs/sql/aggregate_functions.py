@@ -43,7 +43,7 @@ REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a function:
+    """The parts of a function.
 
     `args` are expressions, `order` SortOrders, `params` constants as text, `name` an AggFunction's.
     """

@@ -1,7 +1,4 @@
-"""INSERT, UPDATE and DELETE:
-
-Spark parses and types them by its store-assignment rules; rows and expressions are returned bound.
-"""
+"""Bind INSERT, UPDATE and DELETE. Spark parses and types them by its store-assignment rules."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -7,22 +7,22 @@ query):
 
     a + 1                 Add(a, 1) mode=ANSI            try_add(a, 1)            Add(a, 1) mode=TRY
     cast(b as int)        Cast(b): int mode=ANSI         try_cast(b as int)       Cast(b): int mode=TRY
-    cast(ts as date)      Cast(ts): date mode=ANSI timeZoneId=UTC (only between timestamp and string, date,
-    timestamp_ntz) a BETWEEN 1 AND 2     And(GreaterThanOrEqual(a, 1), LessThanOrEqual(a, 2))
+    cast(ts as date)      Cast(ts): date mode=ANSI timeZoneId=UTC (timestamp from or to string, date, timestamp_ntz)
+    a BETWEEN 1 AND 2     And(GreaterThanOrEqual(a, 1), LessThanOrEqual(a, 2))
     a <> 1                Not(EqualTo(a, 1))             a IN (1, 2)              In(a, 1, 2)
     CASE … ELSE …         CaseWhen(when, then, …, else)  IF(p, x, y)              If(p, x, y)
     nvl, coalesce         Coalesce(…)                    nullif(a, b)             If(EqualTo(a, b), NULL, a)
     b LIKE 'a%'           StartsWith(b, 'a'); EndsWith, Contains, Length similarly; else Like(b, p) escapeChar=\\
     trim(b)               StringTrim(b)                  year(ts)                 Year(Cast(ts): date)
-    round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts)
-    timeZoneId=UTC encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
+    round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts) …=UTC
+    encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
 
 Functions that Spark replaces at run time (nvl, to_date, split_part, …) are already replaced. Subqueries and user
 functions are rejected here. tussock.jobs.kernels decides whether a kernel implements an expression (`has_kernel`). An
 expression without a kernel becomes, as a whole, a call that Spark computes:
 
-    parse_url(u, 'HOST')  Spark[sql=parse_url(`a0`, 'HOST')](u)         transform(a, x -> x + 1)
-    Spark[sql=transform(`a0`, (x0) -> …)](a)
+    parse_url(u, 'HOST')      Spark[sql=parse_url(`a0`, 'HOST')](u)
+    transform(a, x -> x + 1)  Spark[sql=transform(`a0`, (x0) -> …)](a)
 
 It is not split, because one part of it may guard another part from rows on which that would raise an error.
 

@@ -1,6 +1,6 @@
 """Column pruning: scans read only the columns that are used.
 
-Catalyst does not narrow scans, because its own relations here are empty, and inserts Projects where rows become
+Catalyst leaves scans whole, because narrower ones would save it nothing, and inserts Projects where rows become
 narrower. This pass pushes the needed columns down to the scans, and removes Projects that only select columns of a
 scan.
 """

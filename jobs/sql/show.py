@@ -1,7 +1,6 @@
 """Plans and expressions as stable text, one line per node: for EXPLAIN, case files and people.
 
-python -m tussock.jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b
-STRING)"
+python -m tussock.jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t" --relation "t (a INT, b STRING)"
 """
 
 import argparse

@@ -46,7 +46,7 @@ _SETTINGS = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",  # which columns a view reads must not affect parsing
-    # Otherwise an expression that two CASE branches share is computed before the conditions that guard it.
+    # Otherwise a part that two expressions share is computed before the CASE that guards it in each.
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.debug.maxToStringFields": "1000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",  # the batch size promised to Python functions

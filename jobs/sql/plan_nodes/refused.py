@@ -38,9 +38,6 @@ OF_FRAMES: dict[str, tuple[str, str]] = {
         _PYTHON,
     ),
 }
-"""Nodes that only a DataFrame can contain:
-
-SQL text cannot name a file, a stream, a cache or an unknown Python function.
-"""
+"""Nodes that only a DataFrame can contain. SQL cannot name files, streams, caches or unknown Python functions."""
 
 REASONS = OF_SQL | OF_FRAMES
