@@ -44,13 +44,10 @@ def _grammar() -> Iterator[str]:
 
 
 def _types() -> str:
-    simple, _, nested = (
-        str(types.UnsupportedTypeError("void"))
-        .partition("supported are ")[2]
-        .partition(". Cast")[0]
-        .partition(", and ")
-    )
-    return "\n".join(wrapped(f"{_codes(simple.split(', '))}; and {nested}."))
+    found = re.search(r"Supported types: (.+?), and (array<.+)\. Cast", str(types.UnsupportedTypeError("void")))
+    if found is None:
+        raise ValueError("the message of UnsupportedTypeError has another form: expected 'Supported types: …'")
+    return "\n".join(wrapped(f"{_codes(found[1].split(', '))}; and {found[2]}."))
 
 
 def _formats() -> Iterator[str]:
