@@ -1,8 +1,8 @@
 """The plan of a deployment that a person approves: an ordered list of items, and its digest.
 
     setting    a key of pipeline.toml, or an option of the command, that affects `tussock apply`
-    statement  a statement of the files, in order; blanks and comments are ignored, as in
-    `tussock.jobs.catalog.unchanged` function   a Python file that a CREATE FUNCTION uses
+    statement  a statement of the files, in order; blanks and comments are ignored, as in jobs/catalog/unchanged.py
+    function   a Python file that a CREATE FUNCTION uses
     suite      a quality suite, which determines the measures
     action     a relation that is created, changed or dropped, with a fingerprint of its bound statement
     variable   a value of the environment that the texts use; it explains a difference and is not part of the digest

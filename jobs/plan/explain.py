@@ -71,8 +71,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
         if by_spark:
             lines.append(f"      Spark computes {', '.join(by_spark)}")
             lines.append(
-                "      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on "
-                "Spark"
+                "      an epoch costs a run on Spark, and about 5 us per changed row to convert it for Spark and back"
             )
     tables = {t.table_id: t for t in scheduled.tables}
     results = lineage.results(scheduled)
