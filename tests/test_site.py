@@ -11,6 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from scripts import site_hooks
+
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = {
     "how to correct yesterday's file": "operations.html#correct-data-that-was-already-processed",
@@ -58,6 +60,12 @@ def pages(site: Path) -> Iterator[tuple[Path, Elements]]:
     """Each page of the site with its elements."""
     for page in sorted(site.rglob("*.html")):
         yield page.relative_to(site), Elements(page.read_text())
+
+
+def test_content_of_lists_is_indented_by_four() -> None:
+    text = "1. One\n\n   ```\n   - code\n   ```\n\n2. Two\n   more\n   - in\n     deep\n\nAfter\n"
+    wanted = "1. One\n\n    ```\n    - code\n    ```\n\n2. Two\n    more\n    - in\n        deep\n\nAfter\n"
+    assert site_hooks.nested_by_four(text) == wanted
 
 
 def test_every_page_of_docs_is_on_the_site(site: Path) -> None:
