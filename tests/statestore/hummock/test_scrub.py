@@ -126,7 +126,7 @@ def test_what_a_damaged_block_costs_is_its_keys_and_all_other_keys_can_be_read()
         (lambda data: b"", "0 bytes, expected"),
         (lambda data: flipped(data, len(data) - 10), "tail"),
         (lambda data: flipped(data, len(data) - 200), "index"),
-        (lambda data: flipped(data, 30), "named after"),
+        (lambda data: flipped(data, 30), "hash in its name"),
     ],
     ids=["cut", "grown", "empty", "tail", "index", "schema message"],
 )

@@ -285,7 +285,7 @@ def test_a_truncated_object_an_object_of_another_kind_and_a_missing_one_are_name
         with pytest.raises(DamagedSstError, match=info.name):
             _read_everything(objects, info)
     objects.put(info.name, bytes(len(data)))
-    with pytest.raises(DamagedSstError, match="no SST"):
+    with pytest.raises(DamagedSstError, match="not an SST"):
         _read_everything(objects, info)
     objects.delete([info.name])
     with pytest.raises(MissingSstError, match=info.name):

@@ -224,7 +224,7 @@ EMPTY = initial_version(StoreSettings(1, 8, 2, "UTC"))
     ("delta", "why"),
     [
         (VersionDelta(2, "x", Published(1)), "it follows version 1"),
-        (VersionDelta(1, "x", EpochCommitted(5, 9, 0, (), 0)), "onto 5, the committed epoch is 0"),
+        (VersionDelta(1, "x", EpochCommitted(5, 9, 0, (), 0)), "onto 5, but the committed epoch is 0"),
         (VersionDelta(1, "x", EpochCommitted(0, 0, 0, (), 0)), "commits epoch 0"),
         (VersionDelta(1, "x", Published(7)), "not committed"),
         (VersionDelta(1, "x", MappingChanged(EMPTY.mapping)), "mapping 0 is in force"),
