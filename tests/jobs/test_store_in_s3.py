@@ -180,7 +180,7 @@ def test_an_endpoint_without_credentials_says_where_they_come_from(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     assert cli.main(["show", "--store", refusing]) == 1
-    assert "credentials come from boto3's standard chain" in capsys.readouterr().err
+    assert "Credentials for S3 come from boto3's standard chain" in capsys.readouterr().err
 
 
 def log_in(monkeypatch: pytest.MonkeyPatch) -> None:
