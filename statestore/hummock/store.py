@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _FEW_RANGES = 64
 _MANY_BLOCKS = 1_024  # a million rows
-_WORTH_TAKING = 64  # rows found in one read; this many or more are copied out at once, fewer by the final gather
+_WORTH_TAKING = 64  # rows found in one group of blocks; as many or more are copied at once, fewer at the end
 
 
 @dataclass(slots=True)

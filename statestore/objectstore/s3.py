@@ -1,7 +1,7 @@
 """An S3 bucket, or a prefix of one, as an object store. Works with any S3 server that supports conditional PUTs.
 
 Commits depend on `If-None-Match: *`. The answer to such a PUT can be lost; the client then repeats it and finds its own
-object. The store therefore reads the object back after every answer except success.
+object. The store therefore reads the object back after every answer except success and clear refusals.
 """
 
 import logging

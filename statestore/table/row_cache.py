@@ -2,19 +2,20 @@
 
 Rows of a table that one epoch read and wrote on a parallel unit are likely to be read by the next epoch. They are kept
 as a few sorted runs of keys and Arrow rows, newest first, each more than twice as long as the one before it. An epoch
-adds a run with the rows that it touched. It merges runs downwards only when they have grown as long, so updates cost
-O(change), not O(cache).
+adds a run with the rows that it touched. It merges this run with the next one only if that one is at most twice as
+long, so updates cost O(change), not O(cache).
 
     open(table, unit, vnodes, base, epoch) -> UnitRows      one attempt's view; nothing changes until it publishes
         read(keys, load)                                    reads from the runs; `load` supplies the other keys
         publish(changes)                                    read and written rows become the known rows as of `epoch`
 
-Validity: Spark forks, reuses and kills workers as it likes, and a unit moves between workers from job to job. The known
-rows of a unit are therefore tagged with their epoch and the unit's vnodes. An attempt that reads at epoch `base` uses
-them only if the tag is `base` and the vnodes are equal. Then this process, or a sibling that shares its rows
+Validity: Spark forks, reuses and kills workers as it likes, and a unit moves between workers from job to job. The
+known rows of a unit are therefore tagged with their epoch and the unit's vnodes. An attempt that reads at epoch `base`
+uses them only if the tag is `base` and the vnodes are equal. Then this process, or a sibling that shares its rows
 (shared_runs.py), ran the unit in the epoch directly before. All attempts at an epoch compute the same rows, so any of
-them may have been committed. A superseded epoch has another id, and its successor does not read at it. Publishing
-replaces tag and runs in one assignment; an attempt that fails earlier changes nothing.
+them may have been committed. A superseded attempt has another epoch than the committed one, and the next epoch reads
+at the committed one. Publishing replaces tag and runs in one assignment; an attempt that fails earlier changes
+nothing.
 
 Merging and sharing runs takes a tenth of a large epoch. In `publishing()` a background thread does this work: it starts
 when the task ends and runs while the driver commits. Opening rows waits for it.
