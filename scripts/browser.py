@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -94,10 +94,15 @@ class Browser:
         """The size of the window."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def picture(self, file: Path) -> None:
-        """The window, as a PNG."""
+    def picture(self, file: Path, part: Mapping[str, float] | None = None) -> None:
+        """Write a PNG of the window, or of a part of it.
+
+        Args:
+            part: x, y, width and height in the page, and the scale of the picture.
+        """
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
+        clip = {} if part is None else {"clip": dict(part)}
+        file.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png", **clip)["data"]))
 
     def _note(self, message: dict[str, Any]) -> None:
         if message.get("method") == "Network.requestWillBeSent":
