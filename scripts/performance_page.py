@@ -63,7 +63,7 @@ def _lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for figure in figures:
         ours, theirs, unit = figure["ours"], figure["theirs"], figure["unit"]
         text = (
-            f"**{figure['ratio']:g}x**: {figure['what']}. {_side(ours, unit)}; {_side(theirs, unit)}. "
+            f"**{figure['ratio']:g}x**: {figure['what']}. {_side(ours, unit)}. {_side(theirs, unit)}. "
             f"`python -m benchmarks {figure['benchmark']}`"
         )
         if "source" in figure:
