@@ -1,6 +1,6 @@
 """The levels of an epoch on Spark: each level is a stage after an exchange of cells, and each parallel unit is a task.
 
-    frame.repartitionById(units, slot).mapInArrow(level)
+    exchanged(frame, units).mapInArrow(level)
 
 The first level has no exchange unless Spark reads files for it: the driver sends its cells with the task.
 """
@@ -25,6 +25,7 @@ from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.flow.failure import SourceFileError, carried_failure
+from tussock.jobs.spark.release import exchanged
 from tussock.jobs.spark.session import active, epoch_session, tasks_done
 from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import level_function
@@ -189,7 +190,7 @@ def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToR
         actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task, report), schema)
         if arriving:
             together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), arriving)
-            frame = together.repartitionById(units, F.col("slot")).mapInArrow(actors, kind)
+            frame = exchanged(together, units).mapInArrow(actors, kind)
         else:
             frame = spark.range(0, units, 1, units).mapInArrow(without_cells(actors), kind)
         frame = computed(frame, steps)

@@ -1,18 +1,63 @@
-"""The Spark settings to write Delta tables. DAG parsing imports this module, so it stays light."""
+"""The settings that a Spark application needs from its start to write Delta tables. DAG files import this module."""
 
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 
-_LISTS = {  # comma-separated settings: the pipeline's own values stay
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",  # Spark downloads them once
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-}
+from tussock.statestore.errors import InputError
+
+_DELTA = "4.4.0"
+_RELEASES = ("4.0", "4.1", "4.2")  # of Spark, for which that release of Delta Lake is published
 _OTHERS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",  # partitions of a table's small log; by default 50 tasks per read
+    "spark.databricks.delta.snapshotPartitions": "2",  # the tables' logs are small; the default is 50 tasks per read
 }
+
+
+class NoDeltaReleaseError(InputError):
+    """No release of Delta Lake is known for the installed release of Spark."""
+
+    def __init__(self, spark: str, known: tuple[str, ...]) -> None:
+        super().__init__(spark, known)
+        self.spark, self.known = spark, known
+
+    def __str__(self) -> str:
+        return (
+            f"Tables cannot be published by Spark {self.spark}: Delta Lake is known for Spark {', '.join(self.known)} "
+            'alone. Nothing was written. Write the tables without Spark: set engine = "deltalake" in the table '
+            "[publish] of pipeline.toml, remove the tables that Spark wrote before, and install the extra: "
+            'pip install "tussock[delta]"'
+        )
+
+
+def require_delta_release() -> None:
+    """Raise NoDeltaReleaseError if the installed Spark has no Delta Lake."""
+    if (found := _installed()) is not None and found not in _RELEASES:
+        raise NoDeltaReleaseError(found, _RELEASES)
 
 
 def with_delta(settings: Mapping[str, str]) -> dict[str, str]:
-    """Add Delta's settings to a pipeline's Spark settings."""
-    lists = {name: ",".join(filter(None, (settings.get(name), value))) for name, value in _LISTS.items()}
-    return {**_OTHERS, **settings, **lists}
+    """Add Delta's settings to a pipeline's Spark settings. Spark downloads the named package once.
+
+    It never fails, because DAG files call it: `require_delta_release` reports a release without Delta Lake.
+    """
+    lists = {  # settings whose value is a list with commas: the pipeline's entries stay
+        "spark.jars.packages": f"io.delta:delta-spark_{_spark_release()}_2.13:{_DELTA}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    }
+    joined = {name: ",".join(filter(None, (settings.get(name), value))) for name, value in lists.items()}
+    return {**_OTHERS, **settings, **joined}
+
+
+def _spark_release() -> str:
+    found = _installed()
+    return found if found in _RELEASES else _RELEASES[-1]
+
+
+def _installed() -> str | None:
+    """The installed release of Spark, as "4.2". A scheduler may have Spark's client alone, or neither."""
+    for package in ("pyspark", "pyspark-client"):
+        try:
+            return ".".join(version(package).split(".")[:2])
+        except PackageNotFoundError:
+            continue
+    return None

@@ -26,10 +26,11 @@ def opened_sinks(settings: PublishSettings, application: str, spark_settings: Ma
     if not needs_spark(settings):
         yield sinks_without_spark(settings)
         return
-    from tussock.jobs.lake.delta_packages import with_delta
+    from tussock.jobs.lake.delta_packages import require_delta_release, with_delta
     from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
     from tussock.jobs.spark.session import spark_session
 
+    require_delta_release()
     with jvm_errors_as_ours(), spark_session(application, with_delta(spark_settings)) as spark:
         yield sinks_on_spark(spark)
 

@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tussock.jobs.logical.months import as_carried, carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.spark.release import arrow_schema_of
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.months import carried_rows
 from tussock.statestore.nested import conformed
@@ -25,7 +25,7 @@ def collected(frame: DataFrame) -> pa.Table:
         carried = frame.toDF(*(f"c{i}" for i in range(len(kinds))))
         carried = carried.selectExpr(*(f"{as_carried(f'`c{i}`', kind)} AS `c{i}`" for i, kind in enumerate(kinds)))
         kept = [None if carried_name(kind) == kind else arrow_type(kind) for kind in kinds]
-    found = to_arrow_schema(carried.schema, timezone="UTC")
+    found = arrow_schema_of(carried.schema)
     fields = [field if kind is None else field.with_type(kind) for field, kind in zip(found, kept, strict=True)]
     schema = pa.schema([field.with_name(name) for field, name in zip(fields, frame.columns, strict=True)])
     return conformed(

@@ -25,6 +25,7 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.logical.text_lengths import fitted_texts
 from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.release import replaces_rows
 from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.sql.assign import (
     assignments_of,
@@ -72,7 +73,7 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
         cursor.close()
     elif parsed.byName():
         cursor.expect("BY", "NAME")
-    if not parsed.partitionSpec().isEmpty() or parsed.ifPartitionNotExists() or parsed.replaceCriteriaOpt().isDefined():
+    if not parsed.partitionSpec().isEmpty() or parsed.ifPartitionNotExists() or replaces_rows(parsed):
         raise cursor.error("tables have no partitions; expected INSERT INTO table [(column, …)] VALUES … or SELECT …")
     select = source.part(cursor.offset)
     with sandbox.files_readable():

@@ -41,6 +41,7 @@ from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.logical.expression_tree import conjunction, needs_spark
 from tussock.jobs.logical.nodes import PYTHON, ROW_KEY, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.spark.release import node_name
 from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.aggregate_functions import REFUSED, parts_of
 from tussock.jobs.sql.moments import micros_or_moment, moved
@@ -198,7 +199,7 @@ class ExpressionWalk:
 
     def tree(self, node: JavaObject, scope: Scope) -> Expr:
         """A Catalyst expression over the columns of `scope`, node by node. Raises UnsupportedQueryError."""
-        name = node.productPrefix()
+        name = node_name(node)
         if name == "AttributeReference":
             return scope[node.exprId().id()]
         if name == "ScalarSubquery" and node.exprId().id() in scope:
@@ -225,7 +226,7 @@ class ExpressionWalk:
 
     def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
         """An inner node over arguments that were already walked. Raises UnsupportedQueryError."""
-        name = node.productPrefix()
+        name = node_name(node)
         if name in _TRANSPARENT:
             return args[0]
         if name in _SUBQUERIES:

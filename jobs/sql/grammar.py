@@ -205,7 +205,7 @@ def read_view(cursor: Cursor, or_replace: bool = False) -> ViewHeader:
     """A statement after CREATE [OR REPLACE] [MATERIALIZED] VIEW."""
     if_not_exists = _may_exist(cursor, or_replace)
     name = cursor.name("the view")
-    columns = _column_names(cursor) if cursor.accept("(") else None
+    columns = column_names(cursor) if cursor.accept("(") else None
     cursor.expect("AS")
     return ViewHeader(name, if_not_exists, or_replace, columns, cursor.offset)
 
@@ -257,7 +257,7 @@ def _string(cursor: Cursor, expected: str) -> str:
     return token.value()
 
 
-def _column_names(cursor: Cursor) -> tuple[str, ...]:
+def column_names(cursor: Cursor) -> tuple[str, ...]:
     """Column names after an opening bracket, up to the closing one."""
     names: list[str] = []
     while True:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
+import pyspark
 from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
-from tussock.jobs.logical.errors import NoRelationError, SqlError
+from tussock.jobs.logical.errors import NoRelationError, SqlError, sql_error
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction, CreateTable
 from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.spark.release import RELEASE
 from tussock.jobs.spark.session import SQL, active, sql_session
 from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.sql.plain_view import plain_view_of, register
@@ -30,6 +32,7 @@ from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 _EXCLUDED_RULES = (
     "MergeSubplans",  # would make structs of scalar subqueries over one relation
+    "MergeScalarSubqueries",  # the same rule, in Spark 4.0 and 4.1
     "DecimalAggregates",  # would turn decimal sums and averages into longs and doubles
     "PruneFilters",  # this and the next three replace scans by empty relations, but the plan must keep its scans
     "PropagateEmptyRelation",
@@ -88,6 +91,19 @@ def seq_of(sandbox: "Sandbox", values: Sequence[JavaObject | str]) -> JavaObject
 def column_of(sandbox: "Sandbox", expr: JavaObject) -> JavaObject:
     """A Column (JVM) of a Catalyst expression."""
     return sandbox.java("org.apache.spark.sql.classic.ExpressionUtils").column(expr)
+
+
+def refuse_doubled_quotes(source: SourceText) -> None:
+    """Raise SqlError for a string like 'it''s' before Spark 4.1, which drops the quotes there instead of keeping one."""
+    if RELEASE >= (4, 1):
+        return
+    for token in tokens_of(source):
+        if token.kind == "string" and token.text[0] not in "rR" and token.text[0] * 2 in token.text[1:-1]:
+            reason = (
+                f"Spark {pyspark.__version__} removes doubled quotes inside a string, and later releases keep one; "
+                f"write \\{token.text[0]} instead, which every release reads as one quote"
+            )
+            raise sql_error(source, token.start, reason)
 
 
 class Sandbox:
@@ -261,11 +277,13 @@ class Sandbox:
 
     def parse_query(self, source: SourceText) -> JavaObject:
         """The unresolved plan of a SELECT. Anything else is a syntax error. Raises SqlError."""
+        refuse_doubled_quotes(source)
         with translated(source):
             return self.parser().parseQuery(source.for_spark)
 
     def parse_statement(self, source: SourceText) -> JavaObject:
         """The unresolved plan of any statement, which does not run. Raises SqlError."""
+        refuse_doubled_quotes(source)
         with translated(source):
             return self.parser().parsePlan(source.for_spark)
 

@@ -1,7 +1,6 @@
 """Bind CREATE TABLE, with columns or AS SELECT, and ALTER TABLE, as Spark's parser parses them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +18,7 @@ from tussock.jobs.sql.assign import default_of
 from tussock.jobs.sql.dml import bind_rows, named_table
 from tussock.jobs.sql.grammar import Cursor
 from tussock.jobs.sql.sandbox import Sandbox, items, table_of, text_of
+from tussock.jobs.sql.table_words import read_table_words
 from tussock.statestore.hummock.row_shape import value_bytes
 from tussock.statestore.nested import relabelled
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
@@ -29,11 +29,8 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
     """A statement after CREATE TABLE. Raises SqlError: syntax, types, a bad key, unsupported clauses."""
     cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the table")
-    begin = cursor.offset
-    if (flag := _append_only(cursor)) is not None:  # not in Spark's grammar; replaced by blanks, so that offsets stay
-        first, end = flag
-        source = replace(source, text=f"{source.text[:first]}{' ' * (end - first)}{source.text[end:]}")
-        cursor = Cursor(source, cursor.at)
+    begin, words = cursor.offset, read_table_words(cursor)
+    source, cursor = words.text, Cursor(words.text, cursor.at)
     parsed = sandbox.parse_statement(source)
     kind = parsed.productPrefix()
     if kind not in ("CreateTable", "CreateTableAsSelect"):
@@ -49,14 +46,14 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
             "a table has only columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and similar do not apply"
         )
         raise sql_error(source, begin, reason)
-    append_only = msgspec.UNSET if flag is None else True
+    append_only = True if words.append_only else msgspec.UNSET
     table = CreateTable(name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()), append_only=append_only)
     if kind == "CreateTableAsSelect":
         return _table_as(sandbox, source, cursor, table, parsed)
     columns = list(items(parsed.columns()))
     fields = declared_fields(source, begin, [(c.name(), c.dataType()) for c in columns], lengths=True)
     places = offsets_of(source, begin, [f.name for f in fields])
-    key = _primary_key(source, begin, fields, list(items(spec.constraints())))
+    key = () if words.key is None else words.key.places_in(fields)
     for field, column, place in zip(fields, columns, places, strict=True):
         if column.generationExpression().isDefined() or column.identityColumnSpec().isDefined():
             raise sql_error(source, place, f"column {field.name!r}: GENERATED and IDENTITY are not supported")
@@ -76,22 +73,6 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         lengths_of([name_of_type(column.dataType()) for column in columns]),
         append_only,
     )
-
-
-def _append_only(cursor: Cursor) -> tuple[int, int] | None:
-    """The offsets (begin, exclusive end) of APPEND ONLY after the columns or the name of a table. None if it is absent.
-
-    Requires: the table's name was read.
-    """
-    ahead = Cursor(cursor.source, cursor.at)
-    if ahead.accept("("):
-        ahead.close()
-    while ahead.at < len(ahead.tokens) and not ahead.comes("AS"):
-        first = ahead.offset
-        if ahead.accept("APPEND", "ONLY"):
-            return first, ahead.tokens[ahead.at - 1].end
-        ahead.at += 1
-    return None
 
 
 def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
@@ -299,34 +280,3 @@ def offsets_of(source: SourceText, offset: int, names: Sequence[str]) -> list[in
         if token.start >= offset:
             first.setdefault(token.value().lower(), token.start)
     return [first.get(name.lower(), offset) for name in names]
-
-
-def _primary_key(
-    source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]
-) -> tuple[int, ...]:
-    """The columns of PRIMARY KEY. Empty if there is none."""
-    keys = [c for c in constraints if c.productPrefix() == "PrimaryKeyConstraint"]
-    if len(keys) != len(constraints):
-        raise sql_error(
-            source,
-            offset,
-            "the only constraint of a table is its PRIMARY KEY; UNIQUE, CHECK and FOREIGN KEY are not supported",
-        )
-    if not keys:
-        return ()
-    if len(keys) > 1:
-        raise sql_error(source, offset, "a table has at most one PRIMARY KEY (column, …)")
-    index = {f.name.lower(): i for i, f in enumerate(fields)}
-    names = [str(c) for c in items(keys[0].columns())]
-    unknown = [n for n in names if n.lower() not in index]
-    if unknown:
-        raise sql_error(
-            source,
-            offset,
-            f"PRIMARY KEY names {unknown[0]!r}, which is not a column; the columns: "
-            f"{', '.join(f.name for f in fields)}",
-        )
-    key = tuple(index[n.lower()] for n in names)
-    if len(set(key)) < len(key):
-        raise sql_error(source, offset, f"PRIMARY KEY ({', '.join(names)}) names a column twice")
-    return key

@@ -7,12 +7,11 @@ reader (`SourceReader.by_spark`), if Spark has one for the format. It shares no 
 import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 
 from tussock.jobs.kernels.python_function import called
 from tussock.jobs.logical.months import carried_name, columns_of_carried
@@ -25,6 +24,7 @@ from tussock.jobs.reading.query import with_lengths
 from tussock.jobs.reading.reader import open_table, relation_frame
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.spark.release import arrow_function
 from tussock.jobs.spark.session import SQL, sql_session
 from tussock.jobs.sql.now import at_moment
 from tussock.jobs.sql.plain_view import plain_view_of, register
@@ -249,8 +249,7 @@ def _register_function(session: SparkSession, function: CreateFunction) -> None:
         return called(function, columns)
 
     carried = carried_name(function.returns)
-    made: Any = arrow_udf  # its declared overloads lack functions of several arrays
-    session.udf.register(own.strip("`"), made(call, carried))
+    session.udf.register(own.strip("`"), arrow_function(call, carried, "Python functions in verified views"))
     given: Sequence[str] | None = columns_of_carried([("v", function.returns)])
     parameters = ", ".join(f"{quoted(f.name)} {f.type}" for f in function.fields)
     inner = f"{own}({', '.join(quoted(f.name) for f in function.fields)})"

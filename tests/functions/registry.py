@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from scripts.page_lines import wrapped
+from tests.support.release import installed
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 REGISTRY, PAGE = DOCS / "functions.yaml", DOCS / "functions.md"
@@ -42,6 +43,12 @@ class Function:
     call: str
     how: str
     why: str | None = None
+    since: str | None = None  # the first release of Spark that has it; None: 4.0 has it
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the installed release of Spark has it."""
+        return self.since is None or installed() >= tuple(int(part) for part in self.since.split("."))
 
     @property
     def select(self) -> str:
@@ -62,7 +69,9 @@ def load() -> list[Function]:
     """Read docs/functions.yaml."""
     groups = yaml.safe_load(REGISTRY.read_text())
     rows = ((group, name, row) for group, listed in groups.items() for name, row in listed.items())
-    return [Function(group, name, row["call"], row["how"], row.get("why")) for group, name, row in rows]
+    return [
+        Function(group, name, row["call"], row["how"], row.get("why"), row.get("since")) for group, name, row in rows
+    ]
 
 
 def save(functions: list[Function]) -> None:
@@ -72,7 +81,7 @@ def save(functions: list[Function]) -> None:
         if one.group != group:
             lines.append(f"{one.group}:")
             group = one.group
-        row = {"call": one.call, "how": one.how, "why": one.why}
+        row = {"call": one.call, "how": one.how, "why": one.why, "since": one.since}
         shown = ", ".join(
             f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in row.items() if value is not None
         )
@@ -110,7 +119,8 @@ def page(functions: list[Function]) -> str:
             group = one.group
             lines += ["", f"## {group}", ""]
         reason = "" if one.why is None else f". Reason: {one.why}"
-        lines += wrapped(f"`{one.name}` ({one.how}): `{one.call}`{reason}", "- ", "  ")
+        since = "" if one.since is None else f", from Spark {one.since}"
+        lines += wrapped(f"`{one.name}` ({one.how}{since}): `{one.call}`{reason}", "- ", "  ")
     return "\n".join(lines) + "\n"
 
 

@@ -9,8 +9,9 @@ from types import ModuleType
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import arrow_udf, pandas_udf
+from pyspark.sql.functions import pandas_udf
 
+from tests.support.release import needs_spark
 from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs.driver.detour import Detour
@@ -133,6 +134,8 @@ def session(spark: SparkSession, base: Path) -> Iterator[Session]:
 @pytest.fixture(scope="module")
 def judge(spark: SparkSession, base: Path) -> SparkSession:
     """A session that has the same functions as UDFs of Spark."""
+    from pyspark.sql.functions import arrow_udf
+
     made = spark.newSession()
     made.conf.set("spark.sql.ansi.enabled", "true")
     pricing = _modules(base)
@@ -143,6 +146,7 @@ def judge(spark: SparkSession, base: Path) -> SparkSession:
     return made
 
 
+@needs_spark("4.1")  # Spark's own UDFs over Arrow
 def test_views_with_functions_equal_spark_at_every_epoch(session: Session, judge: SparkSession) -> None:
     rows = ", ".join(
         f"({i}, {i * 7 % 23}, {['NULL', chr(39) + 'de' + chr(39), chr(39) + 'fr' + chr(39)][i % 3]})" for i in range(40)

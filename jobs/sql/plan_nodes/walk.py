@@ -8,6 +8,7 @@ from py4j.java_gateway import JavaObject
 from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.logical.expression_tree import renumbered
 from tussock.jobs.logical.nodes import Column, Expr, Field, Plan, Project
+from tussock.jobs.spark.release import column_name
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.plan_nodes.refused import REASONS
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
@@ -89,4 +90,4 @@ class PlanWalk:
             raise self.refuse(
                 node, f"column {name!r} of type {kind}", "its rows cannot be stored; " + str(err)
             ) from err
-        return Field(name, kind)
+        return Field(column_name(name), kind)

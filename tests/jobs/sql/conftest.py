@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.support.release import needs_spark
 from tests.support.spark_types import SparkSession
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
@@ -68,9 +69,19 @@ class Case:
 
 
 def load_cases(file: str, key: str) -> list[Any]:
-    """The cases of a file as pytest parameters; `key` names the expected side."""
+    """The cases of a file as pytest parameters; `key` names the expected side.
+
+    A case whose `spark` is a release needs that release or a later one.
+    """
     entries = yaml.safe_load((CASES / file).read_text())
-    return [pytest.param(Case(file, e["name"], e["sql"], e.get(key, "")), id=e["name"]) for e in entries]
+    return [
+        pytest.param(
+            Case(file, e["name"], e["sql"], e.get(key, "")),
+            id=e["name"],
+            marks=[needs_spark(e["spark"])] if "spark" in e else [],
+        )
+        for e in entries
+    ]
 
 
 def _text(dumper: yaml.Dumper, data: str) -> yaml.ScalarNode:

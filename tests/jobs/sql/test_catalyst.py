@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 from tests.jobs.sql.bound import bind_expressions
 from tests.jobs.sql.conftest import Case, load_cases
 from tests.jobs.sql.plan_oracle import ROWS, answer_of_plan, answer_of_query
-from tussock.jobs.logical.errors import UnsupportedQueryError
-from tussock.jobs.logical.nodes import Call, Field, Literal, Plan, Scan
+from tests.support.release import needs_spark
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.logical.nodes import Call, Field, Literal, Place, Plan, Scan
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.sql.catalyst import bind_view
 from tussock.jobs.sql.sandbox import Sandbox
@@ -76,13 +77,28 @@ def test_literals_are_held_in_physical_form(spark: SparkSession) -> None:
         "CAST('-Infinity' AS FLOAT)": Literal("-inf", "float"),
         "CAST(0.1 AS FLOAT)": Literal("0.1", "float"),
         "X'00FF'": Literal("AP8=", "binary"),
-        "'it''s'": Literal("it's", "string"),
+        r"'it\'s'": Literal("it's", "string"),
         "9223372036854775807": Literal(2**63 - 1, "bigint"),
         "3Y": Literal(3, "tinyint"),
         "true": Literal(True, "boolean"),
         "CAST(NULL AS INT)": Literal(None, "int"),
     }
     assert bind_expressions(spark, [Field("a", "int")], list(texts)) == list(texts.values())
+
+
+@needs_spark("4.1")
+def test_a_doubled_quote_inside_a_string_is_one_quote(spark: SparkSession) -> None:
+    assert bind_expressions(spark, [Field("a", "int")], ["'it''s'"]) == [Literal("it's", "string")]
+
+
+def test_a_doubled_quote_is_refused_for_a_release_that_drops_it(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tussock.jobs.sql.sandbox.RELEASE", (4, 0))
+    with pytest.raises(SqlError, match=r"doubled quotes inside a string.*write \\' instead") as caught:
+        bind_view(sandbox, SourceText("SELECT 'it''s' AS a FROM orders"))
+    assert caught.value.place == Place(1, 8)
+    bind_view(sandbox, SourceText(r"SELECT 'it\'s' AS a, r'b' AS b, '' AS c FROM orders"))
 
 
 def test_time_zones_stand_on_the_casts_that_need_them(spark: SparkSession) -> None:
@@ -102,8 +118,6 @@ def test_a_scan_reads_only_the_columns_that_are_used(sandbox: Sandbox) -> None:
 
 
 def test_places_count_from_where_the_statement_began_in_its_script(sandbox: Sandbox) -> None:
-    from tussock.jobs.logical.nodes import Place
-
     with pytest.raises(UnsupportedQueryError) as caught:
         bind_view(sandbox, SourceText("SELECT\n now() AS n FROM orders", Place(10, 5)))
     assert caught.value.place == Place(11, 2)
