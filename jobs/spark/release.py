@@ -37,7 +37,8 @@ class SparkReleaseError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.feature} need Spark {self.first} or later; Spark {self.installed} is installed. Nothing was changed. "
+            f"{self.feature} need Spark {self.first} or later; Spark {self.installed} is installed. Nothing was "
+            "changed. "
             f'Install a later release: pip install "pyspark>={self.first}"'
         )
 
@@ -67,12 +68,16 @@ def node_name(node: JavaObject) -> str:
 
 
 def column_name(name: str) -> str:
-    """A column's name in plans. Before Spark 4.1, the name of a grouping expression contains ids, as in `upper(item#12)`."""
+    """A column's name in plans.
+
+    Before Spark 4.1, the name of a grouping expression contains ids, as in `upper(item#12)`.
+    """
     return name if RELEASE >= (4, 1) or "(" not in name else _IDS.sub("", name)
 
 
 def replaces_rows(insert: JavaObject) -> bool:
-    """Whether a parsed INSERT has REPLACE WHERE or REPLACE USING as a field; older releases parse it as another statement."""
+    """Whether a parsed INSERT has REPLACE WHERE or REPLACE USING as a field; older releases parse it as another
+    statement."""
     return RELEASE >= (4, 2) and bool(insert.replaceCriteriaOpt().isDefined())
 
 

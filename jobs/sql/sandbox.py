@@ -94,7 +94,8 @@ def column_of(sandbox: "Sandbox", expr: JavaObject) -> JavaObject:
 
 
 def refuse_doubled_quotes(source: SourceText) -> None:
-    """Raise SqlError for a string like 'it''s' before Spark 4.1, which drops the quotes there instead of keeping one."""
+    """Raise SqlError for a string like 'it''s' before Spark 4.1, which drops the quotes there instead of
+    keeping one."""
     if RELEASE >= (4, 1):
         return
     for token in tokens_of(source):
