@@ -1,9 +1,10 @@
 """Make the list of figures in docs/performance.md from docs/performance.yaml.
 
-    python -m scripts.performance_page benchmarks/results/FILE.json …
+    python -m scripts.performance_page FILE.json …
 
 replaces the entries of each benchmark in docs/performance.yaml with the comparisons of its result files, and makes the
-page again. Run it after `make bench` on a quiet machine. Without files, only the page is made.
+page again. Write each file with `python -m benchmarks NAME --out FILE.json`, on a quiet machine. Without files, only the
+page is made.
 """
 
 import argparse
