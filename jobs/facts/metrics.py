@@ -24,7 +24,7 @@ class MetricKind(StrEnum):
 
 
 class MetricFacts(msgspec.Struct, frozen=True):
-    """One number."""
+    """One value of a metric."""
 
     name: str  # after `tussock.<pipeline>.`
     value: float

@@ -16,7 +16,7 @@ _PACKAGE = "org.apache.spark:spark-avro_2.13"
 
 
 class AvroFiles(SparkTypedFiles):
-    """Avro files, by Spark's reader."""
+    """Avro files, read by Spark."""
 
     format: ClassVar[str] = "avro"
     options_class: ClassVar[str] = "avro.AvroOptions"

@@ -346,7 +346,7 @@ class DeltaTables:
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def _readable(self, source: CreateSource, snapshot: Snapshot | None) -> Snapshot:
-        """Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
+        """Require a snapshot that this reader supports. Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
         if snapshot is None:
             raise MissingDeltaTableError(source.name, _place(source).root)
         if (feature := snapshot.unknown_feature()) is not None:
