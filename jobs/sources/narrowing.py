@@ -35,9 +35,12 @@ def narrowed(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.Chunked
 
 
 def not_fitting(name: str, column: pa.ChunkedArray, declared: str, bad: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return (rows,) the reason for each value that does not fit, else NULL."""
+    """Return (rows,) the reason for each value that does not fit, else NULL.
+
+    The text is stored with the reject, and a restate computes it again to take the reject back: do not change it.
+    """
     values = pc.if_else(pa.array(bad), column, pa.scalar(None, column.type)).cast(pa.string())
-    text = f"column {name!r}: ", values, f" does not fit {declared} (the file's type is {_shown(column.type)})", ""
+    text = f"column {name!r}: ", values, f" is no {declared} (the file's type is {_shown(column.type)})", ""
     return pa.chunked_array(pc.binary_join_element_wise(*text)).combine_chunks()
 
 

@@ -80,8 +80,8 @@ def parted(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:
 
 
 def not_text(column: str) -> str:
-    """Return the reason for a string that is not UTF-8."""
-    return f"column {column!r}: its bytes are not UTF-8, which a string must be"
+    """Return the stored reason for a string that is not UTF-8. Do not change the text; see narrowing.py."""
+    return f"column {column!r}: its bytes are not UTF-8, and a string has to be"
 
 
 def first_reasons(*reasons: pa.Array | None) -> pa.Array | None:

@@ -107,7 +107,7 @@ def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epo
         f"note: view 'ratio' has been paused since epoch {since}: its rows are those of the previous epoch. "
         "To resume it, run `tussock apply PIPELINE --resume ratio`.\n"
     )
-    with pytest.warns(PausedViewWarning, match="'ratios' is paused"):
+    with pytest.warns(PausedViewWarning, match="'ratios' has been paused"):
         session.query("SELECT * FROM ratios")
     with warnings.catch_warnings():
         warnings.simplefilter("error", PausedViewWarning)
@@ -182,7 +182,9 @@ def test_a_flush_that_may_pause_says_so_and_the_view_goes_on_where_apply_resumes
     may_pause = Session(session.meta.objects.uri, spark, runner=UnkindShuffle(3), on_error="pause")
     session.execute("INSERT INTO orders VALUES (3, 5, 0)")
     still = {name: rows(session, name) for name in ("ratio", "ratios")}
-    with pytest.warns(PausedViewWarning, match=r"view 'ratio' is paused .* raised: .*The row: .*id=3.*--resume ratio"):
+    with pytest.warns(
+        PausedViewWarning, match=r"view 'ratio' has been paused .* raised: .*The row: .*id=3.*--resume ratio"
+    ):
         summary = may_pause.flush()
     assert list(summary.paused) == ["ratio"]
     assert {name: rows(session, name) for name in still} == still

@@ -86,7 +86,7 @@ def reason_of(record: Record) -> str | None:
     try:
         (text or b"").decode()
     except UnicodeDecodeError:
-        return "column 's': its bytes are not UTF-8, which a string must be"
+        return "column 's': its bytes are not UTF-8, and a string has to be"
     return None
 
 

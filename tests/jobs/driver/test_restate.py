@@ -229,7 +229,7 @@ def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_unt
 
 def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_path: Path) -> None:
     write(tmp_path / "corrected.parquet", 7, 8)
-    with pytest.raises(CannotRestateError, match="there is no file"):
+    with pytest.raises(CannotRestateError, match="does not exist"):
         Restating(meta, "s", Restated(str(day(days, 2)), by=str(tmp_path / "typo.parquet")))
     assert restate(meta, Restated(str(day(days, 2)), by=str(tmp_path / "corrected.parquet")))
     require(meta, of(1, 11, 7, 8, 3, 13))
@@ -374,7 +374,7 @@ def test_what_cannot_be_restated_is_refused_with_the_reason(meta: MetaStore, day
         reader_of(kept).check(source("/a", retain="none", on_change="restate"))
     write(day(days, 2), 2, 99)
     Restating(meta, "s", Restated(str(day(days, 2)))).begin()
-    with pytest.raises(EpochUnderWayError, match="comes first"):
+    with pytest.raises(EpochUnderWayError, match="must be finished first"):
         Restating(meta, "s", Restated(str(day(days, 2))))
 
 

@@ -135,7 +135,7 @@ def test_what_the_last_verification_found_is_wrong_until_the_views_are_built_ane
     _, do, is_wrong = compared(equal, wrong, repair=Repair(("per_g",), shop.log_end()))
     assert ("next epoch" in do, "--repair" in do, is_wrong) == (True, False, True)
     _, do, _ = compared(equal, msgspec.structs.replace(wrong, read_in_utc=("s",)))
-    assert do.startswith("`tussock restate s --time-zone` first")
+    assert do.startswith("Run `tussock restate s --time-zone` first")
     _, _, is_wrong = compared(equal, msgspec.structs.replace(wrong, epoch=epoch_now - 1))
     assert not is_wrong, "the view is younger than what was found"
 

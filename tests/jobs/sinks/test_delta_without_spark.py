@@ -346,7 +346,7 @@ def test_a_column_that_delta_cannot_hold_is_named_and_the_other_relations_are_pu
     assert "5 of 10 tables were not published" in str(caught.value)
     assert "column 'how long' has ' ' in its name, which Delta does not support" in str(caught.value)
     for kind in ("interval day to second", "array<interval year>", "time(3)"):
-        assert f"column 'x' is of type {kind}, and Delta has neither intervals nor times of day" in str(caught.value)
+        assert f"column 'x' has the type {kind}, and Delta has neither intervals nor times of day" in str(caught.value)
     assert "column 'x' has the type array<variant>, and few Delta readers support variants" in str(caught.value)
     check(shop)
 

@@ -201,7 +201,7 @@ def gone_by_vacuum(place: Path) -> None:
 
 def reason(meta: MetaStore) -> str:
     advance(LocalRunner(), meta)
-    with pytest.raises(HeldSourcesError, match="Everything else was taken in") as raised:
+    with pytest.raises(HeldSourcesError, match="Everything else was taken and committed") as raised:
         require_not_held(meta.latest().catalog)
     return raised.value.reasons["s"]
 
@@ -321,7 +321,7 @@ def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_pat
     ("options", "error", "says"),
     [
         ({"key": "id, no"}, BadDeltaKeyError, "'no' is not a column of the source, which has id, v, p"),
-        ({"key": "v"}, BadDeltaKeyError, "'v' is of type double"),
+        ({"key": "v"}, BadDeltaKeyError, "'v' has the type double"),
         ({"key": " "}, BadDeltaKeyError, "names no column"),
         ({"header": "true"}, BadOptionError, "a delta source has no such option; its options are path, key"),
         ({"path": "/x/*"}, BadPathError, "a Delta table is one folder"),

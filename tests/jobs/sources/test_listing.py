@@ -194,7 +194,7 @@ def test_wildcards_that_match_nothing_in_a_directory_that_is_there_wait_for_file
         ("flight", "flights"),
         ("flights/2013-01-05.parquet", "flights/2013-01-01.parquet"),
         ("flihts/*.parquet", "flights"),
-        ("flights/_SUCCESS", "do not count"),
+        ("flights/_SUCCESS", "are ignored"),
         ("flihts/{start:%Y}-03-*.parquet", "flights"),
     ],
 )

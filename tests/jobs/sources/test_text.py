@@ -125,7 +125,7 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     assert list(zip(*(rows.column(c).to_pylist() for c in range(2)), strict=True)) == [
         (line if line is None else line.decode(), (3 << 40) + n) for n, line in enumerate(lines) if n not in (1, 3)
     ]
-    reason = "column 'value': its bytes are not UTF-8, which a string must be"
+    reason = "column 'value': its bytes are not UTF-8, and a string has to be"
     found = list(zip(*(c.to_pylist() for c in rejects.columns), strict=True))
     assert found == [(str(path), 2, reason, "bad \\xff\\xfe", 1), (str(path), 4, reason, "\\xc3(", 1)]
 
