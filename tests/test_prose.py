@@ -88,8 +88,6 @@ LONG_LINES: tuple[str, ...] = (
     "jobs/kernels/python_function.py",
     "jobs/shell/pipeline_commands.py",
     "jobs/sources/text.py",
-    "jobs/spark/release.py",
-    "jobs/sql/sandbox.py",
 )
 """Files of such folders with a longer line. Remove a file when its lines are shorter."""
 
