@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from tussock_defaults import task_defaults
-from tussock_freshness import deadlines
+from tussock_freshness import deadlines, missing_deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
     PARAMS,
@@ -46,7 +46,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         deadline=deadlines(pipeline) or None,
         default_args=task_defaults(pipeline),
         tags=["tussock"],
-        doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",
+        doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`{missing_deadlines(pipeline)}",
     ) as dag:
         ran = inject_barrier(pipeline) >> run_actors(pipeline)
         ran >> held_sources(pipeline)  # the run is not green where a source in trouble kept files from it

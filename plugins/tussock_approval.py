@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException
+from tussock_airflow import AirflowFailException
 
 TEXT, PLAN, DIGEST = "text", "plan", "digest"  # the keys of XCom
 SHOWN = "shown"

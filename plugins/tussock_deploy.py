@@ -10,7 +10,7 @@ changed, none is started, and the tasks behind `plan` are skipped.
 from typing import Any
 
 from airflow.sdk import Param, task
-from airflow.sdk.exceptions import AirflowSkipException
+from tussock_airflow import AirflowSkipException
 from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
 from tussock_steps import pipeline_of

@@ -20,9 +20,9 @@ from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.comms import GetPreviousDagRun
-from airflow.sdk.execution_time.context import InletEventsAccessor
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
+from tussock_airflow import newest_events
 from tussock_steps import opened
 from tussock_turn import FINISHED, run_of
 
@@ -175,10 +175,11 @@ def _told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
     from tussock.jobs.operations.news import Told
 
     limit = _LOOK_BACK if day is None else _LOOK_BACK_FOR_PARTITION
-    events = list(InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(limit))
+    events = newest_events(asset, limit)
     told = [str((event.extra or {}).get("epoch", "")) for event in events]
-    mine = any(event.partition_key == day and event.source_run_id == context["dag_run"].run_id for event in events)
-    return Told(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=day is not None and not mine)
+    run = context["dag_run"].run_id
+    mine = day is None or any(event.partition_key == day and event.source_run_id == run for event in events)
+    return Told(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=not mine)
 
 
 def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:

@@ -14,21 +14,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.definitions.callback import AsyncCallback
-from airflow.sdk.definitions.deadline import DeadlineAlert
-from tussock_deadline import IntervalEnd
+from tussock_airflow import HAS_DEADLINES
 from tussock_steps import opened
 
 from tussock.jobs.settings.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from airflow.sdk.definitions.deadline import DeadlineAlert
+
     from tussock.jobs.operations.alerts import AgeLook
 
 log = logging.getLogger(__name__)
 
 
-def deadlines(pipeline: Pipeline) -> list[DeadlineAlert]:
-    """One for each view that has a freshness."""
+def deadlines(pipeline: Pipeline) -> "list[DeadlineAlert]":
+    """One deadline per view that has a freshness. Airflow 3.1 has no such deadlines; see `missing_deadlines`."""
+    if not HAS_DEADLINES:
+        return []
+    from airflow.sdk.definitions.callback import AsyncCallback
+    from airflow.sdk.definitions.deadline import DeadlineAlert
+    from tussock_deadline import IntervalEnd
+
     return [
         DeadlineAlert(
             reference=IntervalEnd(),
@@ -38,6 +44,16 @@ def deadlines(pipeline: Pipeline) -> list[DeadlineAlert]:
         )
         for view, wanted_ms in pipeline.freshness.items()
     ]
+
+
+def missing_deadlines(pipeline: Pipeline) -> str:
+    """The note of a DAG whose deadlines the installed Airflow cannot keep; empty if it can."""
+    if HAS_DEADLINES or not pipeline.freshness:
+        return ""
+    return (
+        "\n\nThe deadlines of `[freshness]` need Airflow 3.2 or later: no alert is sent when a view is stale. "
+        f"`tussock status {pipeline.name}` and the pages show stale views."
+    )
 
 
 async def say_if_stale(

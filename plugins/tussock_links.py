@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
-from airflow.sdk.configuration import conf
+from tussock_airflow import conf
 
 _PAGES = "plugin/tussock/tussock"  # within Airflow's own frame, whose login leads back to it
 

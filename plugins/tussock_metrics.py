@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
+from tussock_airflow import conf, metric_name, stats
 from tussock_steps import opened
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def send(pipeline: str, found: "Iterable[MetricFacts]") -> None:
     from tussock.jobs.facts.metrics import MetricKind
 
     for metric in found:
-        name = stats.normalize_name_for_stats(f"tussock.{pipeline}.{metric.name}", log_warning=False)
+        name = metric_name(f"tussock.{pipeline}.{metric.name}")
         tags = {"pipeline": pipeline}
         match metric.kind:
             case MetricKind.COUNT:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import tussock_metrics as metrics
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator, Param
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
+from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException, DownstreamTasksSkipped
 from tussock_events import (
     ONE_AT_A_TIME,
     OWED_EVENTS,
@@ -641,7 +641,7 @@ def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
     """What the run takes in, and the day of its events, where the pipeline wants them to be of one."""
     span = run_interval(context)
     by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
-    return RunInterval(span, day_of(pipeline, *span) if by_partition and span is not None else None)
+    return RunInterval(span, day_of(pipeline, *span) if HAS_PARTITIONS and by_partition and span is not None else None)
 
 
 def _committed_epoch(context: Any) -> int:

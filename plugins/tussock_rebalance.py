@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from airflow.sdk import Param, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from tussock_airflow import AirflowFailException, AirflowSkipException
 from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
 from tussock_steps import opened

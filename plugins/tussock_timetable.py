@@ -7,7 +7,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from pendulum import DateTime
-from tussock_deadline import IntervalEnd
+from tussock_airflow import HAS_DEADLINES
 
 
 class IntervalsUntil(CronDataIntervalTimetable):
@@ -60,9 +60,17 @@ class IntervalsUntil(CronDataIntervalTimetable):
         return None
 
 
+def _deadline_references() -> list[type]:
+    if not HAS_DEADLINES:
+        return []
+    from tussock_deadline import IntervalEnd
+
+    return [IntervalEnd]
+
+
 class TussockTimetables(AirflowPlugin):
     """Lets the scheduler read back these timetables, and what deadlines count from."""
 
     name = "tussock_timetables"
     timetables = [IntervalsUntil]  # noqa: RUF012  the attribute that Airflow looks for
-    deadline_references = [IntervalEnd]  # noqa: RUF012  likewise
+    deadline_references = _deadline_references()

@@ -166,11 +166,12 @@ def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(
 def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
     from pendulum import DateTime
 
+    from tests.support.airflow import stored_and_read
+
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY).epoch_shop
-    read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))  # as the scheduler sees it
+    read_back = stored_and_read(dag)  # as the scheduler sees it
     span = DateTime(2013, 12, 28, tzinfo=UTC), DateTime(2014, 2, 1, tzinfo=UTC)
     runs = [info.data_interval for info in read_back.iter_dagrun_infos_between(*span) if info.data_interval]
     assert [(run.start.isoformat(), run.end.isoformat()) for run in runs] == [
@@ -207,7 +208,7 @@ BROKEN = {
 def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_file_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
-    from airflow.dag_processing.dagbag import DagBag
+    from tests.support.airflow import DagBag
 
     write(tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + text)
     bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
@@ -219,7 +220,7 @@ def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_
 
 
 def test_where_all_pipelines_are_well_there_is_no_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow.dag_processing.dagbag import DagBag
+    from tests.support.airflow import DagBag
 
     write(tmp_path, monkeypatch, shop=SHOP)
     assert DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags").import_errors == {}
@@ -228,7 +229,7 @@ def test_where_all_pipelines_are_well_there_is_no_import_error(tmp_path: Path, m
 def test_a_folder_of_pipelines_that_is_not_there_is_an_import_error_that_says_which_variable_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow.dag_processing.dagbag import DagBag
+    from tests.support.airflow import DagBag
 
     monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
@@ -286,7 +287,7 @@ def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> N
 
 
 def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() -> None:
-    from airflow.sdk.exceptions import AirflowFailException
+    from tussock_airflow import AirflowFailException
     from tussock_operators import run_interval
 
     with pytest.raises(
@@ -298,12 +299,13 @@ def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() ->
 def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
     from pendulum import DateTime
+
+    from tests.support.airflow import stored_and_read
 
     module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
     for dag in (module.epoch_shop, module.epoch_ship):
-        read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+        read_back = stored_and_read(dag)
         made_up = read_back.timetable.infer_manual_data_interval(run_after=DateTime(2013, 6, 1, 12, tzinfo=UTC))
         assert made_up.start == made_up.end
 
@@ -317,7 +319,7 @@ def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(
     ],
 )
 def test_params_that_are_no_interval_fail_the_run_for_good(start: str, end: str | None, message: str) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
+    from tussock_airflow import AirflowFailException
     from tussock_operators import run_interval
 
     with pytest.raises(AirflowFailException, match=message):

@@ -15,6 +15,7 @@ import pytest
 from tests.jobs.driver.embedded import append
 from tests.jobs.plan.catalogs import view
 from tests.plugins import by_name as steps
+from tests.support.release import needs_airflow
 from tussock.jobs import cli
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
@@ -159,6 +160,7 @@ def test_what_cannot_be_taken_is_refused_with_its_key(text: str, message: str, t
         load_pipeline(tmp_path / "shop")
 
 
+@needs_airflow("3.2")
 def test_a_scheduled_run_has_a_deadline_for_each_view_and_survives_the_way_to_the_scheduler(
     meta: MetaStore, tmp_path: Path
 ) -> None:

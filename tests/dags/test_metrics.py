@@ -9,8 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tussock_metrics as metrics
-from airflow.sdk.observability import stats
-from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from tussock_operators import run_actors
 from tussock_steps import opened, pipeline_of
 
@@ -18,6 +16,7 @@ from tests.jobs.driver.embedded import append, epoch
 from tests.jobs.facts.test_status import NOW
 from tests.jobs.plan.catalogs import counted, view
 from tests.plugins import by_name as steps
+from tests.support.airflow import start_metrics
 from tussock.jobs.facts.epochs import epochs
 from tussock.jobs.facts.status import status
 from tussock.jobs.logical.nodes import Field, Scan
@@ -63,11 +62,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     settings = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(server.port)}
     for name, value in settings.items():
         monkeypatch.setenv(f"AIRFLOW__METRICS__{name}", value)
-    stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+    start_metrics()
     yield server
     server.close()
     monkeypatch.undo()
-    stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+    start_metrics()
 
 
 @pytest.fixture

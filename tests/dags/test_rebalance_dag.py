@@ -82,7 +82,7 @@ def test_what_moves_is_decided_first_and_a_person_is_asked_where_the_pipeline_sa
 def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+    from tussock_airflow import AirflowFailException, AirflowSkipException
 
     dag, meta = dag_of(tmp_path, monkeypatch), store_in(tmp_path)
     task = {name: dag.get_task(name).python_callable for name in ("measure", "decide", "move", "verify")}

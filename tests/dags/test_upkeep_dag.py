@@ -55,11 +55,12 @@ def test_tables_outside_of_the_store_are_tidied_up_beside(tmp_path: Path, monkey
 def test_upkeep_runs_at_moments_of_the_pipelines_zone_and_makes_up_for_none_it_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
     from pendulum import DateTime
 
+    from tests.support.airflow import stored_and_read
+
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[upkeep]\nschedule = "30 4 * * *"\n').upkeep_shop
-    read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))  # as the scheduler sees it
+    read_back = stored_and_read(dag)  # as the scheduler sees it
     span = DateTime(2013, 7, 1, tzinfo=UTC), DateTime(2013, 7, 3, tzinfo=UTC)
     assert [info.run_after.isoformat() for info in read_back.iter_dagrun_infos_between(*span)] == [
         "2013-07-01T02:30:00+00:00",

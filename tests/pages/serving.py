@@ -104,11 +104,12 @@ def _app() -> FastAPI:
     import airflow.models
     from airflow import settings
     from airflow.api_fastapi.app import cached_app
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.base import Base
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.db import synchronize_log_template
     from airflow.utils.session import create_session
+
+    from tests.support.airflow import DagBag, sync_bag_to_db
 
     airflow.models.import_all_models()
     Base.metadata.create_all(settings.engine)

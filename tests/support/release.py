@@ -1,19 +1,28 @@
-"""Tests of what an older release of Spark lacks."""
+"""Tests of what an older release of Spark or Airflow lacks."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
 
-def installed() -> tuple[int, ...]:
-    """The installed release of pyspark, as (4, 2); () without one."""
+def installed(package: str = "pyspark") -> tuple[int, ...]:
+    """The installed release of a package, as (4, 2); () without one."""
     try:
-        return tuple(int(part) for part in version("pyspark").split(".")[:2])
+        return tuple(int(part) for part in version(package).split(".")[:2])
     except PackageNotFoundError:
         return ()
 
 
 def needs_spark(first: str) -> pytest.MarkDecorator:
     """Skip a test before Spark `first`, as in "4.1". `make matrix` counts such a skip as a feature that the release lacks."""
+    return _needs("pyspark", "Spark", first)
+
+
+def needs_airflow(first: str) -> pytest.MarkDecorator:
+    """As `needs_spark`, for a release of Airflow."""
+    return _needs("apache-airflow", "Airflow", first)
+
+
+def _needs(package: str, name: str, first: str) -> pytest.MarkDecorator:
     wanted = tuple(int(part) for part in first.split("."))
-    return pytest.mark.skipif(() < installed() < wanted, reason=f"needs Spark {first}")
+    return pytest.mark.skipif(() < installed(package) < wanted, reason=f"needs {name} {first}")

@@ -1,0 +1,33 @@
+"""The parts of Airflow that tests need and whose place differs between the supported releases."""
+
+from typing import Any
+
+try:
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+except ImportError:  # Airflow 3.1
+    from airflow.models.dagbag import DagBag, sync_bag_to_db  # type: ignore[no-redef,attr-defined]
+
+__all__ = ["DagBag", "start_metrics", "stored_and_read", "sync_bag_to_db"]
+
+
+def stored_and_read(dag: Any) -> Any:
+    """A DAG as the scheduler sees it: stored, and read back."""
+    try:
+        from airflow.serialization.serialized_objects import DagSerialization
+    except ImportError:  # Airflow 3.1
+        from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization  # type: ignore
+    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+
+
+def start_metrics() -> None:
+    """Read Airflow's settings of metrics anew, as its task runner does in each task."""
+    try:
+        from airflow.sdk.observability import stats
+        from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+    except ImportError:  # Airflow 3.1
+        from airflow.metrics.statsd_logger import get_statsd_logger  # type: ignore
+        from airflow.stats import Stats  # type: ignore
+
+        type(Stats).factory, Stats.instance = staticmethod(get_statsd_logger), None
+    else:
+        stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
