@@ -218,7 +218,7 @@ def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_another_number_of_rows_is_an_error(kernel: Kernel, rows: int) -> None:
-    with pytest.raises(KernelError, match=f"DuckDB gives {2 * rows} rows for {rows}"):
+    with pytest.raises(KernelError, match=f"expected {rows} rows, each once, DuckDB returned {2 * rows}"):
         kernel.compute("unnest([a, a]) AS b", pa.table({"a": range(rows)}))
 
 
