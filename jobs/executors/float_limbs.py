@@ -29,8 +29,8 @@ def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
     """weights * factors[0] * factors[1] * … as limbs of 2**(-1074 * k), not carried; 0 if a factor is not finite.
 
     Requires: weights are below 2**31 in size; at most four factors. Cost: if the values have similar sizes, about 5 ns
-    per value and limb for one factor, and twice that for each further factor; otherwise about 0.1 µs per value. Memory:
-    8 bytes per value and limb.
+    per value and limb for one factor, and twice that for each further factor; otherwise about 0.1 µs per value.
+    Memory: 8 bytes per value and limb.
     """
     exponents = [((factor.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int16) for factor in factors]
     there = np.logical_and.reduce(

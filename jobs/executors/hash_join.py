@@ -2,8 +2,8 @@
 
 State: one table per side, `join key | stream key -> row`, so that the rows with one key are adjacent.
 
-**Pairs.** An epoch changes each side X from X before to X after. Let X⁻ be the deleted rows, X⁺ the inserted rows and
-Xs the unchanged rows (X before = Xs + X⁻, X after = Xs + X⁺). The change of the pairs is
+**Pairs.** An epoch changes each side X from X before to X after. Let X⁻ be the deleted rows, X⁺ the inserted rows
+and Xs the unchanged rows (X before = Xs + X⁻, X after = Xs + X⁺). The change of the pairs is
 
     L after ⋈ R after − L before ⋈ R before  =  ΔL ⋈ Rs  +  Ls ⋈ ΔR  +  L⁺ ⋈ R⁺  −  L⁻ ⋈ R⁻
 

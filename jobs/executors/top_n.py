@@ -67,7 +67,8 @@ class TopNNode(PlainNode, frozen=True, tag="TopN"):
 class TopNExecutor:
     """Emits the difference between the top before and after the epoch.
 
-    Without a limit, the output is all rows X except the first rows F. Since Δ(X − F) = ΔX − ΔF, this too reads only F.
+    Without a limit, the output is all rows X except the first rows F. Since Δ(X − F) = ΔX − ΔF, this too
+    reads only F.
 
     Invariant: the sum of all output chunks is the top of the sum of all input chunks.
     """

@@ -1,7 +1,7 @@
 """Moments of doubles and of pairs of doubles: stddev, variance, skewness, kurtosis, covar, corr, regr.
 
 The state has n and the exact sums of powers and products, so that deletes leave no error. With S1 = sum of x, S2 = sum
-of x*x, …, the central moments in Spark's formulas are fractions of integers, and no digits cancel before the division:
+of x*x, …, the central moments in Spark's formulas are fractions of integers. No digits cancel before the division:
 
     m2 = (n S2 - S1^2) / n
     m3 = (n^2 S3 - 3 n S1 S2 + 2 S1^3) / n^2
