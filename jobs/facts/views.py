@@ -71,7 +71,7 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     freshness_s: float | None
     # At the committed epoch; None if an earlier release did not count them: then at most `rows_stored`.
     rows: int | None
-    rows_stored: int  # of its own rows in SSTs, including old versions and deletes until compaction drops them
+    rows_stored: int  # its rows in SSTs, including old versions and deletes until compaction drops them
     changed_rows: int | None  # changes in its output in the newest epoch; None: unknown
     tables: tuple[TableFacts, ...]  # the tables of its operators, including its own rows
     quality: QualityFacts
