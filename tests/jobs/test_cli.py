@@ -237,7 +237,7 @@ def test_settings_that_no_store_can_have(tussock: Tussock) -> None:
 
 def test_an_unknown_pipeline(tussock: Tussock, tmp_path: Path) -> None:
     write_pipeline(tmp_path)
-    failed(tussock("apply", "dais"), "unknown pipeline 'dais'", "holds days", "Did you mean 'days'?")
+    failed(tussock("apply", "dais"), "unknown pipeline 'dais'", "contains days", "Did you mean 'days'?")
     failed(tussock("epoch", "--pipeline", "../days"), "unknown pipeline '../days'")
 
 

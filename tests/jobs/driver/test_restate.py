@@ -233,7 +233,7 @@ def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_pa
         Restating(meta, "s", Restated(str(day(days, 2)), by=str(tmp_path / "typo.parquet")))
     assert restate(meta, Restated(str(day(days, 2)), by=str(tmp_path / "corrected.parquet")))
     require(meta, of(1, 11, 7, 8, 3, 13))
-    with pytest.raises(CannotRestateError, match=r"has taken .*corrected.parquet' already"):
+    with pytest.raises(CannotRestateError, match=r"has already read .*corrected.parquet'"):
         Restating(meta, "s", Restated(str(day(days, 1)), by=str(tmp_path / "corrected.parquet")))
     (tmp_path / "corrected.parquet").unlink()
     require(meta, of(1, 11, 7, 8, 3, 13))
