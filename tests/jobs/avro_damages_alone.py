@@ -35,7 +35,9 @@ def main(root: Path) -> None:
         whole = made(spark, root / "made", "SELECT CAST(id AS int) AS a, 'x' AS s FROM range(1, 4)")
         damages: dict[str, Callable[[Path], object]] = {}
         for what, change in spoilt_bytes().items():
-            damages[what] = lambda folder, change=change: (folder / "b.avro").write_bytes(change(bytearray(whole)))  # type: ignore[misc]
+            damages[what] = lambda folder, change=change: (  # type: ignore[misc]
+                (folder / "b.avro").write_bytes(change(bytearray(whole)))
+            )
         damages["a name that is not UTF-8"] = OF_BYTES["a name that is not UTF-8"]
         for what, query in OF_TYPES.items():
             data = made(spark, root / "made", query)

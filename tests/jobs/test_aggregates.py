@@ -118,7 +118,8 @@ VIEWS: dict[str, dict[str, str | None]] = {
         "max_by(s, d, 3)": "max_by(s, struct(d, -k), 3) FILTER (WHERE d IS NOT NULL)",
         "min_by(k, a, 2) FILTER (WHERE o)": "min_by(k, struct(a, k), 2) FILTER (WHERE a IS NOT NULL AND o)",
         "collect_list(a)": "transform(array_sort(collect_list(struct(k, a)) FILTER (WHERE a IS NOT NULL)), x -> x.a)",
-        "array_agg(s) FILTER (WHERE o)": "transform(array_sort(collect_list(struct(k, s)) FILTER (WHERE o AND s IS NOT NULL)), x -> x.s)",
+        "array_agg(s) FILTER (WHERE o)": "transform(array_sort(collect_list(struct(k, "
+        "s)) FILTER (WHERE o AND s IS NOT NULL)), x -> x.s)",
         "collect_list(d) RESPECT NULLS": "transform(array_sort(collect_list(struct(k, d))), x -> x.d)",
         "collect_set(a)": "sort_array(collect_set(a))",
         "collect_set(s) FILTER (WHERE o)": "sort_array(collect_set(s) FILTER (WHERE o))",

@@ -54,7 +54,8 @@ def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path
                 (tmp_path / name / folder / f"a.{name}").write_bytes(content if folder == "old" else b"")
             given = "".join(f", {k} '{v}'" for k, v in options.items())
             session.execute(
-                f"CREATE SOURCE {name} ({OLD}) USING {name} OPTIONS (path '{tmp_path / name}', recursiveFileLookup 'true', "
+                f"CREATE SOURCE {name} ({OLD}) USING {name} OPTIONS (path '{tmp_path / name}', "
+                f"recursiveFileLookup 'true', "
                 f"on_error 'quarantine'{given}); CREATE MATERIALIZED VIEW before_{name} AS SELECT * FROM {name}"
             )
         session.flush()

@@ -27,7 +27,8 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_names_and_comments_change_and_rows_stay(session: Session) -> None:
     session.execute(
         """ALTER TABLE t RENAME COLUMN a TO `a b`; INSERT INTO t (id, `a b`) VALUES (2, 3); ALTER TABLE t RENAME TO u;
-        COMMENT ON TABLE u IS 'it''s u'; COMMENT ON COLUMN u.b IS 'two'; ALTER TABLE u ALTER COLUMN id COMMENT 'the key';
+        COMMENT ON TABLE u IS 'it''s u'; COMMENT ON COLUMN u.b IS 'two';
+        ALTER TABLE u ALTER COLUMN id COMMENT 'the key';
         COMMENT ON COLUMN u.`a b` IS NULL; UPDATE u SET `a b` = 7 WHERE id = 1"""
     )
     session.flush()
@@ -87,15 +88,18 @@ def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(sessio
     those of a database: worked out by hand."""
     session.execute(
         """CREATE TABLE keyed (k int, a string, PRIMARY KEY (k)); CREATE TABLE plain (a int, b string);
-        CREATE MATERIALIZED VIEW all_keyed AS SELECT * FROM keyed; CREATE MATERIALIZED VIEW all_plain AS SELECT * FROM plain;
+        CREATE MATERIALIZED VIEW all_keyed AS SELECT * FROM keyed;
+        CREATE MATERIALIZED VIEW all_plain AS SELECT * FROM plain;
         CREATE MATERIALIZED VIEW pairs AS SELECT p.b, keyed.a FROM plain p JOIN keyed ON p.a = keyed.k;
         CREATE VIEW named AS SELECT * FROM plain;
-        INSERT INTO keyed VALUES (1, 'x'), (2, 'y'), (3, 'z'); INSERT INTO plain VALUES (1, 'p'), (1, 'p'), (2, 'q'), (3, 'r')"""
+        INSERT INTO keyed VALUES (1, 'x'), (2, 'y'), (3, 'z'); INSERT INTO plain VALUES (1, 'p'), (1, 'p'), (2, 'q'),
+            (3, 'r')"""
     )
     session.flush()
     session.execute(
         """INSERT INTO keyed VALUES (4, 'w'); INSERT INTO plain VALUES (4, 's'); UPDATE plain SET b = 'Q' WHERE a = 2;
-        ALTER TABLE keyed ADD COLUMNS (n bigint NOT NULL DEFAULT 1 + 6 COMMENT 'how many', s struct<x:int> DEFAULT named_struct('x', 1));
+        ALTER TABLE keyed ADD COLUMNS (n bigint NOT NULL DEFAULT 1 + 6 COMMENT 'how many',
+            s struct<x:int> DEFAULT named_struct('x', 1));
         ALTER TABLE plain ADD COLUMN c double; ALTER TABLE plain ADD COLUMN d date DEFAULT '2024-02-03';
         INSERT INTO keyed VALUES (5, 'v', 8, NULL); INSERT INTO keyed (k, a) VALUES (2, 'Y');
         INSERT INTO plain VALUES (1, 'p', 0.5, NULL); INSERT INTO plain (a) VALUES (6); DELETE FROM plain WHERE a = 3;

@@ -172,7 +172,10 @@ def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(
 
 
 def test_rows_of_what_is_still_to_come_wait_for_the_next_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
-    copied = "CREATE TABLE loud (name string);\nINSERT INTO loud SELECT upper(name) FROM shops;\nCREATE VIEW late AS SELECT * FROM loud;\n"
+    copied = (
+        "CREATE TABLE loud (name string);\nINSERT INTO loud SELECT upper(name) FROM shops;\nCREATE VIEW "
+        "late AS SELECT * FROM loud;\n"
+    )
     (folder / "rows.sql").write_text(ROWS + copied)
     assert apply()[-3:] == ["+ table loud", ". INSERT INTO loud SELECT upper(name) FROM shops", "log entry 0"]
     assert apply() == [

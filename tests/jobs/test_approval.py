@@ -46,7 +46,11 @@ class Shop:
     approved: Deployment
 
     def apply(self, approved: "str | Approval | None" = None, **more: object) -> Deployment:
-        return apply(load_pipeline(self.folder), approved=approved or self.approved.approval.json(), **more)  # type: ignore[arg-type]
+        return apply(
+            load_pipeline(self.folder),
+            approved=approved or self.approved.approval.json(),
+            **more,  # type: ignore[arg-type]
+        )
 
     def change(self, file: str, old: str, new: str) -> None:
         path = self.folder / file

@@ -106,7 +106,8 @@ STATEMENTS = {
         "CREATE MATERIALIZED VIEW v AS SELECT shout(item) AS s FROM orders", SqlError, ("`shout`", "column 38")
     ),
     "an unsupported operator": Bad(
-        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders GROUP BY CUBE (session_window(at, '5 minutes'))",
+        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders GROUP BY CUBE "
+        "(session_window(at, '5 minutes'))",
         UnsupportedQueryError,
         ("is not supported in a materialized view", "line 1"),
     ),
@@ -368,11 +369,13 @@ def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_pat
 
 def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Session, tmp_path: Path) -> None:
     session.execute(
-        f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later/sales.parquet', may_be_missing 'true')"
+        f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path "
+        f"'{tmp_path}/later/sales.parquet', may_be_missing 'true')"
     )
     as_it_was_called = "missing 'wait'"
     session.execute(
-        f"CREATE SOURCE older (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later', {as_it_was_called})"
+        f"CREATE SOURCE older (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later', "
+        f"{as_it_was_called})"
     )
     session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
     session.execute("CREATE MATERIALIZED VIEW total_older AS SELECT count(*) AS n FROM older")
@@ -396,7 +399,8 @@ def test_a_column_that_a_parquet_file_lacks_is_null_where_the_source_says_so_as_
     declared = "id int, amount double, tags array<string>"
     session.execute(f"CREATE SOURCE sales ({declared}) USING parquet OPTIONS (path '{data}', missing 'null')")
     session.execute(
-        "CREATE MATERIALIZED VIEW v AS SELECT id, amount, tags FROM sales; CREATE MATERIALIZED VIEW n AS SELECT count(*) FROM sales"
+        "CREATE MATERIALIZED VIEW v AS SELECT id, amount, tags FROM sales; "
+        "CREATE MATERIALIZED VIEW n AS SELECT count(*) FROM sales"
     )
     works(session)
     spark.read.schema(declared).parquet(str(data)).createOrReplaceTempView("sales_of_spark")

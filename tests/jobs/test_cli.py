@@ -59,7 +59,8 @@ def write_pipeline(folder: Path, text: str = "", views: str = "") -> None:
     )
     (home / "views.sql").write_text(
         views
-        or "CREATE SOURCE IF NOT EXISTS clicks (id int, who string) USING parquet OPTIONS (path '${data}/{start:%Y-%m-%d}.parquet');\n"
+        or "CREATE SOURCE IF NOT EXISTS clicks (id int, "
+        "who string) USING parquet OPTIONS (path '${data}/{start:%Y-%m-%d}.parquet');\n"
         "CREATE MATERIALIZED VIEW IF NOT EXISTS people AS SELECT who, count(*) AS clicks FROM clicks GROUP BY who;\n"
     )
 

@@ -20,42 +20,59 @@ pytestmark = pytest.mark.spark
 VIEWS = {
     "sessions": "SELECT shop, session_window.start AS b, session_window.end AS e, count(*) AS n FROM pages "
     "GROUP BY shop, session_window(at, concat(n, ' minutes'))",
-    "projected": "SELECT id, parse_url(url, 'HOST') AS host, get_json_object(doc, '$.a') AS a, n + 1 AS more FROM pages",
+    "projected": "SELECT id, parse_url(url, 'HOST') AS host, get_json_object(doc, '$.a') AS a, "
+    "n + 1 AS more FROM pages",
     "filtered": "SELECT id, n FROM pages WHERE n > 0 AND get_json_object(doc, '$.b') = 'x'",
     "quoted": "SELECT id, concat('`a0` ''', mask(get_json_object(doc, '$.b')), '`a0`') AS b FROM pages",
-    "grouped": "SELECT parse_url(url, 'HOST') AS host, count(*) AS pages, sum(n) AS n FROM pages GROUP BY parse_url(url, 'HOST')",
+    "grouped": "SELECT parse_url(url, 'HOST') AS host, count(*) AS pages, "
+    "sum(n) AS n FROM pages GROUP BY parse_url(url, 'HOST')",
     "over_groups": "SELECT shop, mask(max(url)) AS masked, min(n) AS n FROM pages GROUP BY shop",
-    "argument": "SELECT shop, max(from_json(doc, 'a int, c array<int>').c[0]) AS c, sum(n) FILTER (WHERE n > 1) AS n FROM pages GROUP BY 1",
-    "guarded": "SELECT shop, sum(cast(get_json_object(doc, '$.a') AS int)) FILTER (WHERE n <> 3) AS total FROM pages GROUP BY shop",
-    "lambdas": "SELECT id, aggregate(transform(split(url, '/'), x -> length(x) + n), 0, (s, x) -> s + x) AS total FROM pages",
+    "argument": "SELECT shop, max(from_json(doc, 'a int, c array<int>').c[0]) AS c, "
+    "sum(n) FILTER (WHERE n > 1) AS n FROM pages GROUP BY 1",
+    "guarded": "SELECT shop, sum(cast(get_json_object(doc, "
+    "'$.a') AS int)) FILTER (WHERE n <> 3) AS total FROM pages GROUP BY shop",
+    "lambdas": "SELECT id, aggregate(transform(split(url, '/'), x -> length(x) + n), 0, (s, "
+    "x) -> s + x) AS total FROM pages",
     "joined": "SELECT p.id, s.name FROM pages p JOIN shops s ON p.shop = s.id AND soundex(s.name) <> soundex(p.url)",
-    "joined_on": "SELECT p.id, s.id AS other FROM pages p JOIN shops s ON parse_url(p.url, 'HOST') = concat(s.name, '.org')",
-    "left_judged": "SELECT p.id, s.name FROM pages p LEFT JOIN shops s ON p.shop = s.id AND soundex(s.name) <> soundex(p.url)",
-    "anti_judged": "SELECT p.id FROM pages p LEFT ANTI JOIN shops s ON p.shop = s.id AND parse_url(p.url, 'HOST') LIKE '%.org'",
+    "joined_on": "SELECT p.id, s.id AS other FROM pages p JOIN shops s ON parse_url(p.url, "
+    "'HOST') = concat(s.name, '.org')",
+    "left_judged": "SELECT p.id, s.name FROM pages p LEFT JOIN shops s ON p.shop = s.id AND "
+    "soundex(s.name) <> soundex(p.url)",
+    "anti_judged": "SELECT p.id FROM pages p LEFT ANTI JOIN shops s ON p.shop = s.id AND parse_url(p.url, "
+    "'HOST') LIKE '%.org'",
     "full_judged": "SELECT p.id, s.id AS other FROM pages p FULL JOIN shops s "
     "ON p.shop = s.id AND parse_url(p.url, 'HOST') > initcap(s.name)",
-    "semi_judged": "SELECT s.id FROM shops s WHERE EXISTS (SELECT 1 FROM pages p WHERE p.shop > s.id AND mask(p.url) <> mask(s.name))",
+    "semi_judged": "SELECT s.id FROM shops s WHERE EXISTS (SELECT 1 FROM pages p WHERE p.shop > s.id AND "
+    "mask(p.url) <> mask(s.name))",
     # Of two rows together Spark computes whether they are partners, which no column of either side can hold.
     "left_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p LEFT JOIN shops s "
     "ON p.shop = s.id AND levenshtein(p.url, s.name) > 14",
-    "right_by_pairs": "SELECT p.id, s.name FROM pages p RIGHT JOIN shops s ON levenshtein(p.url, s.name) > 14 AND p.n > 3",
+    "right_by_pairs": "SELECT p.id, s.name FROM pages p RIGHT JOIN shops s ON levenshtein(p.url, "
+    "s.name) > 14 AND p.n > 3",
     "full_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p FULL JOIN shops s "
     "ON p.shop <= s.id AND levenshtein(p.url, s.name) > 15",
     "semi_by_pairs": "SELECT id FROM pages p WHERE EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name)",
     "anti_by_pairs": "SELECT id, url FROM pages p WHERE NOT EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name)",
-    "exists_by_pairs": "SELECT id, n > 5 OR EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name) AS found FROM pages p",
+    "exists_by_pairs": "SELECT id, n > 5 OR EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE "
+    "s.name) AS found FROM pages p",
     "single_by_pairs": "SELECT id, (SELECT max(s.name) FROM shops s WHERE p.url RLIKE s.name) AS most FROM pages p",
-    "one_by_pairs": "SELECT m, s.id FROM (SELECT max(url) AS m FROM pages) LEFT JOIN shops s ON levenshtein(m, s.name) > 14",
-    "groups_by_pairs": "SELECT g.shop, n, s.id FROM (SELECT shop, max(url) AS u, count(*) AS n FROM pages GROUP BY shop) g "
+    "one_by_pairs": "SELECT m, s.id FROM (SELECT max(url) AS m FROM pages) LEFT JOIN shops s ON levenshtein(m, "
+    "s.name) > 14",
+    "groups_by_pairs": "SELECT g.shop, n, s.id FROM (SELECT shop, max(url) AS u, "
+    "count(*) AS n FROM pages GROUP BY shop) g "
     "LEFT JOIN shops s ON g.shop = s.id AND levenshtein(u, s.name) > 14",
-    "null_groups_by_pairs": "SELECT g.n, s.id FROM (SELECT nullif(n, 0) AS n, coalesce(max(url), 'http') AS u FROM pages GROUP BY 1) g "
+    "null_groups_by_pairs": "SELECT g.n, s.id FROM (SELECT nullif(n, 0) AS n, coalesce(max(url), "
+    "'http') AS u FROM pages GROUP BY 1) g "
     "LEFT JOIN shops s ON levenshtein(u, s.name) > 1",
-    "over_a_view": "SELECT host, initcap(host) AS capital, pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
+    "over_a_view": "SELECT host, initcap(host) AS capital, "
+    "pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
     "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
-    "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, z WHERE n IS NULL OR n <> 7",
+    "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, "
+    "z WHERE n IS NULL OR n <> 7",
     "fields_of_columns": "SELECT json_tuple(upper(doc), 'A', parse_url(url, 'HOST')) AS (x, y) FROM pages",
     "exploded": "SELECT id, e FROM pages LATERAL VIEW OUTER explode(transform(split(url, '/'), x -> mask(x))) AS e",
-    "exploded_of_exploded": "SELECT id, k, mask(v) AS v FROM pages LATERAL VIEW explode(from_json(doc, 'map<string,string>')) AS k, v",
+    "exploded_of_exploded": "SELECT id, k, mask(v) AS v FROM pages LATERAL VIEW explode(from_json(doc, "
+    "'map<string,string>')) AS k, v",
     "stacked": "SELECT id, stack(2, 'host', parse_url(url, 'HOST'), 'doc', initcap(doc)) AS (k, v) FROM pages",
     "listed": "SELECT shop, posexplode(array(mask(url), soundex(url))) AS (p, e) FROM pages",
     "rolled_up": "SELECT shop, soundex(url) AS x, count(*) AS n FROM pages GROUP BY ROLLUP (shop, soundex(url))",
@@ -63,9 +80,11 @@ VIEWS = {
     "parts_outer": "SELECT shop, pos, key FROM pages, LATERAL variant_explode_outer(try_parse_json(doc)) WHERE n > 0",
     "checked": "SELECT id, CASE WHEN n > 1000 THEN raise_error(concat('too many: ', n)) ELSE n END AS n FROM pages",
     "checked_first": "SELECT id FROM pages WHERE if(id < 0, raise_error('no id'), true)",
-    "zone": "SELECT id, current_timezone() AS z, convert_timezone('Asia/Tokyo', cast(at AS timestamp_ntz)) AS t FROM pages",
+    "zone": "SELECT id, current_timezone() AS z, convert_timezone('Asia/Tokyo', "
+    "cast(at AS timestamp_ntz)) AS t FROM pages",
     "encrypted": "SELECT id, hex(aes_encrypt(doc, '0123456789abcdef', 'ECB')) AS e, "
-    "hex(aes_encrypt(url, '0123456789abcdef', 'GCM', 'DEFAULT', unhex('00112233445566778899aabb'), cast(n AS string))) AS f FROM pages",
+    "hex(aes_encrypt(url, '0123456789abcdef', 'GCM', 'DEFAULT', unhex('00112233445566778899aabb'), "
+    "cast(n AS string))) AS f FROM pages",
     "collated": "SELECT id, url COLLATE UTF8_BINARY AS url, doc COLLATE UTF8_LCASE LIKE '%B%' AS b, "
     "CAST(initcap(url COLLATE UNICODE) AS string) AS u FROM pages "
     "WHERE url COLLATE UTF8_LCASE > 'HTTP' AND contains(url, '://S' COLLATE UNICODE_CI)",
@@ -82,7 +101,8 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         str(tmp_path_factory.mktemp("by_spark") / "store"), spark, time_zone="America/New_York", runner=here(spark)
     ) as session:
         session.execute(
-            f"CREATE TABLE pages ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (id int, name string, PRIMARY KEY (id))"
+            f"CREATE TABLE pages ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (id int, name string, "
+            f"PRIMARY KEY (id))"
         )
         session.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in VIEWS.items()))
         yield session
@@ -159,11 +179,13 @@ def test_explain_says_what_spark_computes(session: Session) -> None:
 
 def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
     session.execute(
-        "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), '999') AS number FROM pages WHERE id > 100"
+        "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), "
+        "'999') AS number FROM pages WHERE id > 100"
     )
     session.flush()
     session.execute(
-        "INSERT INTO pages VALUES (101, 1, 1, 'http://a.org/?77', NULL, NULL), (102, 1, 1, 'http://a.org/?7x', NULL, NULL)"
+        "INSERT INTO pages VALUES (101, 1, 1, 'http://a.org/?77', NULL, NULL), (102, 1, 1, "
+        "'http://a.org/?7x', NULL, NULL)"
     )
     with pytest.raises(ViewRowError) as error:
         session.flush()
@@ -187,11 +209,13 @@ def test_raise_error_says_what_the_user_says(spark: SparkSession, tmp_path: Path
 def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute(
-            "CREATE TABLE t (a int, s string, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 'x1y22'), (2, NULL), (3, 'abc')"
+            "CREATE TABLE t (a int, s string, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 'x1y22'), (2, "
+            "NULL), (3, 'abc')"
         )
         session.flush()
         session.execute(
-            "UPDATE t SET s = array_join(transform(regexp_extract_all(s, '([0-9]+)', 1), x -> x || '!'), ',') WHERE s RLIKE concat(a, 'y')"
+            "UPDATE t SET s = array_join(transform(regexp_extract_all(s, '([0-9]+)', 1), x -> x || '!'), "
+            "',') WHERE s RLIKE concat(a, 'y')"
         )
         session.flush()
         session.execute("DELETE FROM t WHERE initcap(reverse(s)) = 'Cba'")

@@ -71,7 +71,8 @@ WORKS = """
         "commands": {
             words: command(*words.split())
             for words in (
-                "--help", "init --help", "compact --help", "status", "read by_shop", "epoch", "inspect levels", "inspect ssts", "compact",
+                "--help", "init --help", "compact --help", "status", "read by_shop", "epoch", "inspect levels",
+                "inspect ssts", "compact",
                 "vacuum", "scrub", "verify", "query SHOW",
             )
         },

@@ -183,7 +183,8 @@ def damaged_table(root: Path, damage: Callable[[Input], object]) -> str:
         if number == 0:
             session = Session(str(root / "store"), runner="local")
             session.execute(
-                f"CREATE SOURCE s USING delta OPTIONS (path '{table.folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+                f"CREATE SOURCE s USING delta OPTIONS (path '{table.folder}'); "
+                f"CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
             )
             session.flush()
     damage(table)

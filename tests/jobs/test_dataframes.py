@@ -25,8 +25,10 @@ pytestmark = pytest.mark.spark
 Tables = Callable[[str], DataFrame]
 DAY = "DATE '2026-01-01'"
 ORDERS = {
-    1: f"(1, 7, 1.50, {DAY}, 'a b'), (2, 7, 2.00, NULL, 'c'), (3, 8, 4.25, {DAY} + 2, NULL), (4, NULL, 8.00, {DAY}, 'c d e')",
-    2: f"(1, 7, 1.50, {DAY}, 'a b'), (2, 9, 2.50, NULL, 'c'), (4, NULL, 8.00, {DAY}, 'c d e'), (5, 8, NULL, {DAY} + 8, '')",
+    1: f"(1, 7, 1.50, {DAY}, 'a b'), (2, 7, 2.00, NULL, 'c'), (3, 8, 4.25, {DAY} + 2, NULL), (4, NULL, "
+    f"8.00, {DAY}, 'c d e')",
+    2: f"(1, 7, 1.50, {DAY}, 'a b'), (2, 9, 2.50, NULL, 'c'), (4, NULL, 8.00, {DAY}, 'c d e'), (5, 8, "
+    f"NULL, {DAY} + 8, '')",
 }
 COLUMNS = "id int, shop int, amount decimal(8,2), day date, note string"
 SHOPS = "(7, 'north'), (8, 'south'), (9, 'east')"
@@ -124,10 +126,12 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     with Session(str(folder / "store"), spark, runner=here(spark)) as session:
         session.execute(f"CREATE SOURCE visits USING parquet OPTIONS (path '{folder}/*.parquet')")
         session.execute(
-            f"CREATE TABLE orders ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (shop int, name string, PRIMARY KEY (shop))"
+            f"CREATE TABLE orders ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (shop int, name string, "
+            f"PRIMARY KEY (shop))"
         )
         session.execute(
-            f"CREATE MATERIALIZED VIEW counted AS {COUNTED}; CREATE VIEW plain AS SELECT id, amount FROM orders WHERE shop > 0"
+            f"CREATE MATERIALIZED VIEW counted AS {COUNTED}; CREATE VIEW plain AS SELECT id, "
+            f"amount FROM orders WHERE shop > 0"
         )
         session.execute(f"INSERT INTO orders VALUES {ORDERS[1]}; INSERT INTO shops VALUES {SHOPS}")
         session.flush()
@@ -207,7 +211,8 @@ def test_a_view_of_a_dataframe_is_shown_as_the_select_that_says_the_same(session
             shown[name] = text
             assert_same_answer(build(truth).sparkSession.sql(text).toArrow(), build(truth).toArrow(), text)
     assert shown["grouped"] == (
-        "SELECT orders.shop, count(1) AS n, sum(orders.amount) AS total, max(orders.day) AS last FROM orders GROUP BY orders.shop"
+        "SELECT orders.shop, count(1) AS n, sum(orders.amount) AS total, "
+        "max(orders.day) AS last FROM orders GROUP BY orders.shop"
     )
     assert set(VIEWS) - set(shown) <= {"words", "either", "by_spark", "hourly", "of_view", "pivoted", "rolled", "above"}
 

@@ -138,9 +138,8 @@ def test_show_create_gives_a_statement_that_creates_the_same(session: Session, t
     path.mkdir()
     session.execute(
         f"""CREATE TABLE odd (`a b` int, `c.d` string, `e``f` int, Größe decimal(5,2), PRIMARY KEY (`e``f`, `a b`));
-        CREATE SOURCE words (`a b` int) USING csv OPTIONS (path "{path}", sep '\\t', quote "'", dateFormat 'yyyy\\\\MM')""".replace(
-            "Größe", "`Größe`"
-        )
+        CREATE SOURCE words (`a b` int) USING csv OPTIONS (path "{path}", sep '\\t', quote "'",
+            dateFormat 'yyyy\\\\MM')""".replace("Größe", "`Größe`")
     )
     for name in ("odd", "words"):
         (before,) = session.execute(f"SHOW CREATE {name}")
@@ -171,7 +170,8 @@ ADVICE = {
     "groups by a map within an array": (
         "SELECT m, count(*) AS n FROM (SELECT array(map(shop, price)) AS m FROM orders) GROUP BY m",
         "Spark cannot compute it either: a map cannot be a key there; use array_sort(map_entries(…)) of it",
-        "SELECT m, count(*) AS n FROM (SELECT array(array_sort(map_entries(map(shop, price)))) AS m FROM orders) GROUP BY m",
+        "SELECT m, count(*) AS n FROM (SELECT array(array_sort(map_entries(map(shop, "
+        "price)))) AS m FROM orders) GROUP BY m",
     ),
     "NULL without a type": (
         "SELECT id, NULL AS x FROM orders",

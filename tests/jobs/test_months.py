@@ -24,33 +24,46 @@ pytestmark = pytest.mark.spark
 
 VIEWS = {
     "whole": "SELECT id, x, y, z, a, s, m FROM t",
-    "groups": "SELECT x, count(*) AS n, min(y) AS low, max(z) AS high, sum(y) AS s, avg(y) AS mean, sum(z) AS months FROM t GROUP BY x",
-    "total": "SELECT sum(x) AS s, avg(x) AS a, sum(y) AS sy, avg(y) AS ay, min(x) AS low, max(x) AS high, count(DISTINCT x) AS n, "
-    "sum(DISTINCT z) AS d, approx_count_distinct(x) AS k, mode(y, true) AS often, median(z) AS half, max_by(x, id) AS last FROM t",
+    "groups": "SELECT x, count(*) AS n, min(y) AS low, max(z) AS high, sum(y) AS s, avg(y) AS mean, "
+    "sum(z) AS months FROM t GROUP BY x",
+    "total": "SELECT sum(x) AS s, avg(x) AS a, sum(y) AS sy, avg(y) AS ay, min(x) AS low, max(x) AS high, "
+    "count(DISTINCT x) AS n, "
+    "sum(DISTINCT z) AS d, approx_count_distinct(x) AS k, mode(y, true) AS often, "
+    "median(z) AS half, max_by(x, id) AS last FROM t",
     "of_distinct": "SELECT DISTINCT x, a, s FROM t",
     "longer": "SELECT id FROM t WHERE x > INTERVAL '1' YEAR AND y <= INTERVAL '10' YEAR",
-    "across": "SELECT id, x = z AS same, x < y AS less, x <=> y AS alike, greatest(x, z) AS g, CAST(x AS string) AS tx, "
+    "across": "SELECT id, x = z AS same, x < y AS less, x <=> y AS alike, greatest(x, z) AS g, "
+    "CAST(x AS string) AS tx, "
     "CAST(y AS string) AS ty, CAST(z AS string) AS tz, xxhash64(x, y) AS h FROM t",
-    "arithmetic": "SELECT id, d + x AS dx, at + x AS atx, there - z AS tz, d - y AS dy, x * 2 AS x2, x / 3 AS x3, x + z AS xz, -y AS ny, "
+    "arithmetic": "SELECT id, d + x AS dx, at + x AS atx, there - z AS tz, d - y AS dy, x * 2 AS x2, x / 3 AS x3, "
+    "x + z AS xz, -y AS ny, "
     "abs(x) AS ax, extract(YEAR FROM x) AS years, extract(MONTH FROM x) AS months, make_ym_interval(id, 3) AS made, "
     "CAST(w AS INTERVAL YEAR TO MONTH) AS w, CAST(z AS int) AS n, CAST(id AS INTERVAL MONTH) AS i FROM t",
     "pairs": "SELECT t.id, u.id AS v FROM t JOIN t u ON t.x = u.x",
     "of_kinds": "SELECT t.id, u.id AS v, u.y FROM t LEFT JOIN t u ON t.x = u.y",
-    "over": "SELECT id, lag(x) OVER (ORDER BY x, id) AS l, sum(z) OVER (PARTITION BY y ORDER BY id) AS s, max(y) OVER (ORDER BY id "
-    "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS m, avg(x) OVER (PARTITION BY y) AS mean, rank() OVER (ORDER BY z DESC) AS r FROM t",
-    "nested": "SELECT id, array(x, z) AS xs, named_struct('i', y, 'n', array(z)) AS n, map(y, x) AS m, a[0] AS first, s.i AS si FROM t "
+    "over": "SELECT id, lag(x) OVER (ORDER BY x, id) AS l, sum(z) OVER (PARTITION BY y ORDER BY id) AS s, "
+    "max(y) OVER (ORDER BY id "
+    "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS m, avg(x) OVER (PARTITION BY y) AS mean, "
+    "rank() OVER (ORDER BY z DESC) AS r FROM t",
+    "nested": "SELECT id, array(x, z) AS xs, named_struct('i', y, 'n', array(z)) AS n, map(y, x) AS m, "
+    "a[0] AS first, s.i AS si FROM t "
     "WHERE y IS NOT NULL",
     "of_nested": "SELECT a, s, count(*) AS n FROM t GROUP BY a, s",
     "gathered": "SELECT y, sort_array(collect_list(x)) AS xs, array_sort(collect_set(z)) AS zs FROM t GROUP BY y",
     "top": "SELECT x FROM t ORDER BY x DESC NULLS LAST, id LIMIT 2",
-    "conditions": "SELECT id, coalesce(x, INTERVAL '7' MONTH) AS c, CASE WHEN id > 1 THEN z END AS k, INTERVAL '1-3' YEAR TO MONTH AS l, "
+    "conditions": "SELECT id, coalesce(x, INTERVAL '7' MONTH) AS c, CASE WHEN id > 1 THEN z END AS k, "
+    "INTERVAL '1-3' YEAR TO MONTH AS l, "
     "CAST(NULL AS INTERVAL YEAR) AS nothing, array(INTERVAL '2' YEAR) AS ls FROM t",
     "exploded": "SELECT id, e FROM t LATERAL VIEW explode(a) AS e",
     "either": "SELECT x AS v FROM t UNION ALL SELECT y FROM t UNION SELECT z FROM t",
 }
-COLUMNS = """id int, x INTERVAL YEAR TO MONTH, y INTERVAL YEAR, z INTERVAL MONTH, d date, at timestamp, there timestamp_ntz, w string,
+COLUMNS = """id int, x INTERVAL YEAR TO MONTH, y INTERVAL YEAR, z INTERVAL MONTH,
+    d date, at timestamp, there timestamp_ntz, w string,
     a array<interval year to month>, s struct<i: interval month, n: int>, m map<int, interval year>"""
-ROW = "({0}, {1}, {2}, {3}, DATE'2024-01-31', TIMESTAMP'2024-02-29 10:00:00', TIMESTAMP_NTZ'2024-03-31 01:30:00', '{0}-{0}', {4}, {5}, {6})"
+ROW = (
+    "({0}, {1}, {2}, {3}, DATE'2024-01-31', TIMESTAMP'2024-02-29 10:00:00', "
+    "TIMESTAMP_NTZ'2024-03-31 01:30:00', '{0}-{0}', {4}, {5}, {6})"
+)
 VALUES = [
     ("INTERVAL '1-2' YEAR TO MONTH", "INTERVAL '3' YEAR", "INTERVAL '14' MONTH"),
     ("INTERVAL '-1-2' YEAR TO MONTH", "INTERVAL '-3' YEAR", "INTERVAL '0' MONTH"),
@@ -116,12 +129,14 @@ def test_statements_take_and_give_months(spark: SparkSession, tmp_path: Path) ->
         session.execute("INSERT INTO t VALUES (3, NULL, INTERVAL '12' MONTH)")
         session.flush()
         session.execute(
-            "INSERT INTO u SELECT id, CAST(z * 2 AS INTERVAL MONTH) FROM t; CREATE TABLE made AS SELECT id, array(y, z) AS both FROM t"
+            "INSERT INTO u SELECT id, CAST(z * 2 AS INTERVAL MONTH) FROM t; CREATE TABLE made AS SELECT id, "
+            "array(y, z) AS both FROM t"
         )
         session.execute("ALTER TABLE t ADD COLUMN w INTERVAL YEAR TO MONTH DEFAULT INTERVAL '1-1' YEAR TO MONTH")
         session.flush()
         session.execute(
-            "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED AND u.z > INTERVAL '1' YEAR THEN UPDATE SET z = u.z, w = NULL "
+            "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED AND u.z > INTERVAL '1' YEAR THEN "
+            "UPDATE SET z = u.z, w = NULL "
             "WHEN MATCHED THEN UPDATE SET y = y + INTERVAL '1' YEAR"
         )
         session.flush()

@@ -39,8 +39,10 @@ COLUMNS = ", ".join(f"`{name}` string" for name in NAMES)
 VIEWS = {
     "grouped": "SELECT key, w, count(*) AS n, max(c0) AS c0, collect_list(op) AS op FROM {t} GROUP BY key, w",
     "joined": "SELECT a.key, b.w, a.c0 AS c1, b.c1 AS c0 FROM {t} a LEFT JOIN {t} b ON a.c0 = b.c0 AND a.w < b.slot",
-    "numbered": "SELECT key, row_number() OVER (PARTITION BY w ORDER BY c0, op) AS w, ntile(2) OVER (ORDER BY row) AS row FROM {t}",
-    "by_spark": "SELECT soundex(c0) AS c0, soundex(w) AS w, unit, row, raised, x0, p0, soundex(p0_c0) AS p0_c0 FROM {t}",
+    "numbered": "SELECT key, row_number() OVER (PARTITION BY w ORDER BY c0, op) AS w, "
+    "ntile(2) OVER (ORDER BY row) AS row FROM {t}",
+    "by_spark": "SELECT soundex(c0) AS c0, soundex(w) AS w, unit, row, raised, x0, p0, "
+    "soundex(p0_c0) AS p0_c0 FROM {t}",
 }
 CHANGES = [
     "UPDATE {t} SET op = 'x' WHERE w = 'w1'",

@@ -255,7 +255,10 @@ def random_query(rng: random.Random, order: Sequence[tuple[str, str]]) -> str:
         ]
     by = ", ".join([*(f"{column} {direction}" for column, direction in named), "id DESC" if way == "against" else "id"])
     end = f" LIMIT {rng.choice((0, 1, 4, 50))}" if rng.random() < 0.7 else ""
-    return f"SELECT id, {named[0][0] if named else 'a'} AS x FROM v{where} ORDER BY {by}{end}{' OFFSET 2' if rng.random() < 0.2 else ''}"
+    return (
+        f"SELECT id, {named[0][0] if named else 'a'} AS x FROM v{where} "
+        f"ORDER BY {by}{end}{' OFFSET 2' if rng.random() < 0.2 else ''}"
+    )
 
 
 @pytest.mark.deep
@@ -359,7 +362,8 @@ def test_the_key_elsewhere_is_the_view_s_own(spark: SparkSession, tmp_path: Path
     """A row that moves within the order is the same row for a published table, a suite and a verification."""
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute(
-            "CREATE TABLE t (k int, v int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW o AS SELECT v, k FROM t ORDER BY v"
+            "CREATE TABLE t (k int, v int, PRIMARY KEY (k)); "
+            "CREATE MATERIALIZED VIEW o AS SELECT v, k FROM t ORDER BY v"
         )
         session.execute("INSERT INTO t VALUES (1, 3)")
         session.flush()

@@ -85,8 +85,9 @@ _VALUES = frozenset(
 )
 #: Calls that change the whole process.
 _OF_PROCESS = re.compile(
-    r"os\.(environ\.(update|pop|setdefault)|chdir|umask|putenv|register_at_fork|dup2)|signal\.signal|atexit\.register|finalize|locale\.setlocale|"
-    r"warnings\.(simplefilter|filterwarnings|catch_warnings)|sys\.(meta_path|path)\.\w+|gc\.(freeze|unfreeze|disable)|\w*\.mallopt|"
+    r"os\.(environ\.(update|pop|setdefault)|chdir|umask|putenv|register_at_fork|dup2)|signal\.signal|"
+    r"atexit\.register|finalize|locale\.setlocale|warnings\.(simplefilter|filterwarnings|catch_warnings)|"
+    r"sys\.(meta_path|path)\.\w+|gc\.(freeze|unfreeze|disable)|\w*\.mallopt|"
     r"(pa|pyarrow)\.set_\w+|np\.(seterr|random\.seed)|random\.seed|socket\.setdefaulttimeout|time\.tzset"
 )
 _ITEMS_OF_PROCESS = re.compile(r"(os\.environ|sys\.modules)$|warnings\.showwarning$")

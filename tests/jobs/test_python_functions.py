@@ -90,9 +90,11 @@ CREATE FUNCTION picked (xs array<int>, at struct<comment: int>) RETURNS int LANG
 """.replace(" DETERMINISTIC_", "")
 VIEWS = {
     "priced": "SELECT id, taxed(price, country) AS total, doubled(price) + 1 AS d FROM orders",
-    "by_word": "SELECT spelled(price, country) AS w, count(*) AS n, sum(taxed(price, country)) AS s FROM orders GROUP BY 1",
+    "by_word": "SELECT spelled(price, country) AS w, count(*) AS n, sum(taxed(price, "
+    "country)) AS s FROM orders GROUP BY 1",
     "dear": "SELECT id FROM orders WHERE taxed(price, country) > 20 OR country IS NULL",
-    "joined": "SELECT o.id, c.name FROM orders o LEFT JOIN countries c ON spelled(o.price, c.name) = concat(c.name, '/20')",
+    "joined": "SELECT o.id, c.name FROM orders o LEFT JOIN countries c ON spelled(o.price, "
+    "c.name) = concat(c.name, '/20')",
     "inside": "SELECT id, CASE WHEN price > 10 THEN picked(array(price, id), named_struct('comment', 1)) END AS p, "
     "rank() OVER (PARTITION BY country ORDER BY doubled(price), id) AS r FROM orders",
     "over_spark": "SELECT id, spelled(price, initcap(country)) AS w FROM orders",
@@ -122,7 +124,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def session(spark: SparkSession, base: Path) -> Iterator[Session]:
     with Session(str(base / "store"), spark, runner=here(spark)) as made:
         made.execute(
-            "CREATE TABLE orders (id int, price int, country string, PRIMARY KEY (id)); CREATE TABLE countries (name string)"
+            "CREATE TABLE orders (id int, price int, country string, PRIMARY KEY (id)); "
+            "CREATE TABLE countries (name string)"
         )
         made.execute(FUNCTIONS, base=base)
         for name, sql in VIEWS.items():
@@ -152,7 +155,8 @@ def test_views_with_functions_equal_spark_at_every_epoch(session: Session, judge
         f"({i}, {i * 7 % 23}, {['NULL', chr(39) + 'de' + chr(39), chr(39) + 'fr' + chr(39)][i % 3]})" for i in range(40)
     )
     epochs = (
-        f"INSERT INTO orders VALUES {rows}, (100, NULL, 'de'), (101, NULL, NULL); INSERT INTO countries VALUES ('de'), (NULL), ('fr')",
+        f"INSERT INTO orders VALUES {rows}, (100, NULL, 'de'), (101, NULL, NULL); "
+        f"INSERT INTO countries VALUES ('de'), (NULL), ('fr')",
         "DELETE FROM orders WHERE id % 4 = 1; UPDATE orders SET price = price + 20 WHERE id < 8",
         "UPDATE orders SET country = NULL WHERE id % 5 = 0; DELETE FROM countries WHERE name = 'de'; "
         "INSERT INTO orders VALUES (200, 20, 'fr')",
@@ -196,7 +200,10 @@ def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there
     create = "FUNCTION taxed (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
     file.write_text(ROUNDING.replace("x, 2", "x, 1"))
     try:
-        said = r"(?s)functions/rounding.py \(- store, \+ statement\).*-     return pc.round\(x, 2\).*CREATE OR REPLACE FUNCTION to replace it"
+        said = (
+            r"(?s)functions/rounding.py \(- store, \+ statement\).*-     return pc.round\(x, "
+            r"2\).*CREATE OR REPLACE FUNCTION to replace it"
+        )
         with pytest.raises(RelationExistsError, match=said):
             session.execute(f"CREATE FUNCTION IF NOT EXISTS {create.removeprefix('FUNCTION ')}", base=base)
         alone = "FUNCTION alone (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
@@ -316,7 +323,10 @@ def test_a_row_on_which_a_function_raises_is_named_and_can_be_gone_around(
         session.execute(f"INSERT INTO t VALUES {', '.join(f'({k}, {k})' for k in range(100))}")
         session.flush()
         session.execute("UPDATE t SET x = -4 WHERE k = 57")
-        said = r"'v': natural\(x\) raised: function 'natural' raised ValueError: a negative number \(line \d+ of functions/pricing.py\)"
+        said = (
+            r"'v': natural\(x\) raised: function 'natural' raised ValueError: "
+            r"a negative number \(line \d+ of functions/pricing.py\)"
+        )
         with pytest.raises(ViewRowError, match=said) as raised:
             session.flush()
         assert "x=-4" in raised.value.row

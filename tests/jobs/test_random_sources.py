@@ -153,7 +153,8 @@ def scripts(spark: Any) -> Any:
         session = Session(str(folder), spark=spark, runner="local")
         path = f"{root}/{{start:%Y-%m-%d}}/*.parquet"
         session.execute(
-            f"CREATE SOURCE files (id bigint, g bigint, v bigint) USING parquet OPTIONS (path '{path}', may_be_missing 'true')"
+            f"CREATE SOURCE files (id bigint, g bigint, v bigint) USING parquet OPTIONS (path '{path}', "
+            f"may_be_missing 'true')"
         )
         for name, select in SELECTS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")

@@ -23,7 +23,8 @@ CREATE TABLE orders (id int, shop int, price int, note string, PRIMARY KEY (id))
 CREATE TABLE shops (shop int, city string, PRIMARY KEY (shop));
 CREATE TABLE hits (page string, n int);
 INSERT INTO shops VALUES (1, 'Ulm'), (2, 'Jena'), (3, 'Ulm');
-INSERT INTO orders SELECT CAST(id AS int), CAST(id % 4 AS int), CAST(id * 7 % 50 AS int), CAST(id % 9 AS string) FROM range(200);
+INSERT INTO orders SELECT CAST(id AS int), CAST(id % 4 AS int), CAST(id * 7 % 50 AS int), CAST(id % 9 AS string)
+    FROM range(200);
 INSERT INTO hits VALUES ('a', 1), ('a', 1), ('b', 2), ('c', NULL)
 """
 VIEWS = {
@@ -128,9 +129,10 @@ def test_more_columns_other_places_and_another_expression(kept: Kept) -> None:
 
 
 OTHERWISE = {
-    "dear": "SELECT id, shop, max(price) AS price FROM orders GROUP BY id, shop",  # another key: what reads it is replaced in its turn
+    # Another key: the views that read it are replaced too.
+    "dear": "SELECT id, shop, max(price) AS price FROM orders GROUP BY id, shop",
     "other": "SELECT upper(note) AS note, price, shop, id FROM orders WHERE price > 10",
-    "narrower": "SELECT id, shop, price FROM orders WHERE price > 30",  # what reads it is fed the difference
+    "narrower": "SELECT id, shop, price FROM orders WHERE price > 30",  # its readers receive the difference
 }
 
 
@@ -249,7 +251,8 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
     before = kept.session.meta.log_end()
     with pytest.raises(
         CannotFollowError,
-        match=r"'in_city' reads a relation that is replaced here, and its SELECT is not valid over the new one: .*price",
+        match=r"'in_city' reads a relation that is replaced here, "
+        r"and its SELECT is not valid over the new one: .*price",
     ):
         kept.session.execute("CREATE OR REPLACE MATERIALIZED VIEW dear AS SELECT id, shop FROM orders")
     with pytest.raises(CannotReplaceError, match="its query reads 'in_city', which itself reads 'dear'"):

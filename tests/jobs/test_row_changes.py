@@ -46,13 +46,18 @@ STATEMENTS = (
     "UPDATE k SET id = 41 - id WHERE id > 1 AND id < 40",
     "UPDATE k SET a = (SELECT sum(o.a) FROM k o WHERE o.s = k.s), s = concat(s, '!') WHERE s <> 'y'",
     "DELETE FROM k WHERE id = (SELECT min(id) FROM k)",
-    """MERGE INTO k USING d ON k.id = d.id WHEN MATCHED AND d.id > 38 THEN DELETE WHEN MATCHED THEN UPDATE SET a = d.a, s = d.s
+    """MERGE INTO k USING d ON k.id = d.id WHEN MATCHED AND d.id > 38 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET a = d.a, s = d.s
        WHEN NOT MATCHED AND d.id < 44 THEN INSERT (id, s) VALUES (d.id, d.s)""",
-    """MERGE INTO k AS t USING (SELECT id + 1 AS id, a FROM d) AS n ON t.id = n.id WHEN MATCHED THEN UPDATE SET id = t.id + 5000
-       WHEN NOT MATCHED BY SOURCE AND t.id > 1000 THEN UPDATE SET s = 'alone' WHEN NOT MATCHED BY SOURCE AND t.a < 1 THEN DELETE""",
-    "MERGE INTO e USING (SELECT DISTINCT a FROM k) n ON e.a = n.a WHEN MATCHED THEN UPDATE SET s = concat(e.s, '?') WHEN NOT MATCHED THEN "
+    """MERGE INTO k AS t USING (SELECT id + 1 AS id, a FROM d) AS n ON t.id = n.id
+        WHEN MATCHED THEN UPDATE SET id = t.id + 5000
+       WHEN NOT MATCHED BY SOURCE AND t.id > 1000 THEN UPDATE SET s = 'alone' WHEN NOT MATCHED BY SOURCE
+           AND t.a < 1 THEN DELETE""",
+    "MERGE INTO e USING (SELECT DISTINCT a FROM k) n ON e.a = n.a WHEN MATCHED THEN UPDATE SET s = "
+    "concat(e.s, '?') WHEN NOT MATCHED THEN "
     "INSERT (a, s) VALUES (n.a, 'new')",
-    "MERGE INTO d USING (SELECT id, a, s FROM k) x ON d.id = x.id WHEN MATCHED THEN UPDATE SET a = x.a WHEN NOT MATCHED THEN INSERT *",
+    "MERGE INTO d USING (SELECT id, a, s FROM k) x ON d.id = x.id WHEN MATCHED THEN UPDATE SET a = "
+    "x.a WHEN NOT MATCHED THEN INSERT *",
     "MERGE INTO d USING (SELECT s FROM e) x ON d.s = x.s WHEN MATCHED THEN DELETE",
     "CREATE TABLE c AS SELECT s, count(*) AS n FROM e GROUP BY s",
     "UPDATE c SET n = n + 1 WHERE s IN (SELECT s FROM e)",
@@ -100,12 +105,14 @@ REFUSED = {
         "two rows",
     ),
     "an insert of a key that is there": (
-        "MERGE INTO k USING (SELECT max(id) AS id FROM k) n ON k.id = n.id AND false WHEN NOT MATCHED THEN INSERT (id) VALUES (n.id)",
+        "MERGE INTO k USING (SELECT max(id) AS id FROM k) n ON k.id = n.id AND false WHEN NOT MATCHED "
+        "THEN INSERT (id) VALUES (n.id)",
         TwoRowsOfOneKeyError,
         "two rows",
     ),
     "two rows of the source": (
-        "MERGE INTO k USING (SELECT id FROM k UNION ALL SELECT id FROM k) n ON k.id = n.id WHEN MATCHED THEN UPDATE SET a = 1",
+        "MERGE INTO k USING (SELECT id FROM k UNION ALL SELECT id FROM k) n ON k.id = n.id WHEN "
+        "MATCHED THEN UPDATE SET a = 1",
         TwoSourceRowsError,
         "more than one row of the source",
     ),
@@ -144,7 +151,8 @@ def test_a_change_waits_for_statements_on_what_it_reads(session: Session) -> Non
 
 def test_columns_take_their_defaults_and_refuse_null(session: Session) -> None:
     session.execute(
-        """CREATE TABLE f (id int, a int NOT NULL, day date DEFAULT '2020-01-01', at timestamp DEFAULT current_timestamp(),
+        """CREATE TABLE f (id int, a int NOT NULL, day date DEFAULT '2020-01-01',
+            at timestamp DEFAULT current_timestamp(),
         m decimal(5,2) DEFAULT 1 + 1, s string DEFAULT 'it''s', PRIMARY KEY (id)) COMMENT 'f it is';
         INSERT INTO f (a, id) VALUES (1, 1), (2, 2);
         INSERT INTO f (id, a, day, m) VALUES (3, 3, DEFAULT, '1.5'), (4, 4, '2021-02-03', DEFAULT);

@@ -12,7 +12,10 @@ from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = "id int, a int, b int, c int, d date, e date, m interval month, n interval day, t timestamp, u timestamp, s interval day to second"
+COLUMNS = (
+    "id int, a int, b int, c int, d date, e date, m interval month, n interval day, t timestamp, "
+    "u timestamp, s interval day to second"
+)
 ROWS = {  # one that has a sequence of each kind, then one in which start and stop are equal
     "far": "1, 1, 5, {i}, DATE'2020-01-31', DATE'2020-03-01', INTERVAL '{i}' MONTH, INTERVAL '{i}' DAY, "
     "TIMESTAMP'2020-01-01', TIMESTAMP'2020-01-03', INTERVAL '{i} 00:00:00' DAY TO SECOND",

@@ -178,7 +178,8 @@ def test_a_moment_that_nothing_can_be_read_at_is_refused(story: Story, session: 
 
 def test_a_query_may_be_anything_that_spark_runs(story: Story, session: Session, spark: SparkSession) -> None:
     sql = """WITH b AS (SELECT *, rank() OVER (ORDER BY total DESC) AS place FROM by_shop)
-             SELECT b.place, s.name, array(b.shop, b.place) AS pair FROM b LEFT JOIN shops s ON s.id = b.shop ORDER BY b.place"""
+             SELECT b.place, s.name, array(b.shop, b.place) AS pair FROM b LEFT JOIN shops s ON s.id = b.shop
+                 ORDER BY b.place"""
     assert session.query(sql).to_pylist() == judge(spark, story, 4).sql(sql).toArrow().to_pylist()
 
 
@@ -247,7 +248,8 @@ def test_explain_shows_how_a_select_would_be_kept_and_keeps_nothing(session: Ses
 def test_if_not_exists_and_if_exists_add_nothing_to_the_log(session: Session) -> None:
     before = session.meta.log_end()
     answers = session.execute(
-        "CREATE TABLE IF NOT EXISTS shops (id int, name string, PRIMARY KEY (id)); DROP MATERIALIZED VIEW IF EXISTS nobody"
+        "CREATE TABLE IF NOT EXISTS shops (id int, name string, PRIMARY KEY (id)); "
+        "DROP MATERIALIZED VIEW IF EXISTS nobody"
     )
     assert all(a.message.startswith("nothing to do") for a in answers)
     assert session.meta.log_end() == before
@@ -259,7 +261,8 @@ def test_drop_cascade_takes_what_reads_it_and_a_new_relation_may_have_the_name(
     with Session(str(tmp_path / "store"), spark) as session:
         session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 10), (2, 20)")
         session.execute(
-            "CREATE MATERIALIZED VIEW v AS SELECT sum(v) AS s FROM t; CREATE MATERIALIZED VIEW w AS SELECT s + 1 AS s FROM v"
+            "CREATE MATERIALIZED VIEW v AS SELECT sum(v) AS s FROM t; "
+            "CREATE MATERIALIZED VIEW w AS SELECT s + 1 AS s FROM v"
         )
         first = session.flush()
         session.execute("DROP MATERIALIZED VIEW v CASCADE; CREATE MATERIALIZED VIEW w AS SELECT max(v) AS m FROM t")

@@ -80,7 +80,8 @@ def test_rows_go_in_as_arrow_and_views_come_out_in_a_process_that_could_not_star
             session.flush()
             rows = session.read("by_shop").to_pylist()
         children = [open(f"/proc/self/task/{t}/children").read() for t in __import__("os").listdir("/proc/self/task")]
-        print(json.dumps({"rows": rows, "spark": [m for m in sys.modules if m.split(".")[0] in ("pyspark", "py4j")], "children": children}))
+        print(json.dumps({"rows": rows, "spark": [m for m in sys.modules if m.split(".")[0] in ("pyspark", "py4j")],
+            "children": children}))
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAVA", "SPARK", "PYSPARK"))}
     environment |= {"PYTHONPATH": str(ROOT), "PATH": "/nonexistent", "TUSSOCK_DISK_CACHE": "off"}
@@ -309,7 +310,9 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
     calls, columns = (AggCall("Count", "bigint", ()),), (fields[0], Field("n", "bigint"))
     counted = Aggregate(Scan("s", (0,), fields[:1]), (Column(0, "int"),), calls, columns)
     append(
-        session.meta, CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}), CreateView("v", "…", counted)
+        session.meta,
+        CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}),
+        CreateView("v", "…", counted),
     )
     version = session.meta.latest()
     with pytest.raises(NeedsSparkError, match="only Spark can read the files of s"):

@@ -75,7 +75,8 @@ def test_a_session_lives_in_s3_with_store_and_source(bucket: Bucket, spark: Spar
     session = Session(bucket.store, spark)
     session.execute(f"CREATE SOURCE sales (id bigint, shop int, amount double) USING parquet OPTIONS ({place})")
     session.execute(
-        "CREATE TABLE shops (id int, name string, PRIMARY KEY (id)); INSERT INTO shops VALUES (1, 'north'), (2, 'south')"
+        "CREATE TABLE shops (id int, name string, PRIMARY KEY (id)); INSERT INTO shops VALUES (1, "
+        "'north'), (2, 'south')"
     )
     for name, select in VIEWS.items():
         session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")

@@ -17,7 +17,8 @@ EVENTS = "k int, ts timestamp, day date, local timestamp_ntz, ms bigint, g int"
 VIEWS = {
     "yet_to_come": "SELECT k, ts FROM events WHERE ts > now()",
     "come": "SELECT k, ts FROM events WHERE ts <= current_timestamp()",
-    "last_day": "SELECT g, count(*) AS n, max(k) AS top FROM events WHERE ts BETWEEN now() - INTERVAL 1 DAY AND now() GROUP BY g",
+    "last_day": "SELECT g, count(*) AS n, max(k) AS top FROM events WHERE ts BETWEEN now() - INTERVAL 1 "
+    "DAY AND now() GROUP BY g",
     "today": "SELECT k, day FROM events WHERE day = current_date()",
     "last_week": "SELECT k FROM events WHERE current_date() - 7 < day AND g > 1",
     "by_local_time": "SELECT k, local FROM events WHERE local < CAST(now() AS timestamp_ntz)",
@@ -25,21 +26,25 @@ VIEWS = {
     "this_month": "SELECT k FROM events WHERE date_trunc('MONTH', ts) = date_trunc('MONTH', now())",
     "of_a_month": "SELECT k FROM events WHERE ts > now() - INTERVAL 1 MONTH AND day < add_months(current_date(), 1)",
     "silent_groups": "SELECT g, max(ts) AS last FROM events GROUP BY g HAVING max(ts) < now() - INTERVAL 12 HOURS",
-    "pairs": "SELECT a.k, b.k AS other FROM events a JOIN events b ON a.g = b.g AND a.ts + INTERVAL 6 HOURS > now() AND b.ts < a.ts",
-    "with_or_without": "SELECT a.k, b.k AS other FROM events a LEFT JOIN events b ON a.g = b.g AND b.day >= current_date()",
+    "pairs": "SELECT a.k, b.k AS other FROM events a JOIN events b ON a.g = b.g AND a.ts + INTERVAL 6 "
+    "HOURS > now() AND b.ts < a.ts",
+    "with_or_without": "SELECT a.k, b.k AS other FROM events a LEFT JOIN events b ON a.g = b.g "
+    "AND b.day >= current_date()",
     "before_it": "SELECT k, lag(k) OVER (PARTITION BY g ORDER BY ts, k) AS p FROM events WHERE ts < now()",
     "by_text": "SELECT k FROM events WHERE date_format(ts, 'yyyy-MM-dd') = date_format(now(), 'yyyy-MM-dd')",
     "by_age": "SELECT k FROM events WHERE datediff(current_date(), day) < 7 AND datediff(day, current_date()) <= g",
     "by_distance": "SELECT k FROM events WHERE now() - ts < INTERVAL 30 HOURS AND ts - now() <= INTERVAL 1 DAY",
     "by_days_between": "SELECT k FROM events WHERE current_date() - day >= INTERVAL 1 DAY",
-    "by_hours": "SELECT k FROM events WHERE timestampdiff(HOUR, ts, now()) < 20 AND timestampdiff(MINUTE, now(), ts) > -300",
+    "by_hours": "SELECT k FROM events WHERE timestampdiff(HOUR, ts, now()) < 20 AND timestampdiff(MINUTE, "
+    "now(), ts) > -300",
     "in_hours_to_come": "SELECT k FROM events WHERE timestampdiff(HOUR, ts, now()) <= 0 OR k = 1",
     "by_whole_hours": "SELECT k FROM events WHERE timestampdiff(HOUR, ts, now()) BETWEEN -3 AND 12",
     "by_seconds": "SELECT k FROM events WHERE unix_timestamp() - unix_timestamp(ts) < 3600 * g",
     "by_numbers": "SELECT k FROM events WHERE unix_millis(now()) - coalesce(ms, 9223372036854775807) < 36000000",
     "by_years": "SELECT k FROM events WHERE year(current_date()) - year(day) = 1",
     "open_or_to_come": "SELECT k FROM events WHERE ts IS NULL OR ts > now()",
-    "of_a_group_or_today": "SELECT k FROM events WHERE g = 2 OR (g > 2 AND day = current_date() AND ts <= now()) OR k = 8",
+    "of_a_group_or_today": "SELECT k FROM events WHERE g = 2 OR (g > 2 AND day = current_date() "
+    "AND ts <= now()) OR k = 8",
     "of_named": "SELECT k FROM named WHERE ts < n",
     "above": "SELECT n, count(*) AS groups FROM last_day GROUP BY n",
 }

@@ -15,7 +15,8 @@ from tussock.statestore.errors import InputError
 pytestmark = pytest.mark.spark
 
 COLUMNS = "k int, c char(5), v varchar(3), s string"
-ROWS = """(1, 'ab', 'abc', 'ab'), (2, 'abcde', 'ab ', 'abcde'), (3, 'abc    ', 'abc  ', 'ab   '), (4, NULL, NULL, NULL), (5, '', '', ''),
+ROWS = """(1, 'ab', 'abc', 'ab'), (2, 'abcde', 'ab ', 'abcde'), (3, 'abc    ', 'abc  ', 'ab   '), (4, NULL, NULL, NULL),
+    (5, '', '', ''),
     (6, 'äßz', 'äßz', 'ä')"""
 QUERIES = (
     "SELECT * FROM t",
@@ -84,7 +85,8 @@ def _changes_rows(session: Session) -> None:
     session.execute("UPDATE t SET c = upper(v) WHERE k = 6")
     session.flush()
     session.execute(
-        "MERGE INTO t USING (SELECT 9 AS k, 'm' AS s) q ON t.c = q.s WHEN NOT MATCHED THEN INSERT (k, c, v) VALUES (q.k, q.s, q.s)"
+        "MERGE INTO t USING (SELECT 9 AS k, 'm' AS s) q ON t.c = q.s WHEN NOT MATCHED THEN INSERT (k, "
+        "c, v) VALUES (q.k, q.s, q.s)"
     )
     session.execute("ALTER TABLE t ADD COLUMN more char(2) DEFAULT 'd'")
     session.flush()

@@ -42,7 +42,8 @@ CREATE TABLE words (w string, n int, PRIMARY KEY (w));
 INSERT INTO words VALUES {", ".join(f"('{w}', {i})" for i, w in enumerate(WORDS[:-1]))};
 CREATE FUNCTION tripled (x int) RETURNS int LANGUAGE PYTHON AS 'thrice:tripled';
 CREATE MATERIALIZED VIEW sums AS SELECT g, sum(tripled(v)) AS s, count(*) AS n FROM t WHERE v % 7 <> 3 GROUP BY g;
-CREATE MATERIALIZED VIEW picked AS SELECT k, v IN {PICKED} AS there, CASE WHEN v <> 0 THEN (100 DIV v) IN {PICKED} END AS part FROM t;
+CREATE MATERIALIZED VIEW picked AS SELECT k, v IN {PICKED} AS there,
+    CASE WHEN v <> 0 THEN (100 DIV v) IN {PICKED} END AS part FROM t;
 CREATE MATERIALIZED VIEW joined AS SELECT t.k, t.v + words.n AS x FROM t JOIN words ON t.w = words.w;
 CREATE MATERIALIZED VIEW bad AS SELECT k, 100 DIV (v - 1000) AS q FROM t
 """
@@ -120,7 +121,8 @@ class Worker:
             low = self.random.choice(self.keys)
             if self.random.random() < 0.5:
                 session.execute(
-                    f"DELETE FROM t WHERE k BETWEEN {low} AND {low + 20} AND v IN (1, 2, 3, 4, 5, 6, 7, 8, 9) AND k < {self.keys.stop}"
+                    f"DELETE FROM t WHERE k BETWEEN {low} AND {low + 20} AND v IN (1, 2, 3, 4, 5, 6, 7, 8, "
+                    f"9) AND k < {self.keys.stop}"
                 )
                 self.model = {k: r for k, r in self.model.items() if not (low <= k <= low + 20 and 1 <= r[1] <= 9)}
             else:

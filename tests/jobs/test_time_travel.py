@@ -52,7 +52,8 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
     epochs = {}
     with Session(store, spark, runner=here(spark)) as session:
         session.execute(
-            "CREATE TABLE orders (id int, shop int, amount double, PRIMARY KEY (id)); CREATE TABLE undo (id int, PRIMARY KEY (id))"
+            "CREATE TABLE orders (id int, shop int, amount double, PRIMARY KEY (id)); "
+            "CREATE TABLE undo (id int, PRIMARY KEY (id))"
         )
         session.execute(f"CREATE MATERIALIZED VIEW by_shop AS {BY_SHOP}; CREATE VIEW small AS {SMALL}")
         session.execute(f"INSERT INTO orders VALUES {ROWS[1]}; CREATE TABLE gone AS SELECT 1 AS one")
@@ -63,7 +64,8 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
         epochs[2] = session.flush().epoch
         session.execute("DELETE FROM orders WHERE id = 4; INSERT INTO orders VALUES (6, 7, 0.25); DROP TABLE gone")
         session.execute(
-            f"CREATE MATERIALIZED VIEW late AS {BY_SHOP}; CREATE SOURCE files (a int) USING csv OPTIONS (path '{store}')"
+            f"CREATE MATERIALIZED VIEW late AS {BY_SHOP}; "
+            f"CREATE SOURCE files (a int) USING csv OPTIONS (path '{store}')"
         )
         session.execute("ALTER TABLE named RENAME COLUMN was TO became")
         epochs[3] = session.flush().epoch
@@ -83,7 +85,8 @@ def judge(spark: SparkSession) -> SparkSession:
     truth.conf.set("spark.sql.ansi.enabled", "true")
     for chapter, rows in ROWS.items():
         frame = truth.sql(
-            f"SELECT CAST(id AS int) AS id, shop, CAST(amount AS double) AS amount FROM VALUES {rows} AS t(id, shop, amount)"
+            f"SELECT CAST(id AS int) AS id, shop, CAST(amount AS double) AS amount FROM VALUES "
+            f"{rows} AS t(id, shop, amount)"
         )
         frame.createOrReplaceTempView("orders")
         for name, sql in {"by_shop": BY_SHOP, "small": SMALL}.items():
@@ -106,7 +109,8 @@ QUERIES = [  # (ours, Spark's over the relations of the chapters)
     ("SELECT * FROM orders FOR SYSTEM_TIME AS OF TIMESTAMP !2 + INTERVAL 0 HOUR o", "SELECT * FROM orders_2"),
     ("SELECT * FROM orders FOR TIMESTAMP AS OF now() LIMIT 99", "SELECT * FROM orders_3"),
     (  # one view at two epochs
-        "SELECT a.shop, a.n AS x, b.n AS y FROM by_shop VERSION AS OF @1 a FULL JOIN by_shop VERSION AS OF @2 b ON a.shop <=> b.shop",
+        "SELECT a.shop, a.n AS x, b.n AS y FROM by_shop VERSION AS OF @1 a FULL JOIN by_shop VERSION AS "
+        "OF @2 b ON a.shop <=> b.shop",
         "SELECT a.shop, a.n AS x, b.n AS y FROM by_shop_1 a FULL JOIN by_shop_2 b ON a.shop <=> b.shop",
     ),
     (  # and at the query's own, with the columns that each epoch had
@@ -119,13 +123,17 @@ QUERIES = [  # (ours, Spark's over the relations of the chapters)
         "SELECT count(*) AS n FROM orders_1 a, orders_1 b WHERE a.shop = b.shop",
     ),
     (  # subqueries of every kind
-        "SELECT id, (SELECT max(amount) FROM orders VERSION AS OF @1) AS top FROM orders o WHERE shop IN (SELECT shop FROM by_shop "
-        "VERSION AS OF @2 WHERE n = 1) AND NOT EXISTS (SELECT 1 FROM (SELECT * FROM orders VERSION AS OF @1) p WHERE p.id = o.id)",
-        "SELECT id, (SELECT max(amount) FROM orders_1) AS top FROM orders_3 o WHERE shop IN (SELECT shop FROM by_shop_2 WHERE n = 1) "
+        "SELECT id, (SELECT max(amount) FROM orders VERSION AS OF @1) AS top FROM orders o WHERE shop "
+        "IN (SELECT shop FROM by_shop "
+        "VERSION AS OF @2 WHERE n = 1) AND NOT EXISTS (SELECT 1 FROM (SELECT * FROM orders VERSION AS "
+        "OF @1) p WHERE p.id = o.id)",
+        "SELECT id, (SELECT max(amount) FROM orders_1) AS top FROM orders_3 o WHERE shop IN (SELECT "
+        "shop FROM by_shop_2 WHERE n = 1) "
         "AND NOT EXISTS (SELECT 1 FROM orders_1 p WHERE p.id = o.id)",
     ),
     (  # a WITH may have the name of what it reads
-        "WITH by_shop AS (SELECT * FROM by_shop VERSION AS OF @1), more AS (SELECT * FROM by_shop UNION ALL SELECT * FROM late) "
+        "WITH by_shop AS (SELECT * FROM by_shop VERSION AS OF @1), "
+        "more AS (SELECT * FROM by_shop UNION ALL SELECT * FROM late) "
         "SELECT shop, sum(n) AS n FROM more GROUP BY shop",
         "SELECT shop, sum(n) AS n FROM (SELECT * FROM by_shop_1 UNION ALL SELECT * FROM by_shop_3) GROUP BY shop",
     ),
@@ -233,7 +241,8 @@ def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: S
             )
     # moments, an epoch that is left out, and a place among other relations
     asked = story.named(
-        "SELECT c.shop, c.n FROM table_changes('BY_SHOP', !1) AS c JOIN late USING (shop) WHERE c._change_type = 'insert'"
+        "SELECT c.shop, c.n FROM table_changes('BY_SHOP', "
+        "!1) AS c JOIN late USING (shop) WHERE c._change_type = 'insert'"
     )
     expected = judge.sql(
         "SELECT shop, n FROM (SELECT * FROM by_shop_3 EXCEPT ALL SELECT * FROM by_shop_1) WHERE shop IS NOT NULL"
@@ -248,13 +257,19 @@ def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: S
 
 
 REFUSED: list[tuple[str, type[Exception], str]] = [
-    ("SELECT * FROM by_shop VERSION AS OF 12", EpochNotCommittedError, "epoch 12 does not exist; the last committed one is"),
-    ("SELECT * FROM by_shop VERSION AS OF 99999999999999999999", EpochNotCommittedError, "is not committed; the last committed epoch is"),
-    ("SELECT * FROM late VERSION AS OF @2", NotThereYetError, "'late' is not in epoch @2: it was created in epoch @3 .*; read that epoch"),
-    ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError, "not in the store before its first epoch: it was created in epoch @1"),
-    ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError, r"before its first epoch: it was created in epoch @1 \(2"),
+    ("SELECT * FROM by_shop VERSION AS OF 12", EpochNotCommittedError,
+     "epoch 12 does not exist; the last committed one is"),
+    ("SELECT * FROM by_shop VERSION AS OF 99999999999999999999", EpochNotCommittedError,
+     "is not committed; the last committed epoch is"),
+    ("SELECT * FROM late VERSION AS OF @2", NotThereYetError,
+     "'late' is not in epoch @2: it was created in epoch @3 .*; read that epoch"),
+    ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError,
+     "not in the store before its first epoch: it was created in epoch @1"),
+    ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError,
+     r"before its first epoch: it was created in epoch @1 \(2"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF now() + INTERVAL 1 DAY", BadMomentError, "in the future; now is .*"),
-    ("SELECT * FROM by_shop TIMESTAMP AS OF 'soon'", SqlError, "'soon' cannot be read .*CAST_INVALID_INPUT.*; expected a constant"),
+    ("SELECT * FROM by_shop TIMESTAMP AS OF 'soon'", SqlError,
+     "'soon' cannot be read .*CAST_INVALID_INPUT.*; expected a constant"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF n", SqlError, "timestamp expression cannot refer to any columns"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF NULL", SqlError, "NULL"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF 12", SqlError, "expected a moment after TIMESTAMP AS OF, found 12"),
@@ -263,7 +278,8 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM by_shops VERSION AS OF @1", UnknownRelationError, "Did you mean 'by_shop'"),
     ("SELECT * FROM files VERSION AS OF @3", NoStoredRowsError, "'files' is a source"),
     ("WITH w AS (SELECT 1) SELECT * FROM w VERSION AS OF @1", SqlError, "w is defined by WITH"),
-    ("SELECT a.nn\nFROM by_shop VERSION AS OF @1 a JOIN by_shop b ON a.nn = b.n", SqlError, r"a`?.`?nn.*(line 1|line 2)"),
+    ("SELECT a.nn\nFROM by_shop VERSION AS OF @1 a JOIN by_shop b ON a.nn = b.n", SqlError,
+     r"a`?.`?nn.*(line 1|line 2)"),
     ("SELECT 1 FROM by_shop VERSION AS OF @1 a\nWHERE n / (n - n) = 1", SqlError, "DIVIDE_BY_ZERO.*line 2, column 7"),
     ("SELECT * FROM table_changes('late', @2)", NotThereYetError, "it was created in epoch @3"),
     ("SELECT * FROM table_changes('by_shop', @2, @1)", BackwardsError, "the first is later"),
@@ -272,9 +288,12 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM table_changes(by_shop, @1)", SqlError, "expected table_changes\\('view', from\\)"),
     ("SELECT * FROM table_changes('by_shop')", SqlError, "expected table_changes"),
     ("SELECT * FROM table_changes('by_shop', 1.5)", SqlError, "1.5 is a decimal"),
-    ("CREATE MATERIALIZED VIEW x AS\nSELECT * FROM by_shop VERSION AS OF @1", UnsupportedQueryError, "OF @1 is not supported in a mat"),
-    ("EXPLAIN SELECT * FROM table_changes('by_shop', 1)", UnsupportedQueryError, "not supported in a materialized view"),
-    ("CREATE VIEW x AS SELECT * FROM by_shop TIMESTAMP AS OF '2026-01-01'", UnsupportedQueryError, "in a view: a view follows"),
+    ("CREATE MATERIALIZED VIEW x AS\nSELECT * FROM by_shop VERSION AS OF @1", UnsupportedQueryError,
+     "OF @1 is not supported in a mat"),
+    ("EXPLAIN SELECT * FROM table_changes('by_shop', 1)", UnsupportedQueryError,
+     "not supported in a materialized view"),
+    ("CREATE VIEW x AS SELECT * FROM by_shop TIMESTAMP AS OF '2026-01-01'", UnsupportedQueryError,
+     "in a view: a view follows"),
 ]  # fmt: skip
 
 

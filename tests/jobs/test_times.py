@@ -18,7 +18,8 @@ VIEWS = {
     "groups": "SELECT x, count(*) AS n, min(y) AS low, max(y) AS high FROM t GROUP BY x",
     "distinct_times": "SELECT DISTINCT x FROM t",
     "later": "SELECT id FROM t WHERE x > TIME'10:00:00' AND y IS NOT NULL",
-    "parts": "SELECT id, hour(x) AS h, CAST(x AS string) AS s, CAST(y AS string) AS t, y + INTERVAL '1' SECOND AS p FROM t "
+    "parts": "SELECT id, hour(x) AS h, CAST(x AS string) AS s, CAST(y AS string) AS t, "
+    "y + INTERVAL '1' SECOND AS p FROM t "
     "WHERE x < TIME'20:00:00'",
     "pairs": "SELECT t.id, u.id AS v FROM t JOIN t u ON t.x = u.x",
     "before": "SELECT id, lag(x) OVER (ORDER BY x, id) AS l, y - x AS d FROM t",

@@ -96,7 +96,8 @@ def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_fil
         for format, options, guilty in REFUSED:
             with pytest.raises(BadOptionError, match="Spark rejects it: ") as raised:
                 session.execute(
-                    f"CREATE SOURCE s ({columns}) USING {format} OPTIONS (path '{tmp_path}/f', may_be_missing 'true', {options})"
+                    f"CREATE SOURCE s ({columns}) USING {format} OPTIONS (path '{tmp_path}/f', "
+                    f"may_be_missing 'true', {options})"
                 )
             assert raised.value.option == guilty
             assert "\n" not in str(raised.value)
@@ -104,11 +105,13 @@ def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_fil
             [
                 (
                     "csv",
-                    "sep '||', quote '', header 'true', dateFormat 'dd.MM.yyyy', timestampFormat 'yyyy-MM-dd HH:mm', nullValue 'NA'",
+                    "sep '||', quote '', header 'true', dateFormat 'dd.MM.yyyy', "
+                    "timestampFormat 'yyyy-MM-dd HH:mm', nullValue 'NA'",
                 ),
                 (
                     "csv",
-                    "encoding 'UTF-16', multiLine 'true', timeZone 'Europe/Berlin', locale 'de-DE', comment '#', escape ''",
+                    "encoding 'UTF-16', multiLine 'true', timeZone 'Europe/Berlin', locale 'de-DE', "
+                    "comment '#', escape ''",
                 ),
                 (
                     "json",

@@ -32,9 +32,11 @@ TEXTS = [
 VIEWS = {
     "whole": "SELECT id, p FROM docs",
     "parts": "SELECT id, p:a::int AS a, p:b.c::string AS c, p:l AS l, p:b AS b FROM docs WHERE NOT is_variant_null(p)",
-    "conditions": "SELECT coalesce(p, parse_json('0')) AS p, CASE WHEN id > 2 THEN p END AS q, to_json(p) AS j, schema_of_variant(p) AS s "
+    "conditions": "SELECT coalesce(p, parse_json('0')) AS p, CASE WHEN id > 2 THEN p END AS q, to_json(p) AS j, "
+    "schema_of_variant(p) AS s "
     "FROM docs",
-    "groups": "SELECT p:b.c::string AS c, count(p) AS n, max_by(p, id) AS last, min_by(p, id) AS first FROM docs GROUP BY 1",
+    "groups": "SELECT p:b.c::string AS c, count(p) AS n, max_by(p, id) AS last, min_by(p, "
+    "id) AS first FROM docs GROUP BY 1",
     "pairs": "SELECT d.id, d.p, e.p AS q FROM docs d LEFT JOIN docs e ON d.id = e.id + 1",
     "both": "SELECT p FROM docs UNION ALL SELECT p:b FROM docs",
     "before": "SELECT id, lag(p) OVER (ORDER BY id) AS b FROM docs",
@@ -89,7 +91,9 @@ def test_views_of_variants_are_equal_to_spark_through_epochs(spark: SparkSession
 
 def _collected(spark: SparkSession, query: str) -> pa.Table:
     """Spark's own answer, without the cast by which its toArrow() fails on a variant that is NULL."""
-    return pa.Table.from_batches(spark.sql(query)._collect_as_arrow(empty_list_if_zero_records=False))  # type: ignore[operator]
+    return pa.Table.from_batches(
+        spark.sql(query)._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
+    )
 
 
 def test_a_table_without_a_key_keeps_variants_that_are_equal(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,8 +19,10 @@ WINDOW = "WINDOW w AS (PARTITION BY g ORDER BY v, k)"
 VIEWS = {
     "kept": f"SELECT k, ntile(3) OVER w AS n, percent_rank() OVER w AS p FROM t {WINDOW}",
     "filtered": f"SELECT k, n FROM (SELECT k, v, ntile(3) OVER w AS n FROM t {WINDOW}) WHERE n > 1 AND v % 3 > 0",
-    "counted": f"SELECT n, count(*) AS rows, sum(v) AS total FROM (SELECT v, ntile(3) OVER w AS n FROM t {WINDOW}) GROUP BY n",
-    "twice": f"SELECT k, n, cume_dist() OVER (PARTITION BY n ORDER BY k) AS c FROM (SELECT k, ntile(3) OVER w AS n FROM t {WINDOW})",
+    "counted": f"SELECT n, count(*) AS rows, sum(v) AS total FROM (SELECT v, "
+    f"ntile(3) OVER w AS n FROM t {WINDOW}) GROUP BY n",
+    "twice": f"SELECT k, n, cume_dist() OVER (PARTITION BY n ORDER BY k) AS c FROM (SELECT k, "
+    f"ntile(3) OVER w AS n FROM t {WINDOW})",
     "read_on": "SELECT n, max(p) AS most FROM kept GROUP BY n",
 }
 

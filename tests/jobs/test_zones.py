@@ -292,7 +292,8 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
         "CREATE MATERIALIZED VIEW of_days AS SELECT k, at FROM days",
         f"CREATE MATERIALIZED VIEW v AS SELECT {columns} FROM t",
         "CREATE MATERIALIZED VIEW today AS SELECT k FROM t WHERE CAST(at AS DATE) = current_date()",
-        "CREATE MATERIALIZED VIEW local AS SELECT k FROM t WHERE n <= localtimestamp() AND n > localtimestamp() - INTERVAL 1 DAY",
+        "CREATE MATERIALIZED VIEW local AS SELECT k FROM t WHERE n <= localtimestamp() AND n > "
+        "localtimestamp() - INTERVAL 1 DAY",
         f"INSERT INTO t VALUES {texts}",  # text to a timestamp, by the binder
         interval=Interval(*(datetime(2026, 3, d, tzinfo=ZoneInfo(zone)) for d in (28, 29))),
     )
@@ -328,7 +329,8 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
         f"UPDATE t SET at = CAST('{NIGHTS[4]}' AS TIMESTAMP) WHERE date_format(at, 'HH:mm') = '23:30'",
     )
     command(
-        f"MERGE INTO t USING (SELECT 3 AS k, '{NIGHTS[1]}' AS x) AS u ON t.k = u.k WHEN MATCHED THEN UPDATE SET at = CAST(u.x AS TIMESTAMP)"
+        f"MERGE INTO t USING (SELECT 3 AS k, '{NIGHTS[1]}' AS x) AS u ON t.k = u.k WHEN MATCHED THEN "
+        f"UPDATE SET at = CAST(u.x AS TIMESTAMP)"
     )
     left = dict(read("t", "k", "at"))
     assert left[0] == left[100] == instant(NIGHTS[4], zone)

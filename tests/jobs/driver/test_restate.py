@@ -447,7 +447,9 @@ def test_in_a_bucket_the_server_copies_or_its_versions_stand_for_the_files(tmp_p
             place = f"s3://{BUCKET}/{{}}{versions}?endpoint={endpoint}&path_style=true"
             bucket = open_object_store(place.format("files"))
             if versions:
-                bucket._client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})  # type: ignore[attr-defined]
+                bucket._client.put_bucket_versioning(  # type: ignore[attr-defined]
+                    Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"}
+                )
 
             def upload(name: str, *ids: int, bucket: object = bucket) -> None:
                 write(tmp_path / "made.parquet", *ids)

@@ -42,7 +42,8 @@ from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 VIEW = """
-CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING, PRIMARY KEY (id));
+CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING,
+    PRIMARY KEY (id));
 CREATE MATERIALIZED VIEW kept AS SELECT id, shop, at, n, amount, price, code FROM sales WHERE n IS NULL OR n < 1000;
 """
 

@@ -304,7 +304,8 @@ def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_t
     code = (
         "import sys; from pathlib import Path; from tussock.jobs.gate.gate import *;"
         "from tussock.jobs.settings.pipeline import load_pipeline;"
-        "from tussock.jobs.settings.process import open_meta; p = load_pipeline(Path(sys.argv[1])); meta = open_meta(p.store);"
+        "from tussock.jobs.settings.process import open_meta; p = load_pipeline(Path(sys.argv[1])); "
+        "meta = open_meta(p.store);"
         "print(validate_epoch(without_spark, meta, p, meta.latest().epoch).views[0].rows,"
         " sorted({'pyspark', 'sqlalchemy', 'boto3', 'scipy.stats._stats_py', 'altair.vegalite'} & set(sys.modules)))"
     )

@@ -246,8 +246,10 @@ def test_duckdb_is_the_version_the_list_was_tested_with() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "never_raises"),
     [
-        ("tinyint", "smallint", True), ("int", "smallint", False), ("int", "int", True), ("bigint", "double", True), ("int", "float", True),
-        ("float", "double", True), ("double", "float", False), ("int", "decimal(11,1)", True), ("int", "decimal(10,1)", False),
+        ("tinyint", "smallint", True), ("int", "smallint", False), ("int", "int", True), ("bigint", "double", True),
+        ("int", "float", True),
+        ("float", "double", True), ("double", "float", False), ("int", "decimal(11,1)", True), ("int",
+        "decimal(10,1)", False),
         ("bigint", "decimal(19,0)", True), ("bigint", "decimal(18,0)", False), ("decimal(10,2)", "decimal(12,4)", True),
         ("decimal(10,2)", "decimal(12,5)", False), ("decimal(10,2)", "decimal(12,1)", False), ("string", "int", False),
         ("int", "date", False),

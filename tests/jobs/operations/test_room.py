@@ -113,7 +113,10 @@ def test_the_rules_see_what_they_forbid() -> None:
         "imports tussock.jobs",
         "imports tussock_steps",
     ]
-    entry = "from tussock.jobs.driver.supersede import abandon\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.latest()"
+    entry = (
+        "from tussock.jobs.driver.supersede import "
+        "abandon\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.latest()"
+    )
     assert faults_of_entry_point(entry) == [
         "imports abandon from tussock.jobs.driver.supersede",
         "calls at.meta.unpin in line 2",

@@ -144,7 +144,8 @@ MISTAKES = {
     ),
     "an upkeep schedule that is none": (
         MINIMAL + '[upkeep]\nschedule = "nightly"',
-        "upkeep.schedule: found string 'nightly', expected a cron expression of five fields, or one of @hourly, @daily, @weekly, @monthly, "
+        "upkeep.schedule: found string 'nightly', expected a cron expression of five fields, "
+        "or one of @hourly, @daily, @weekly, @monthly, "
         '@quarterly, @yearly, or "none"',
     ),
     "a span without a unit": (
@@ -222,7 +223,8 @@ MISTAKES = {
     ),
     "Spark that writes to a bucket": (
         MINIMAL + '[publish]\nto = "s3://lake"\nengine = "spark"',
-        "publish.engine: found 'spark' with a bucket, expected 'deltalake', whose commits to a bucket are safe for two runs at once",
+        "publish.engine: found 'spark' with a bucket, expected 'deltalake', "
+        "whose commits to a bucket are safe for two runs at once",
     ),
     "an engine for files that need none": (
         MINIMAL + '[publish]\nto = "t"\nkind = "parquet"\nengine = "spark"',

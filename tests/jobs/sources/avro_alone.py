@@ -20,7 +20,10 @@ def main(root: Path) -> None:
         Session(str(root / "store"), spark) as session,
     ):
         for epoch, ids in enumerate(("1, 3", "3, 5")):
-            rows = f"SELECT id, IF(id = 2, NULL, CAST(id AS decimal(10,2))) AS m, TIMESTAMP '2013-01-01 05:00:00' AS at FROM range({ids})"
+            rows = (
+                f"SELECT id, IF(id = 2, NULL, CAST(id AS decimal(10,2))) AS m, "
+                f"TIMESTAMP '2013-01-01 05:00:00' AS at FROM range({ids})"
+            )
             spark.sql(rows).write.mode("append").format("avro").save(str(root / "in"))
             if epoch == 0:
                 session.execute(f"CREATE SOURCE files USING avro OPTIONS (path '{root}/in')")

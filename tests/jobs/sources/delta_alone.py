@@ -19,11 +19,16 @@ from tussock.jobs.session import Session
 from tussock.jobs.sources.delta_taken import newest_taken
 from tussock.jobs.spark.session import spark_session
 
-COLUMNS = "id BIGINT, v DOUBLE, m DECIMAL(12,2), p STRING, d DATE, t TIMESTAMP, n TIMESTAMP_NTZ, b BINARY, a ARRAY<INT>, s STRUCT<x: INT>"
+COLUMNS = (
+    "id BIGINT, v DOUBLE, m DECIMAL(12,2), p STRING, d DATE, t TIMESTAMP, n TIMESTAMP_NTZ, "
+    "b BINARY, a ARRAY<INT>, s STRUCT<x: INT>"
+)
 FLAT = COLUMNS.partition(", a ARRAY")[0]  # of names that a table maps, only those of the row's own columns are
-ROW = """SELECT CAST(id % 40 AS BIGINT), IF(id % 5 = 0, NULL, IF(id % 7 = 0, -0D, id / 4)), CAST(id / 3 AS DECIMAL(12,2)),
+ROW = """SELECT CAST(id % 40 AS BIGINT), IF(id % 5 = 0, NULL, IF(id % 7 = 0, -0D, id / 4)),
+    CAST(id / 3 AS DECIMAL(12,2)),
     element_at(ARRAY('a', 'b %/c', NULL), CAST(id % 3 + 1 AS INT)), DATE'2020-01-31' + CAST(id % 2 AS INT),
-    TIMESTAMP'1969-12-31 23:59:59.999999' + make_interval(0, 0, 0, CAST(id % 2 AS INT)), TIMESTAMP_NTZ'2020-02-29 01:02:03.4', X'00FF'"""
+    TIMESTAMP'1969-12-31 23:59:59.999999' + make_interval(0, 0, 0, CAST(id % 2 AS INT)),
+        TIMESTAMP_NTZ'2020-02-29 01:02:03.4', X'00FF'"""
 TABLES = {  # properties, partitions, options of the source
     "plain": ("", "", ""),
     "feed": ("'delta.enableChangeDataFeed' = 'true'", "PARTITIONED BY (p, d, t)", ""),
@@ -75,7 +80,8 @@ class Story:
                 spark.sql(f"DELETE FROM {table} WHERE d = DATE'2020-01-31'")
             case "merge":
                 spark.sql(
-                    f"MERGE INTO {table} t USING (SELECT DISTINCT id FROM {table} WHERE id % 3 = {at % 3}) s ON t.id = s.id "
+                    f"MERGE INTO {table} t USING (SELECT DISTINCT id FROM {table} WHERE id % 3 = "
+                    f"{at % 3}) s ON t.id = s.id "
                     f"WHEN MATCHED AND t.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET m = t.m + 1"
                 )
             case "optimize":
@@ -128,7 +134,8 @@ def main(root: Path) -> None:
             if turn == 1:  # views that come later begin with the version that was taken
                 for name in TABLES:
                     session.execute(
-                        f"CREATE MATERIALIZED VIEW by_p_{name} AS SELECT p, count(*) n, sum(m) total FROM s_{name} GROUP BY p"
+                        f"CREATE MATERIALIZED VIEW by_p_{name} AS SELECT p, count(*) n, "
+                        f"sum(m) total FROM s_{name} GROUP BY p"
                     )
             if turn:
                 with ThreadPoolExecutor(4) as pool:

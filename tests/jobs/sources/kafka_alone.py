@@ -185,7 +185,8 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
         left = reader.load().count()
         cluster.configure("kept", {"cleanup.policy": "delete"})
         session.execute(
-            f"CREATE SOURCE kept {options('kept')}; CREATE MATERIALIZED VIEW v_kept AS SELECT partition, key, value FROM kept"
+            f"CREATE SOURCE kept {options('kept')}; CREATE MATERIALIZED VIEW v_kept AS SELECT partition, "
+            f"key, value FROM kept"
         )
         assert "partition kept-0: no record has offset" in session.flush().held["kept"][0].reason
         assert session.read("v_kept").num_rows == 0

@@ -182,7 +182,8 @@ An error occurred while calling o74.getResult.
 : org.apache.spark.SparkException: Exception thrown in awaitResult:
 \tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
 \tat java.base/java.lang.Thread.run(Thread.java:840)
-Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: \
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, \
+most recent failure: \
 Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.2 executor driver): {0}
 
 Driver stacktrace:
@@ -200,13 +201,15 @@ Driver stacktrace:
         ("java.io.IOException: gzip stream CRC failure\n\tat java.base/x", "", "gzip stream CRC failure"),
         (
             "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error.  SQLSTATE: KD001",
-            "Caused by: org.apache.orc.protobuf.InvalidProtocolBufferException$InvalidWireTypeException: invalid wire type.\n\t... 24 more",
+            "Caused by: org.apache.orc.protobuf.InvalidProtocolBufferException$InvalidWireTypeException: "
+            "invalid wire type.\n\t... 24 more",
             "InvalidWireTypeException: invalid wire type",
         ),
         ("java.io.EOFException", "Caused by: java.io.EOFException", "EOFException"),
         (
             "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). …",
-            "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly\nCaused by: java.io.IOException: bad header",
+            "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly\nCaused by: "
+            "java.io.IOException: bad header",
             "bad header",
         ),
     ],

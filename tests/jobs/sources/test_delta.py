@@ -311,7 +311,8 @@ def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_pat
     shutil.copytree(tmp_path / "plain", tmp_path / folder)
     with Session(str(tmp_path / "store"), runner="local") as session:
         session.execute(
-            f"CREATE SOURCE s USING delta OPTIONS (path '{tmp_path / folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
+            f"CREATE SOURCE s USING delta OPTIONS (path '{tmp_path / folder}'); "
+            f"CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
         )
         session.flush()
         assert session.read("v").to_pylist() == [{"c": "ab"}]

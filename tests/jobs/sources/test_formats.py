@@ -17,14 +17,17 @@ from tussock.jobs.session import Session
 pytestmark = pytest.mark.spark
 
 OF_EVERY_TYPE = (
-    "id bigint, b boolean, t tinyint, s smallint, i int, f float, d double, m decimal(10,2), wide decimal(38,18), text string, "
+    "id bigint, b boolean, t tinyint, s smallint, i int, f float, d double, m decimal(10,2), "
+    "wide decimal(38,18), text string, "
     "bytes binary, day date, at timestamp, wall timestamp_ntz"
 )
 ROWS = (
-    """1, true, 1, 2, 3, 0.1, 0.1, 1.25, '0.000000000000000001', 'é 😀', X'00FF', '0001-01-01', '1500-01-01 00:00:00.000001',
+    """1, true, 1, 2, 3, 0.1, 0.1, 1.25, '0.000000000000000001', 'é 😀', X'00FF',
+         '0001-01-01', '1500-01-01 00:00:00.000001',
        '9999-12-31 23:59:59.999999'""",
     "2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
-    """3, false, -128, -32768, -2147483648, '-Infinity', 'NaN', -99999999.99, '-99999999999999999999', '', X'', '9999-12-31',
+    """3, false, -128, -32768, -2147483648, '-Infinity', 'NaN', -99999999.99, '-99999999999999999999', '', X'',
+        '9999-12-31',
        '2013-01-01 05:00:00', '2013-01-01 05:00:00'""",
     "4, true, 127, 32767, 2147483647, '-0.0', '-0.0', 0, '0', 'a\nb', X'61', '1969-12-31', NULL, NULL",
 )
@@ -88,12 +91,15 @@ CASES: dict[str, Files] = {
     "xml": Files(
         "xml",
         {
-            "a.xml": b"""<?xml version="1.0"?><all><!-- one --><row n="1"><id>1</id><name> x &amp; <![CDATA[<y>]]></name></row>
+            "a.xml": b"""<?xml version="1.0"?><all><!-- one -->\
+<row n="1"><id>1</id><name> x &amp; <![CDATA[<y>]]></name></row>
 <row><id/><day>2013-01-01</day><more>not wanted</more><tag>a</tag><tag>b</tag></row><other><id>7</id></other></all>""",
             "empty_root.xml": b"<all></all>",
         },
         {
-            "b.xml": "<r><row n='3'><id>3</id><name>größer</name><price>1.5</price><at>2013-01-01T05:00:00Z</at></row></r>".encode()
+            "b.xml": (
+                "<r><row n='3'><id>3</id><name>größer</name><price>1.5</price><at>2013-01-01T05:00:00Z</at></row></r>"
+            ).encode()
         },
         f"_n int, {TEXTS}, tag array<string>",
         {"rowTag": "row", "ignoreSurroundingSpaces": "true"},

@@ -148,7 +148,8 @@ def check(place: str, found: Mapping[str, Outcome]) -> None:
         wrong |= {} if right else {name: outcome}
     cells = " ".join("r" if isinstance(found.get(name), str) else "." for name in NAMES)
     print(
-        f"{place:28} {cells}   {len(NAMES)} cells, {sum(isinstance(found.get(n), list) for n in NAMES)} rows, {len(wrong)} wrong"
+        f"{place:28} {cells}   {len(NAMES)} cells, "
+        f"{sum(isinstance(found.get(n), list) for n in NAMES)} rows, {len(wrong)} wrong"
     )
     assert not wrong, place
 

@@ -260,7 +260,8 @@ def test_a_source_goes_on_if_its_table_gets_a_field_and_is_held_if_one_goes(tmp_
     commit(place, 0, table_of([("id", "bigint"), ("st", "struct<x:bigint>")]), *add(place, {"0": rows(x=1)}))
     with Session(str(tmp_path / "store"), runner="local") as session:
         session.execute(
-            f"CREATE SOURCE early USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM early"
+            f"CREATE SOURCE early USING delta OPTIONS (path '{place}'); "
+            f"CREATE MATERIALIZED VIEW v AS SELECT * FROM early"
         )
         session.flush()
         commit(
@@ -362,9 +363,11 @@ SHAPES: dict[str, tuple[str, list[list[tuple[str, Any]]]]] = {
         [[("m", [("map", [("key", 7), ("value", 1)])])], [], [("m", [])]],
     ),
     "such maps in a list in a struct": (
-        "optional group s { optional group l (LIST) { repeated group list { optional group element (MAP) { repeated group key_value "
+        "optional group s { optional group l (LIST) { repeated group list { optional group element "
+        "(MAP) { repeated group key_value "
         "{ optional int32 key; optional group value { optional int32 x; } } } } } } required int32 n; "
-        "optional group m (MAP) { repeated group key_value { required int32 key; optional group value (MAP) { repeated group key_value "
+        "optional group m (MAP) { repeated group key_value { required int32 key; "
+        "optional group value (MAP) { repeated group key_value "
         "{ optional int32 key; optional int32 value; } } } }",
         [
             [

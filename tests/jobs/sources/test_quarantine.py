@@ -65,7 +65,8 @@ x,not a number,,,,
     "json": Case(
         "json",
         {
-            "a.json": b"""{"id": 1, "name": "one", "price": 1.5, "day": "2013-01-01", "at": "2013-01-01T05:00:00+05:00", "b": true}
+            "a.json": b"""\
+{"id": 1, "name": "one", "price": 1.5, "day": "2013-01-01", "at": "2013-01-01T05:00:00+05:00", "b": true}
 {"id": "x"}
 {"id": 2, "name": {"any": "thing"}}
 not json at all
@@ -93,7 +94,8 @@ null
     "xml": Case(
         "xml",
         {
-            "a.xml": b"<all><row><id>1</id></row><row><id>x</id><name>two</name></row><row><id>3</id><day>2013-02-30</day></row></all>"
+            "a.xml": b"<all><row><id>1</id></row><row><id>x</id><name>two</name></row>"
+            b"<row><id>3</id><day>2013-02-30</day></row></all>"
         },
         {
             "b.xml": b"<row><id>4</id></row>\n<row><id>5</id><name>&nothing;</name></row>",
@@ -231,7 +233,8 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
         with pytest.raises(SqlError, match="only tables can be changed"):
             session.execute("INSERT INTO csv VALUES (1)")
         session.execute(
-            "TRUNCATE TABLE csv__rejects; DELETE FROM json__rejects WHERE position > (SELECT min(position) FROM json__rejects)"
+            "TRUNCATE TABLE csv__rejects; DELETE FROM json__rejects WHERE position > (SELECT "
+            "min(position) FROM json__rejects)"
         )
         (store / "in" / "csv" / "z.csv").write_bytes(b"1,a,,,,\nnone\n")
         session.flush()

@@ -83,7 +83,9 @@ def require_equal(spark: SparkSession, folder: Path, seed: int) -> None:
     fields = (Field("s", "struct<l:array<variant>>"), Field("v", "variant"))
     ours = read_split(Split(pinned(path)), (0, 1), fields, {}).rows.drop_columns("_row_id")
     ours.validate(full=True)
-    theirs = pa.Table.from_batches(spark.read.parquet(str(path))._collect_as_arrow(empty_list_if_zero_records=False))  # type: ignore[operator]
+    theirs = pa.Table.from_batches(
+        spark.read.parquet(str(path))._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
+    )
     assert ours.to_pylist() == theirs.to_pylist(), (seed, schema)
 
 

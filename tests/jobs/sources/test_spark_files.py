@@ -105,7 +105,8 @@ def test_csv_means_what_spark_says(spark: SparkSession, tmp_path: Path, options:
 def test_json_means_what_spark_says(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(
-        '{"id": 1, "name": "a", "day": "2020-01-01", "price": 1.5}\n{"name": {"x": 1}, "at": "2020-01-01T00:00:00Z", "more": 1}\n'
+        '{"id": 1, "name": "a", "day": "2020-01-01", "price": 1.5}\n{"name": {"x": 1}, "at": '
+        '"2020-01-01T00:00:00Z", "more": 1}\n'
     )
     made = source({}, format="json")
     ours = read(spark, [pinned(path)], made, tuple(range(5)))

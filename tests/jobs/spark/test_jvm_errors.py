@@ -48,7 +48,10 @@ class FromSpark(PySparkException):
         return "JOB_FAILED"
 
 
-FAILED = "Job aborted due to stage failure: Task 3 in stage 7.0 failed 4 times, most recent failure: Lost task 3.3 in stage 7.0 (TID 21) "
+FAILED = (
+    "Job aborted due to stage failure: Task 3 in stage 7.0 failed 4 times, most recent failure: "
+    "Lost task 3.3 in stage 7.0 (TID 21) "
+)
 OF_MACHINES = [
     (
         FAILED + "(10.0.0.7 executor 2): java.io.IOException: No space left on device\n\tat java.base/sun.nio",
@@ -61,8 +64,8 @@ OF_MACHINES = [
         "quota",
     ),
     (
-        FAILED
-        + "(10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Container "
+        FAILED + "(10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running "
+        "tasks) Reason: Container "
         "killed by YARN for exceeding physical memory limits.\nDriver stacktrace:\n\tat org.apache.spark",
         ExecutorLostError,
         "executor 2 exited caused by one of the running tasks",

@@ -18,7 +18,8 @@ import pathlib, sys
 from tests.support.waiting import eventually
 from tussock.jobs.spark.session import build_spark
 spark = build_spark("probe")
-assert [row.id for row in spark.range(3).mapInArrow(lambda batches: batches, "id long").repartition(2).sort("id").collect()] == [0, 1, 2]
+frame = spark.range(3).mapInArrow(lambda batches: batches, "id long").repartition(2).sort("id")
+assert [row.id for row in frame.collect()] == [0, 1, 2]
 print("ready", spark.conf.get("spark.sql.ansi.enabled"), flush=True)
 going_on = pathlib.Path(sys.argv[1])  # spark-submit passes no input on
 eventually("the test has looked", lambda: not going_on.exists(), 300)

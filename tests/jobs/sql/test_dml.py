@@ -79,11 +79,14 @@ def test_values_become_the_rows_that_spark_would_store(values: str, binder: Bind
 _TEXTS = {  # as written -> as Spark takes it
     "('7', 'x', 1, NULL, NULL)": "(7, 'x', 1, NULL, NULL)",
     "(8, 'x', ' 1.5', '2020-02-29', '-1e3')": "(8, 'x', 1.5, DATE'2020-02-29', -1000D)",
-    "(9, 'x', '12345678.901', '2020-01-01 12:00:00+02:00', 'NaN')": "(9, 'x', 12345678.90, TIMESTAMP'2020-01-01 10:00:00Z', double('NaN'))",
+    "(9, 'x', '12345678.901', '2020-01-01 12:00:00+02:00', 'NaN')": "(9, 'x', 12345678.90, "
+    "TIMESTAMP'2020-01-01 10:00:00Z', "
+    "double('NaN'))",
     "(10, 'x', 1.5, '2020-01-01', 1), ('11', 'y', '2.5', NULL, '0.25')": (
         "(10, 'x', 1.5, TIMESTAMP'2020-01-01', 1), (11, 'y', 2.5, NULL, 0.25)"
     ),
-    "(12, 'x', DEFAULT, DEFAULT, '1'), (13, DEFAULT, 2, DEFAULT, 0.5)": "(12, 'x', NULL, NULL, 1), (13, NULL, 2, NULL, 0.5)",
+    "(12, 'x', DEFAULT, DEFAULT, '1'), (13, DEFAULT, 2, DEFAULT, 0.5)": "(12, 'x', NULL, NULL, 1), "
+    "(13, NULL, 2, NULL, 0.5)",
 }
 
 
@@ -148,5 +151,8 @@ def test_an_insert_takes_rows_from_files_but_a_view_does_not(binder: Binder, tmp
 
 def test_assigned_values_have_exactly_the_columns_types(binder: Binder) -> None:
     bound = binder.bind("UPDATE accounts SET balance = id, rate = balance / 3, owner = id, opened = DATE'2020-01-01'")
-    types = {ACCOUNTS.fields[i].name: (e.type, ACCOUNTS.fields[i].type) for i, e in bound.assignments}  # type: ignore[union-attr]
+    types = {
+        ACCOUNTS.fields[i].name: (e.type, ACCOUNTS.fields[i].type)
+        for i, e in bound.assignments  # type: ignore[union-attr]
+    }
     assert all(found == wanted for found, wanted in types.values()), types

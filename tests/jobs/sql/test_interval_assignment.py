@@ -100,7 +100,8 @@ def compare(pairs: Sequence[tuple[str, str]], binder: Binder, spark: SparkSessio
             f"INSERT INTO t (i, c{n}) SELECT 1, {value}",
             f"UPDATE t SET c{n} = {value} WHERE i = 1",
             f"UPDATE t SET c{n} = c{KINDS.index(given)}",
-            f"MERGE INTO t USING (SELECT 1 AS k, {value} AS v) ON i = k WHEN NOT MATCHED THEN INSERT (i, c{n}) VALUES (k, v)",
+            f"MERGE INTO t USING (SELECT 1 AS k, {value} AS v) ON i = k WHEN NOT MATCHED THEN INSERT (i, "
+            f"c{n}) VALUES (k, v)",
         ):
             assert binds(binder, sql) == stored, sql
         many = takes(spark, f"INSERT INTO many{n} VALUES (array({value}))")
@@ -128,7 +129,8 @@ def compare_defaults(pairs: Sequence[tuple[str, str]], spark: SparkSession, tmp_
         spark.sql("DROP TABLE defaults")
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute(
-            f"CREATE TABLE t (i int, {columns}, PRIMARY KEY (i)); INSERT INTO t (i) VALUES (1); INSERT INTO t (i) SELECT 2"
+            f"CREATE TABLE t (i int, {columns}, PRIMARY KEY (i)); INSERT INTO t (i) VALUES (1); "
+            f"INSERT INTO t (i) SELECT 2"
         )
         defaults = ", ".join(["DEFAULT"] * len(pairs))
         session.execute(f"INSERT INTO t VALUES (3, {defaults})")

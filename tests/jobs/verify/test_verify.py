@@ -25,7 +25,8 @@ VIEWS = {
     "tied": "SELECT shop, id FROM orders ORDER BY shop LIMIT 3",
     "recent": "SELECT id FROM orders WHERE at > now() - INTERVAL 2 DAYS",
     "called": "SELECT id, twice(price) AS p FROM cheap",
-    "measured": "SELECT o.id, f.name, c.weight FROM orders o LEFT JOIN files f ON o.id = f.id LEFT JOIN texts c ON c.id = o.id",
+    "measured": "SELECT o.id, f.name, c.weight FROM orders o LEFT JOIN files f ON o.id = f.id LEFT "
+    "JOIN texts c ON c.id = o.id",
 }
 
 
@@ -152,7 +153,8 @@ def test_what_cannot_be_had_any_more_is_not_called_equal(
     with Session(store, spark, runner="local") as session:
         session.execute(f"CREATE SOURCE files USING parquet OPTIONS (path '{file}', retain 'none')")
         session.execute(
-            "CREATE MATERIALIZED VIEW v AS SELECT id FROM files; CREATE MATERIALIZED VIEW w AS SELECT max(id) AS m FROM v"
+            "CREATE MATERIALIZED VIEW v AS SELECT id FROM files; "
+            "CREATE MATERIALIZED VIEW w AS SELECT max(id) AS m FROM v"
         )
         session.flush()
         pq.write_table(pa.table({"id": [1, 3]}), file)
