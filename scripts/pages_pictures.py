@@ -132,7 +132,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -
         "action": (f"{tussock}/dags/upkeep_flights/actions/upkeep", 720),
     }
     inside = "document.querySelector('iframe')?.contentDocument"
-    there = f"{inside}?.querySelector('h1') && !{inside}.body.innerText.includes('being looked up')"
+    there = f"{inside}?.querySelector('h1') && !/loading/i.test({inside}.body.innerText)"
     for name, (address, height) in addresses.items():
         if mark and name in ALIKE:
             continue

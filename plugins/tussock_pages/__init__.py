@@ -1,11 +1,12 @@
-"""Tussock's pages in Airflow's UI: the plugin that registers them. docs/design/pages.md says how they are built.
+"""Tussock's pages in Airflow's UI: the plugin that registers them. See docs/design/pages.md for the design.
 
-Every process of Airflow imports this, tasks included, so it is light: the app is imported by the API server when somebody asks for a page.
+Every process of Airflow imports this module, including tasks. It is light: the API server imports the app on the first
+request.
 
-    app.py       the FastAPI app and its routes                  guard.py    who may see and do what, and from where
-    stores.py    stores, opened once and asked seldom            dag_runs.py what Airflow's database says of DAGs and runs
-    overview.py, dag.py, epochs.py, quality.py, actions.py          one page each: facts to what a template shows
-    graph.py, spark.py                                           places and paths of drawings
+    app.py       the FastAPI app and its routes                  guard.py    access control
+    stores.py    stores, opened once, with cached answers        dag_runs.py DAGs and runs from Airflow's database
+    overview.py, dag.py, epochs.py, quality.py, actions.py       one page each: facts to template variables
+    graph.py, spark.py                                           layout of drawings
     templates/, static/
 """
 
@@ -17,15 +18,15 @@ PREFIX = "/tussock"
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
-    """The app, imported when it is first asked."""
+    """Forward to the app, which is imported on the first request."""
     from tussock_pages.app import app
 
     await app(scope, receive, send)
 
 
 def _view(name: str, destination: str, href: str, route: str) -> dict[str, str]:
-    # Each a route of its own: Airflow looks a view up by it, and not by where it is shown. No leading slash: Airflow may be served below a
-    # path, and its pages say so by their base.
+    # Each view needs its own route, since Airflow looks views up by route. No leading slash: Airflow may be served
+    # below a path, and its pages set that as their base.
     return {"name": name, "destination": destination, "href": f"{PREFIX.removeprefix('/')}/{href}", "url_route": route}
 
 
@@ -33,7 +34,7 @@ class TussockPages(AirflowPlugin):
     """A page of all pipelines, and tabs of DAGs and runs."""
 
     name = "tussock_pages"
-    fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Tussock"}]  # noqa: RUF012  the attributes that Airflow looks for
+    fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Tussock"}]  # noqa: RUF012  Airflow's attribute names
     external_views = [  # noqa: RUF012
         _view("Tussock", "nav", "pipelines", "tussock"),
         _view("Tussock", "dag", "dags/{DAG_ID}", "tussock-dag"),

@@ -1,8 +1,8 @@
-"""Actions: what a person may have done with a pipeline. Each is a run of one of its DAGs, with params; what that will do is shown first.
+"""Actions of the pages: each starts a run of one of the pipeline's DAGs, with params, after a preview.
 
-Nothing is done by the API server itself, so every action has its run, its log and its retries, and Airflow's audit log names who asked.
-The page of an action is that of the DAG it triggers, whose rights so decide about it: to edit the DAG, and to start runs of it. `guard.py`
-says how a POST is known to come from here.
+The API server itself changes nothing. So every action has a run, a log and retries, and Airflow's audit log names the
+user. The page of an action belongs to the DAG that it triggers. It requires the rights to edit that DAG and to start
+runs of it. `guard.py` describes how a POST is recognized as sent by these pages.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,11 +49,11 @@ _dag_bag = create_dag_bag()
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """One thing to have done.
+    """An action that a user can start.
 
     Args:
-        kind: of the DAG that does it (`epoch`, …).
-        conf: the run's params, from the form that was sent. Raises HTTPException 422 for a form that says nothing sensible.
+        kind: kind of the DAG that performs it (`epoch`, …).
+        conf: converts the submitted form to the run's params. Raises HTTPException 422 for an invalid form.
     """
 
     name: str
@@ -70,16 +70,16 @@ def _epoch(form: FormData) -> dict[str, Any]:
 def _interval(form: FormData) -> dict[str, Any]:
     start, end = (_text(form, name) for name in ("start", "end"))
     if bool(start) != bool(end):
-        raise HTTPException(422, "give both ends of the interval, or neither")
+        raise HTTPException(422, "Enter both ends of the interval, or neither.")
     return {"start": _moment(start), "end": _moment(end)} if start else {}
 
 
 def _moment(text: str) -> str:
-    """What a field of the type datetime-local sends has no zone; the page says that it is UTC."""
+    """Parse the value of a `datetime-local` field. It has no zone; the form labels it as UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise HTTPException(422, f"{text!r} is no moment; write e.g. 2026-01-31T12:00") from None
+        raise HTTPException(422, f"{text!r} is not a date and time. Use the format 2026-01-31T12:00.") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
@@ -90,59 +90,60 @@ def _text(form: Mapping[str, Any], name: str) -> str:
 
 def _required(form: FormData, name: str) -> str:
     if not (value := _text(form, name)):
-        raise HTTPException(422, f"choose a {name}")
+        raise HTTPException(422, f"Choose a {name}.")
     return value
 
 
 ACTIONS = (
-    PageAction("epoch", "epoch", "Run an epoch", "Takes in what waits, audits it, and lets readers see it.", _epoch),
+    PageAction("epoch", "epoch", "Run an epoch", "Process waiting input, check it, and publish the result.", _epoch),
     PageAction(
         "pause",
         "epoch",
         "Pause a view",
-        "It keeps the rows it has, with the views over it, from the next epoch on.",
+        "From the next epoch on, the view and the views that read it keep their rows unchanged.",
         lambda form: {"pause": [_required(form, "view")]} | _interval(form),
     ),
     PageAction(
         "restate",
         "epoch",
         "Restate a source",
-        "Rows that were taken go, and those that its files have now come.",
+        "Remove the rows that a source took earlier, and insert the current rows of its files.",
         lambda form: {"restate": _required(form, "source")} | _restated(form),
     ),
     PageAction(
         "deploy",
         "deploy",
         "Apply the SQL files",
-        "Compares the files with the store, and makes them hold.",
+        "Apply the pipeline's SQL files to its store.",
         lambda form: {"prune": _text(form, "prune") == "on"},
     ),
     PageAction(
         "resume",
         "deploy",
         "Resume a view",
-        "A paused view is built anew, beside the one that readers see.",
+        "Rebuild a paused view. Readers see its old rows until the rebuild is complete.",
         lambda form: {"resume": [_required(form, "view")]},
     ),
     PageAction(
         "upkeep",
         "upkeep",
         "Compact and vacuum",
-        "Lets go of old epochs, merges what epochs wrote, removes what is of no use.",
+        "Expire old epochs, merge SSTs, and remove unreferenced objects.",
         lambda form: {"full": _text(form, "full") == "on"},
     ),
     PageAction(
         "rebalance",
         "rebalance",
         "Rebalance the units",
-        "Moves vnodes between the parallel units, as few as can be. State stays where it is; the next epoch runs on it.",
+        "Move as few vnodes as possible between parallel units. "
+        "Stored state is not rewritten; the next epoch uses the new mapping.",
         lambda form: _units(form) | _shown_moves(form),
     ),
 )
 
 
 def _shown_moves(form: FormData) -> dict[str, Any]:
-    """The moves that the page has shown, by their digest: the run makes these or none."""
+    """The digest of the moves that the page showed. The run makes exactly these moves or fails."""
     digest = _text(form, "approved")
     return {"approved": digest} if digest else {}
 
@@ -151,14 +152,16 @@ def _units(form: Mapping[str, Any]) -> dict[str, Any]:
     if not (text := _text(form, "units")):
         return {}
     if not text.isdecimal() or int(text) < 1:
-        raise HTTPException(422, f"{text!r} is no number of units; write a whole number from 1 on, or nothing")
+        raise HTTPException(
+            422, f"{text!r} is not a number of units. Enter a whole number of at least 1, or leave the field empty."
+        )
     return {"units": int(text)}
 
 
 def _restated(form: FormData) -> dict[str, Any]:
     file, interval = _text(form, "file"), _interval(form)
     if bool(file) == bool(interval):
-        raise HTTPException(422, "name either a file that was taken, or an interval")
+        raise HTTPException(422, "Enter either the path of a taken file or an interval.")
     return {"file": file} if file else interval
 
 
@@ -167,7 +170,7 @@ BY_NAME = {action.name: action for action in ACTIONS}
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An action on the page of all of them. `there`: whether Airflow has its DAG; `paused`: whether that is paused."""
+    """One line of the list of actions. `there`: Airflow has the action's DAG; `paused`: that DAG is paused."""
 
     action: PageAction
     dag_id: str
@@ -178,7 +181,7 @@ class Offer:
 
 @router.get("/dags/{dag_id}/actions")
 def actions_page(request: Request, user: User, session: SessionDep, dag_id: str) -> HTMLResponse:
-    """What there is to be done, and which of it the user may do."""
+    """List the actions, and whether the user may start each."""
     store = store_of(dag_id)
     dag_ids = {action.kind: f"{action.kind}_{store.pipeline.name}" for action in ACTIONS}
     paused = paused_dags(session, set(dag_ids.values()))
@@ -192,7 +195,7 @@ def actions_page(request: Request, user: User, session: SessionDep, dag_id: str)
 
 @router.get("/dags/{dag_id}/actions/{name}", dependencies=[EDITS_DAG, STARTS_RUNS])
 def action_page(request: Request, user: User, session: SessionDep, dag_id: str, name: str) -> HTMLResponse:
-    """What an action will do, and the form that has it done."""
+    """Show the preview of an action and its form."""
     store, action = store_of(dag_id), _action(dag_id, name)
     paused = paused_dags(session, [dag_id]).get(dag_id)
     head = head_of(store, dag_id, user)
@@ -225,7 +228,7 @@ def act(request: Request, user: User, session: SessionDep, dag_id: str, name: st
 
 @router.get("/dags/{dag_id}/actions/{name}/begun")
 def begun(request: Request, user: User, dag_id: str, name: str, run: str) -> HTMLResponse:
-    """That a run was started, and where to see it."""
+    """Confirm that a run was started, with links to it."""
     return page(
         request,
         "begun.html",
@@ -239,12 +242,12 @@ def begun(request: Request, user: User, dag_id: str, name: str, run: str) -> HTM
 def _action(dag_id: str, name: str) -> PageAction:
     kind = (name_in(dag_id) or ("", ""))[0]
     if (action := BY_NAME.get(name)) is None or action.kind != kind:
-        raise HTTPException(404, f"{dag_id} has no action {name!r}")
+        raise HTTPException(404, f"DAG {dag_id} has no action {name!r}.")
     return action
 
 
 def _will_do(store: Store, action: PageAction, chosen: Mapping[str, str]) -> Mapping[str, Any]:
-    """What the page of an action shows before it is done. `chosen`: the query of its address."""
+    """Collect the facts of an action's preview. `chosen`: query parameters of the page."""
     units = _units(chosen).get("units") if action.kind == "rebalance" else None
     catalog = store.at_version("catalog", lambda _, version: version.catalog)
     live = catalog.live()
@@ -270,7 +273,7 @@ def _will_do(store: Store, action: PageAction, chosen: Mapping[str, str]) -> Map
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """A rebalancing: for a person, and the digest by which its run knows it."""
+    """A rebalance plan: its text, and the digest that identifies it to the run."""
 
     text: str
     digest: str

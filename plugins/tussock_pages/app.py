@@ -1,4 +1,4 @@
-"""The FastAPI app: its guard, its error pages, and the routes of each page's module."""
+"""The FastAPI app: access check, error pages, and the routes of all page modules."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -27,9 +27,9 @@ for router in (overview.router, dag.router, epochs.router, quality.router, verif
 
 @app.get("/static/{name}")
 def static(name: str) -> Response:
-    """The stylesheet, and the script that asks which theme Airflow has. A route, since what is mounted is not guarded."""
+    """Serve the stylesheet and the theme script. This is a route because mounts bypass the app's dependencies."""
     if name not in STATIC:
-        raise HTTPException(404, f"there is no file {name!r}")
+        raise HTTPException(404, f"The pages have no file {name!r}.")
     return FileResponse(
         FOLDER / "static" / name, media_type=STATIC[name], headers={"Cache-Control": "private, max-age=300"}
     )
@@ -37,35 +37,35 @@ def static(name: str) -> Response:
 
 @app.middleware("http")
 async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Headers for every answer; a page for what nobody foresaw, whose trace is in the server's log."""
+    """Add security headers to every response. Show an error page for unexpected exceptions and log their traceback."""
     try:
         return with_headers(await call_next(request))
     except Exception:
         log.exception("a page of Tussock failed: %s", request.url.path)
         return with_headers(
-            _error(request, 500, "This page failed", "What happened is in the log of Airflow's API server.")
+            _error(request, 500, "This page failed", "See the log of Airflow's API server for the traceback.")
         )
 
 
 @app.exception_handler(TussockError)
 def no_store(request: Request, err: TussockError) -> Response:
-    """A store that cannot be read, or what is asked of it that cannot be had, in its own words."""
+    """Show a store error, or a request that the store cannot answer, with the error's message."""
     if isinstance(err, NotInitialisedError):
         return _error(
             request,
             404,
             "This pipeline has no store yet",
-            "Apply it: trigger its deploy DAG, or run `tussock apply`.",
+            "To create it, trigger the pipeline's deploy DAG or run `tussock apply`.",
             err,
         )
     return _error(
-        request, 503, "The store cannot be read", "The pipeline is not affected by this page. What was found:", err
+        request, 503, "The store cannot be read", "Only this page is affected, not the pipeline's runs.", err
     )
 
 
 @app.exception_handler(HTTPException)
 def refused(request: Request, err: HTTPException) -> Response:
-    """What a guard says, as a page."""
+    """Show an HTTP error as a page. A 401 gets a link to the login."""
     login = None
     if err.status_code == 401:
         login = get_auth_manager().get_url_login(next_url=str(request.url))
@@ -73,18 +73,18 @@ def refused(request: Request, err: HTTPException) -> Response:
             request,
             401,
             "Log in to see this page",
-            "You are not logged in to Airflow, or were so too long ago.",
+            "You are not logged in to Airflow, or your session has expired.",
             login=login,
         )
-    title = {403: "Not allowed", 404: "Not found"}.get(err.status_code, "Not done")
+    title = {403: "Not allowed", 404: "Not found"}.get(err.status_code, "Request failed")
     return _error(request, err.status_code, title, str(err.detail))
 
 
 @app.exception_handler(RequestValidationError)
 def misread(request: Request, err: RequestValidationError) -> Response:
-    """An address or a form that says something else than was asked."""
+    """Show an address or form that fails validation."""
     found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in err.errors())
-    return _error(request, 422, "Not understood", found)
+    return _error(request, 422, "Invalid request", found)
 
 
 def _error(

@@ -1,4 +1,4 @@
-"""The tab of a DAG: the pipeline's views with their last epochs, the graph, and one relation with its fragments."""
+"""The tab of a DAG: views with their recent epochs, the graph, and the page of one relation with its fragments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from tussock_pages.stores import Store, name_in, open_store
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
-MOST_BOXES = 120  # of a graph that is drawn whole
+MOST_BOXES = 120  # of one drawing; a larger graph is shown around one node
 router = APIRouter(dependencies=[READS_RUNS])
 
 
@@ -45,7 +45,7 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True)
 class PageHead:
-    """What all pages of a DAG begin with."""
+    """The data of the head that all pages of a DAG share."""
 
     dag_id: str
     name: str
@@ -55,11 +55,14 @@ class PageHead:
 
 
 def store_of(dag_id: str) -> Store:
-    """The store of the pipeline that a DAG belongs to. Raises HTTPException 404 where it is no DAG of a pipeline; as `open_store`."""
+    """Return the store of the pipeline that a DAG belongs to.
+
+    Raises: HTTPException 404 if the DAG does not belong to a pipeline; otherwise as `open_store`.
+    """
     if (found := name_in(dag_id)) is None:
         raise HTTPException(
             404,
-            f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_…, upkeep_…, rebalance_… or verify_…",
+            f"{dag_id} is not a Tussock DAG. Their names start with epoch_, deploy_, upkeep_, rebalance_ or verify_.",
         )
     return open_store(pipeline_of(found[1]))
 
@@ -78,7 +81,7 @@ def views(
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
     named: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
-    """Views and tables, RELATIONS_A_PAGE a page; those in trouble first."""
+    """Show views and tables, RELATIONS_A_PAGE per page; paused, held-back and stale ones first."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user)
     looked = look_at_status(store)
@@ -112,14 +115,17 @@ def views(
 def graph_page(
     request: Request, user: User, dag_id: str, focus: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
-    """The graph of sources, tables, views and sinks; around one of them where there are more than MOST_BOXES, or one is named."""
+    """Show the graph of sources, tables, views and sinks.
+
+    If a node is named or the graph has more than MOST_BOXES nodes, show only the part around one node.
+    """
     store = store_of(dag_id)
     publish = store.pipeline.publish
     nodes: Sequence[GraphNode] = store.at_version(("graph", publish), lambda _, version: graph(version, publish))
     total = len(nodes)
     known = {node.name for node in nodes}
     if focus and focus not in known:
-        raise HTTPException(404, f"the graph has no {focus!r}")
+        raise HTTPException(404, f"The graph has no node {focus!r}.")
     if not focus and total > MOST_BOXES:
         focus = next((node.name for node in nodes if node.state != "runs"), nodes[-1].name)
     if focus:
@@ -147,11 +153,11 @@ def graph_page(
 
 @router.get("/dags/{dag_id}/relations/{name}")
 def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLResponse:
-    """One relation: its statement, its last epochs, its state tables, its fragments drawn level by level, EXPLAIN."""
+    """Show one relation: definition, recent epochs, state tables, fragments by level, EXPLAIN."""
     store = store_of(dag_id)
     shown = store.at_version(("relation", name), lambda _, version: _relation(version, name))
     if shown is None:
-        raise HTTPException(404, f"the pipeline has no relation {name!r}")
+        raise HTTPException(404, f"The pipeline has no relation {name!r}.")
     past = store.at_version(
         "points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs)
     )

@@ -1,4 +1,4 @@
-"""What Airflow's own database says of DAGs and runs."""
+"""DAGs and runs, read from Airflow's database."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run, as far as pages show it."""
+    """The fields of a run that pages show."""
 
     dag_id: str
     run_id: str
@@ -24,7 +24,7 @@ class Run:
 
 
 def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool]:
-    """Whether each of these DAGs is paused; without those that Airflow does not have (any more)."""
+    """Map each of these DAGs to whether it is paused; DAGs that Airflow no longer has are omitted."""
     found = session.execute(
         select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
     )
@@ -32,19 +32,19 @@ def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool
 
 
 def last_runs(session: Session, dag_ids: Collection[str]) -> Mapping[str, Run]:
-    """The run of each of these DAGs that was made last."""
+    """The most recently created run of each of these DAGs."""
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
     return {run.dag_id: _run(run) for run in session.scalars(select(DagRun).where(DagRun.id.in_(newest)))}
 
 
 def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
-    """One run; None where there is none."""
+    """One run; None if it does not exist."""
     found = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
     return None if found is None else _run(found)
 
 
 def committed_epoch(session: Session, dag_id: str, run_id: str) -> int | None:
-    """The epoch that `commit_version` of a run named; None where it has not ended."""
+    """The epoch that a run's `commit_version` returned; None if that task has not finished."""
     asked = XComModel.get_many(run_id=run_id, key="return_value", task_ids="commit_version", dag_ids=dag_id, limit=1)
     found = session.scalars(asked).first()
     value = None if found is None else XComModel.deserialize_value(found)

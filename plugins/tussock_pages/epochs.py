@@ -1,4 +1,4 @@
-"""Epochs: pages of them, one of them, and the tab of a run, which shows those that it made."""
+"""Pages of epochs: the list, one epoch, and the tab of a run with its epochs."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -17,7 +17,7 @@ from tussock_pages.page import page
 from tussock_pages.stores import Store
 
 EPOCHS_A_PAGE = 25
-MOST_OF_A_RUN = 50  # epochs of a train that its tab shows; older ones are on the pages of epochs
+MOST_OF_A_RUN = 50  # newest epochs of a run that its tab shows; the list of epochs has the others
 router = APIRouter(dependencies=[READS_RUNS])
 
 
@@ -25,7 +25,7 @@ router = APIRouter(dependencies=[READS_RUNS])
 def epochs_page(
     request: Request, user: User, dag_id: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None
 ) -> HTMLResponse:
-    """Epochs from one backwards, EPOCHS_A_PAGE a page."""
+    """List epochs, newest first, EPOCHS_A_PAGE per page."""
     store = store_of(dag_id)
     found: EpochPage = store.at_version(
         ("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version)
@@ -44,12 +44,12 @@ def epochs_page(
 
 @router.get("/dags/{dag_id}/epochs/{epoch}")
 def epoch(request: Request, user: User, dag_id: str, epoch: int) -> HTMLResponse:
-    """One epoch: what each relation took in and put out, its steps' seconds, what the gate found."""
+    """Show one epoch: rows in and out by relation, seconds by step, and the gate's verdict."""
     store = store_of(dag_id)
     with store.lock:
         found = one_epoch(store.meta, epoch)
         if found is None:
-            raise HTTPException(404, f"no committed epoch {epoch} is known: retention may have let go of it")
+            raise HTTPException(404, f"The store has no committed epoch {epoch}. Retention may have expired it.")
         run = injected_by(store.meta, found)
     (quality,) = qualities(store, (epoch,))
     head = head_of(store, dag_id, user)
@@ -58,7 +58,7 @@ def epoch(request: Request, user: User, dag_id: str, epoch: int) -> HTMLResponse
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}/report")
 def report(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> HTMLResponse:
-    """What the gate found at the epoch that a run committed."""
+    """Show the gate's verdict on the epoch that a run committed."""
     store = store_of(dag_id)
     epoch = committed_epoch(session, dag_id, run_id)
     found = qualities(store, () if epoch is None else (epoch,))
@@ -68,10 +68,10 @@ def report(request: Request, user: User, session: SessionDep, dag_id: str, run_i
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}")
 def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> HTMLResponse:
-    """The epochs whose barriers a run injected."""
+    """Show the epochs whose barriers a run injected."""
     store = store_of(dag_id)
     if (run := find_run(session, dag_id, run_id)) is None:
-        raise HTTPException(404, f"{dag_id} has no run {run_id!r}")
+        raise HTTPException(404, f"DAG {dag_id} has no run {run_id!r}.")
     committed = committed_epoch(session, dag_id, run_id)
     asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
     found: tuple[EpochFacts, ...] = store.at_version(
@@ -93,6 +93,9 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
 
 
 def qualities(store: Store, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
-    """The gate's word on these epochs, in their order. A suite may be corrected and run again, so this is looked up anew."""
+    """The gate's verdicts on these epochs, in the same order.
+
+    Not cached, since a suite may be corrected and run again.
+    """
     with store.lock:
         return quality_of_epochs(store.meta.objects, epochs, store.pipeline.quality)

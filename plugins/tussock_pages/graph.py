@@ -1,9 +1,9 @@
-"""Where the boxes and lines of a graph go: in layers from left to right, each box right of what it reads.
+"""Layout of a graph: layers from left to right, each box to the right of its inputs.
 
-1. layers    longest path from what reads nothing; then what reads nothing moves to just before its first reader
-2. bends     a line over several layers gets a point in each, which takes part in what follows like a box
-3. order     within a layer by the mean place of neighbours, swept to and fro, so that few lines cross
-4. places    each layer moves to the mean height of its neighbours, as far as boxes leave room
+1. layers    longest path from the nodes without inputs; these then move to the layer before their first reader
+2. bends     a line that crosses layers gets a point in each; later steps treat a bend like a box
+3. order     within a layer by the mean position of neighbours, in alternating sweeps, so that few lines cross
+4. places    each layer moves to the mean height of its neighbours, without overlaps
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from itertools import pairwise
 
 BOX_WIDTH, BOX_HEIGHT = 196, 46
 COLUMN, ROW = BOX_WIDTH + 64, BOX_HEIGHT + 16
-BEND_ROW = 18  # height of a line that passes through a layer
+BEND_ROW = 18  # height in a layer of a line that crosses it
 MARGIN = 8
 SWEEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node's place, in pixels: its left upper corner."""
+    """A node's upper left corner, in pixels."""
 
     name: str
     x: float
@@ -28,7 +28,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A graph drawn: boxes, the paths of its lines as SVG has them, with the names at both ends, and the size of it all."""
+    """A drawn graph: boxes, SVG paths of the lines with the names at both ends, and the total size in pixels."""
 
     boxes: tuple[Box, ...]
     lines: tuple[tuple[str, str, str], ...]  # (from, to, path)
@@ -46,12 +46,12 @@ class _Place:
 
     @property
     def height(self) -> int:
-        """What it takes of its layer, the gap below it included."""
+        """Height in its layer, including the gap below."""
         return BEND_ROW if self.bend else ROW
 
     @property
     def half(self) -> float:
-        """From its upper edge to where lines meet it."""
+        """Distance from its upper edge to the point where lines attach."""
         return BEND_ROW / 2 if self.bend else BOX_HEIGHT / 2
 
     @property
@@ -63,7 +63,7 @@ def draw(reads: Mapping[str, Sequence[str]]) -> Drawing:
     """Place the nodes of a graph.
 
     Args:
-        reads: what each node reads; a node comes after all that it reads.
+        reads: the inputs of each node, in topological order (inputs first).
 
     Cost: O(sweeps x lines); 100 nodes take a few milliseconds.
     """
@@ -92,12 +92,12 @@ def _layers(reads: Mapping[str, Sequence[str]]) -> dict[str, _Place]:
 
 
 def _with_bends(places: dict[str, _Place], reads: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Puts a bend into each layer that a line passes through. Returns the lines as chains of names."""
+    """Insert a bend into each layer that a line crosses. Return the lines as chains of names."""
     chains = []
     for name, inputs in reads.items():
         for i in inputs:
             passed = range(places[i].layer + 1, places[name].layer)
-            bends = [f"{i}\0{name}\0{layer}" for layer in passed]  # no name of a relation
+            bends = [f"{i}\0{name}\0{layer}" for layer in passed]  # cannot equal a relation's name
             places.update({bend: _Place(layer, True, [], []) for bend, layer in zip(bends, passed, strict=True)})
             chain = [i, *bends, name]
             for one, other in pairwise(chain):
@@ -139,8 +139,8 @@ def _settle(places: Mapping[str, _Place], layers: Sequence[Sequence[str]]) -> No
 
 
 def _move(places: Mapping[str, _Place], layer: Sequence[str]) -> None:
-    """Moves a layer's boxes to the mean height of their neighbours; those that would overlap share the way."""
-    runs: list[tuple[list[str], float, float]] = []  # names, where the first wants to be, their height
+    """Move a layer's boxes to the mean height of their neighbours; boxes that would overlap move together."""
+    runs: list[tuple[list[str], float, float]] = []  # names, wanted y of the first, total height
     for name in layer:
         near = places[name].before + places[name].after
         wants = sum(places[n].middle for n in near) / len(near) - places[name].half if near else places[name].y
@@ -157,7 +157,7 @@ def _move(places: Mapping[str, _Place], layer: Sequence[str]) -> None:
 
 
 def _path(chain: Sequence[_Place]) -> str:
-    """From the right side of the first box to the left side of the last, level through the layers in between."""
+    """A path from the right side of the first box to the left side of the last, level within each crossed layer."""
     x, y = MARGIN + chain[0].layer * COLUMN + BOX_WIDTH, chain[0].middle
     parts = [f"M{x:g} {y:.1f}"]
     for place in chain[1:]:

@@ -1,14 +1,15 @@
-"""Who may see a page, who may act, and what a browser may do with what it gets.
+"""Access control of the pages: rights, cross-site requests, and the browser's Content-Security-Policy.
 
-Airflow mounts a plugin's app as it is: nothing of it is guarded unless it guards itself. So
+Airflow mounts a plugin's app without any access control. Therefore:
 
-* the app as a whole asks for the right to see plugins, each route of a DAG for the right to read that DAG, each action for the right to
-  edit it and to trigger runs of the DAG that it triggers;
-* nothing is mounted and nothing generated (no StaticFiles, no OpenAPI): those would stand beside the app's dependencies;
-* every answer carries a Content-Security-Policy. Pages load from here alone, one script among it. Data Docs, which others' programs
-  have written, run no script at all and send no form.
+* The app requires the right to see plugins. Each route of a DAG requires the right to read that DAG. Each action
+  requires the rights to edit its DAG and to start runs of it.
+* The app mounts nothing and generates nothing (no StaticFiles, no OpenAPI), since those bypass its dependencies.
+* Every response carries a Content-Security-Policy. Pages load only from this server, including one script. Data Docs
+  are written by other programs; they may not run scripts or submit forms.
 
-A form of another site could carry the cookie of who looks at it: an action is a POST, and asks where it comes from (`from_here`).
+A form on another site could be sent with the user's cookie. So an action is a POST whose origin is checked
+(`from_here`).
 """
 
 from typing import Annotated
@@ -31,7 +32,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 DOCS_POLICY = (
-    # allow-same-origin: else the browser withholds the cookie, and with it the next page of the reports. No script can use it.
+    # Without allow-same-origin the browser would send no cookie to the next page of the reports. Scripts stay disabled.
     "sandbox allow-same-origin; default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
@@ -53,11 +54,11 @@ def may_edit(user: BaseUser, dag_id: str) -> bool:
 
 
 def from_here(request: Request) -> None:
-    """Raises HTTPException 403 for a POST that no page of this server has sent.
+    """Raise HTTPException 403 for a POST that was not sent from a page of this server.
 
-    Browsers say where a request comes from, and no page can change what they say: Sec-Fetch-Site, and Origin. Without either, it is no
-    browser, which has no ambient cookie that another site could use. Airflow's cookie is SameSite=Lax besides, so that no other site's
-    form carries it.
+    Browsers set Sec-Fetch-Site and Origin, and no page can change them. A client that sends neither is not a browser,
+    so it has no ambient cookie that another site could use. Airflow's cookie is also SameSite=Lax, so forms of other
+    sites do not carry it.
     """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
@@ -67,12 +68,13 @@ def from_here(request: Request) -> None:
         fine = origin is None or urlsplit(origin).netloc in here - {None, ""}
     if not fine:
         raise HTTPException(
-            status.HTTP_403_FORBIDDEN, "this request comes from another site. Open the page in Airflow, and act there"
+            status.HTTP_403_FORBIDDEN,
+            "This request came from another site. Open the page in Airflow and repeat the action there.",
         )
 
 
 def with_headers(response: Response) -> Response:
-    """The response, with the headers that it does not have of its own."""
+    """Add the headers that the response does not have yet."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     return response

@@ -1,4 +1,4 @@
-"""The page of all pipelines: how fresh each is, what waits, what does not go on."""
+"""The overview of all pipelines: freshness, waiting input, and problems."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ router = APIRouter()
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits at a pipeline's sources, as far as it could be looked up."""
+    """Files that wait at a pipeline's sources, as far as the sources could be listed."""
 
     files: int
     bytes: int
-    unknown: tuple[str, ...]  # why it is not known of some source
+    unknown: tuple[str, ...]  # errors of sources that could not be listed
 
     @classmethod
     def of(cls, found: tuple[SourceFacts, ...]) -> "Waiting":
@@ -41,22 +41,22 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """One pipeline; `state` is None where its store cannot be read, which `error` says."""
+    """One pipeline. If its store cannot be read, `state` is None and `error` contains the reason."""
 
     pipeline: Pipeline
     dag_id: str
     state: PipelineState | None
     error: TussockError | None
-    waiting: Waiting | None  # None: it is not known
-    unseen_s: float | None  # freshness of the view that is furthest behind
-    wrong: int  # troubles that a person should see to
+    waiting: Waiting | None  # None if unknown
+    unseen_s: float | None  # largest freshness of its views, in seconds
+    wrong: int  # number of problems that need a person
     run: Run | None
-    paused: bool | None  # the DAG; None: Airflow does not have it
-    looking: bool = False  # what waits is being looked up
+    paused: bool | None  # whether the DAG is paused; None if Airflow does not have it
+    looking: bool = False  # `waiting` is still being determined
 
 
 def look_at_status(store: Store) -> Looked:
-    """All that `tussock status` knows of the pipeline: a listing of each source among it."""
+    """The facts of `tussock status`. Cost: one listing per source."""
     of = store.pipeline
 
     def look(meta: MetaStore) -> Status:
@@ -70,7 +70,7 @@ def look_at_status(store: Store) -> Looked:
 def overview(
     request: Request, user: User, session: SessionDep, page_number: Annotated[int, Query(alias="page", ge=1)] = 1
 ) -> HTMLResponse:
-    """Pipelines whose epoch DAG the user may read, PIPELINES_A_PAGE a page."""
+    """List the pipelines whose epoch DAG the user may read, PIPELINES_A_PAGE per page."""
     readable = readable_dags(user)
     mine = [p for p in pipelines() if f"epoch_{p.name}" in readable]
     first = (page_number - 1) * PIPELINES_A_PAGE

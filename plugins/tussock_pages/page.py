@@ -1,4 +1,4 @@
-"""HTML from templates: what all pages have in common, and how numbers and times read."""
+"""Rendering of templates, and the formats of numbers and times."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,11 +17,11 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> HTMLResponse:
-    """A page, which loads itself again while something is being looked up.
+    """Render a page. It reloads while a value that it shows is still being determined.
 
     Args:
-        looking: something is that is not a Looked of `shown`.
-        shown: what its template names, and nothing else.
+        looking: a value other than the `Looked` objects in `shown` is still being determined.
+        shown: exactly the variables that the template uses.
     """
     text = _templates.get_template(template).render(
         base=request.scope.get("root_path", ""), now=datetime.now(UTC), **shown
@@ -31,17 +31,17 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
 
 
 def count(number: float | None) -> str:
-    """12,345; a dash for what is not known."""
+    """Format a count: 12,345; a dash for None."""
     return "–" if number is None else f"{number:,.0f}"
 
 
 def number(value: float | None) -> str:
-    """A measured value: 12,345 or, where it is none of whole units, 0.1234; a dash for what is not known."""
+    """Format a measured value: 12,345 if it is whole, otherwise 0.1234; a dash for None."""
     return "–" if value is None else f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"
 
 
 def size(number: float | None) -> str:
-    """Bytes, with three digits: 1.23 MB."""
+    """Format a number of bytes with three digits: 1.23 MB."""
     if number is None:
         return "–"
     for unit in ("B", "kB", "MB", "GB"):
@@ -52,7 +52,7 @@ def size(number: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A time span in its two largest units: 3 d 4 h."""
+    """Format a duration in its two largest units: 3 d 4 h."""
     if seconds is None:
         return "–"
     if seconds < 60:
@@ -66,17 +66,17 @@ def span(seconds: float | None) -> str:
 
 
 def fitted(text: str, most: int) -> str:
-    """A text of so many characters: what is too long loses its middle, since names of views that belong together differ at the end."""
+    """Shorten a text to `most` characters by cutting its middle, since names of related views differ at the end."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
 
 
 def moment(at: datetime | None) -> str:
-    """A moment in UTC, to the second."""
+    """Format a moment in UTC, to the second."""
     return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def age(now: datetime, at: datetime | None) -> str:
-    """How long ago a moment was."""
+    """Format the time since a moment."""
     return "–" if at is None else span(max(timedelta(), now - at).total_seconds())
 
 

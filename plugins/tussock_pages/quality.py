@@ -1,4 +1,4 @@
-"""Quality: what the suites found, epoch by epoch, the history of each expectation, and the Data Docs themselves."""
+"""Pages of quality: suite results by epoch, the history of each expectation, and the Data Docs."""
 
 import mimetypes
 from typing import Annotated
@@ -17,7 +17,7 @@ from tussock_pages.page import page
 EPOCHS_A_PAGE = 25
 VIEWS_A_PAGE = 50
 SERVED = {".html", ".css", ".png", ".svg", ".ico", ".woff", ".woff2"}
-"""What Data Docs are made of, but for scripts, which they do not get to run."""
+"""File types of Data Docs, except scripts, which may not run."""
 
 router = APIRouter(dependencies=[READS_RUNS])
 
@@ -30,7 +30,7 @@ def quality_page(
     before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
 ) -> HTMLResponse:
-    """A row per view, VIEWS_A_PAGE of them, those first of which a suite failed; a column per epoch, EPOCHS_A_PAGE of them."""
+    """Show a grid of VIEWS_A_PAGE views by EPOCHS_A_PAGE epochs; views with failures come first."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
     judged = [q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused]
@@ -64,7 +64,7 @@ def quality_page(
 def view_page(
     request: Request, user: User, dag_id: str, view: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None
 ) -> HTMLResponse:
-    """The history of each expectation of a view's suite, with the rows that failed last."""
+    """Show the history of each expectation of a view's suite, with the last failing rows."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
     checks = [
@@ -79,7 +79,7 @@ def view_page(
         else ()
     )
     if not checks and not history:
-        raise HTTPException(404, f"no suite of {view!r} has run, and there is none in the pipeline's folder")
+        raise HTTPException(404, f"View {view!r} has no suite in the pipeline's folder, and no suite has run on it.")
     head = head_of(store, dag_id, user)
     return page(
         request,
@@ -96,19 +96,22 @@ def view_page(
 
 @router.get("/dags/{dag_id}/reports/{path:path}")
 def data_docs(dag_id: str, path: str) -> Response:
-    """A file of the pipeline's Data Docs. Other programs have written them: they run no script here, and load nothing from elsewhere."""
+    """Serve a file of the pipeline's Data Docs.
+
+    Other programs wrote it: it may run no script and load nothing external.
+    """
     store = store_of(dag_id)
     if store.pipeline.quality is None:
-        raise HTTPException(404, "this pipeline has no suites, and so no Data Docs")
+        raise HTTPException(404, "This pipeline has no suites, so it has no Data Docs.")
     root = store.pipeline.quality.docs.resolve()
-    file = (root / (path or "index.html")).resolve()  # links are followed first, so that none leads out
+    file = (root / (path or "index.html")).resolve()  # resolves links first, so that none leads outside
     if (
         not file.is_relative_to(root)
         or not file.is_file()
         or file.suffix not in SERVED
         or any(p.startswith(".") for p in file.relative_to(root).parts)
     ):
-        raise HTTPException(404, f"the Data Docs have no page {path!r}")
+        raise HTTPException(404, f"The Data Docs have no page {path!r}.")
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     return FileResponse(
         file, media_type=kind, headers={"Content-Security-Policy": DOCS_POLICY, "Cache-Control": "private, max-age=60"}

@@ -1,4 +1,4 @@
-"""Sparklines: a row of numbers as a small line of SVG."""
+"""Sparklines: small SVG lines of a series of numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ WIDTH, HEIGHT, PAD = 120, 28, 3
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """What a template draws: the line, the area below it, the place of the last number, and what the numbers are between."""
+    """The paths of a line and its area, the place of the last point, and the least, largest and last number."""
 
     line: str
     area: str
@@ -20,9 +20,9 @@ class Sparkline:
 
 
 def sparkline(numbers: Sequence[float | None]) -> Sparkline | None:
-    """A line through these numbers, oldest first; where one is not known the line goes on to the next. None: there is nothing to draw.
+    """Draw a line through these numbers, oldest first. It skips None values. Returns None if all values are None.
 
-    The foot of the line is 0, or the least number where that is below, so that two of them can be compared.
+    The baseline is 0, or the least number if that is negative, so that sparklines can be compared.
     """
     known = [(place, float(number)) for place, number in enumerate(numbers) if number is not None]
     if not known:

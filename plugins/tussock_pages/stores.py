@@ -1,4 +1,4 @@
-"""The pipelines' stores, as pages ask them: opened once a process, read only, and asked again only where something may have changed."""
+"""The pipelines' stores for the pages: opened read-only once per process, with cached answers."""
 
 import time
 from collections import OrderedDict
@@ -20,17 +20,17 @@ from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.open import open_object_store
 
 T = TypeVar("T")
-REMEMBERED = 512  # manifests, barriers and answers a store: some hundred bytes a view each
+REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
 PATIENCE_S = (
-    0.15  # a page waits so long for what takes long; else it shows what was last found, or that it is being looked up
+    0.15  # a page waits this long for a slow look; then it shows the previous answer, or that it is loading
 )
 LOOK_AGAIN_S = 20.0
 KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
-"""The DAGs of a pipeline are named after these and it."""
+"""Prefixes of the names of a pipeline's DAGs."""
 
 
 class _Remembered:
-    """The last REMEMBERED values by key. Two threads that ask for the same at once may both find it."""
+    """An LRU cache of REMEMBERED values. Two threads that miss the same key may both compute its value."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Any, Any] = OrderedDict()
@@ -50,7 +50,7 @@ class _Remembered:
 
 
 class PagesMeta(MetaStore):
-    """A MetaStore that asks once for what cannot change: manifests of committed epochs, and the barriers they were."""
+    """A MetaStore that caches immutable objects: the manifests and barriers of committed epochs."""
 
     def __init__(self, store: str) -> None:
         super().__init__(open_object_store(store_address(store)), new_writer(), clock_ms)
@@ -73,7 +73,7 @@ class PagesMeta(MetaStore):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of one look: a value or an error, its time by the monotonic clock, and the newest version at its start."""
+    """The result of one look: a value or an error, its monotonic time, and the newest version at its start."""
 
     at_s: float
     version: int
@@ -83,7 +83,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What takes long to find: the last answer, how old it is, and what went wrong. `value` is None where there is no answer yet."""
+    """The last answer of a slow look: value, age, and error. `value` is None if there is no answer yet."""
 
     value: Any
     age_s: float
@@ -91,31 +91,34 @@ class Looked:
 
     @property
     def looking(self) -> bool:
-        """Whether there is nothing to show yet."""
+        """Whether there is neither a value nor an error yet."""
         return self.value is None and self.error is None
 
 
 @dataclass
 class Store:
-    """One pipeline's store. Pages of all threads share it."""
+    """One pipeline's store, shared by the pages of all threads."""
 
     pipeline: Pipeline
     meta: PagesMeta
-    lock: RLock = field(default_factory=RLock)  # a MetaStore is no thing for two threads
+    lock: RLock = field(default_factory=RLock)  # a MetaStore is not thread-safe
     _answers: _Remembered = field(default_factory=_Remembered)
     _looks: dict[str, _Answer] = field(default_factory=dict)  # read and written under the lock
     _looking: dict[str, Future[None]] = field(default_factory=dict)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
-        """What `find` answers, asked once a version. One GET where it is known."""
+        """Return the answer of `find` at the latest version, cached per version. Cost: one GET if it is cached."""
         with self.lock:
             version = self.meta.latest()
             return self._answers.get((key, version.id), lambda: find(self.meta, version))
 
     def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
-        """What `find` answers: a listing of a bucket, a scan. It goes on in the background where a page has waited long enough.
+        """Return the answer of a slow `find`, such as a bucket listing or a scan.
 
-        `find` gets a MetaStore of its own, since it may take minutes. An answer counts for LOOK_AGAIN_S, or until the next version.
+        After PATIENCE_S it continues in the background.
+
+        `find` gets its own MetaStore, since it may take minutes. An answer is valid for LOOK_AGAIN_S or until the next
+        version.
         """
         with self.lock:
             known, version = self._looks.get(key), self.meta.latest().id
@@ -133,7 +136,7 @@ class Store:
     def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         try:
             found = _Answer(time.monotonic(), version, find(meta))
-        except Exception as err:  # shown on the page that asked
+        except Exception as err:  # shown on the page
             found = _Answer(time.monotonic(), version, error=err)
         with self.lock:
             self._looks[key] = found
@@ -152,24 +155,27 @@ _opening = Lock()
 
 
 def pipelines() -> tuple[Pipeline, ...]:
-    """All pipelines that can be read. Cost: reads their small files."""
+    """All pipelines whose definitions can be read. Cost: reads their small files."""
     return definitions().pipelines
 
 
 def name_in(dag_id: str) -> tuple[str, str] | None:
-    """The kind of a DAG and its pipeline's name; None: the DAG is none of ours."""
+    """The kind of a DAG and the name of its pipeline; None if it is not a Tussock DAG."""
     kind, _, name = dag_id.partition("_")
     return (kind, name) if kind in KINDS and name else None
 
 
 def open_store(pipeline: Pipeline) -> Store:
-    """The store of a pipeline. Raises NotInitialisedError where there is none yet; errors of object stores."""
+    """Return the store of a pipeline.
+
+    Raises NotInitialisedError if it does not exist yet, and errors of object stores.
+    """
     with _opening:
         known = _stores.get(pipeline.name)
         if known is None or known.pipeline.store != pipeline.store:
             leave_pandas()
             meta = PagesMeta(pipeline.store)
-            _ = meta.settings  # a missing store is an error here, by its own name
+            _ = meta.settings  # raises NotInitialisedError if the store is missing
             meta.latest()
             known = _stores[pipeline.name] = Store(pipeline, meta)
         known.pipeline = pipeline  # its file may have changed

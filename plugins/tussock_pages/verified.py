@@ -1,4 +1,4 @@
-"""Verified: the last comparison of each view with Spark's answer."""
+"""The page of verifications: the last comparison of each view with Spark's answer."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -10,14 +10,14 @@ from tussock_pages.guard import READS_RUNS, User
 from tussock_pages.page import page
 
 _FIRST = (Verdict.DIFFERENT, Verdict.UNVERIFIABLE, Verdict.PAUSED, Verdict.BUILDING, Verdict.EQUAL)
-MOST_VIEWS = 500  # in one page: those that differ come first
+MOST_VIEWS = 500  # per page; views that differ come first
 
 router = APIRouter(dependencies=[READS_RUNS])
 
 
 @router.get("/dags/{dag_id}/verified")
 def verified_page(request: Request, user: User, dag_id: str) -> HTMLResponse:
-    """A row per view, those that differ first, with a few of the rows that differ."""
+    """Show one row per view, those that differ first, with a few of the differing rows."""
     store = store_of(dag_id)
     with store.lock:
         found = read_last(store.meta.objects) or Verification(())

@@ -94,7 +94,7 @@ def test_the_pipelines_page_counts_views_files_that_wait_and_stored_bytes(admin:
     text = read(admin, "/tussock/dags/epoch_counted")
     stored = list((pipeline.store / "data").rglob("*.sst"))
     waiting, taken = pipeline.files[EPOCHS:], pipeline.files[:EPOCHS]
-    assert f"{WAITING} files wait, {shown_size(bytes_of(waiting))}" in text
+    assert f"{WAITING} files waiting, {shown_size(bytes_of(waiting))}" in text
     assert f"{shown_size(bytes_of(stored))} in {len(stored)} SSTs" in text
     orders = f"orders parquet {EPOCHS} , {shown_size(bytes_of(taken))} {WAITING} , {shown_size(bytes_of(waiting))} {pipeline.data}"
     assert orders in text
@@ -115,7 +115,7 @@ def test_the_pages_of_epochs_count_rows_changes_and_the_bytes_that_were_written(
         text = read(admin, f"{DAG}/epochs/{epoch}")
         written = list((pipeline.store / f"data/{epoch:016x}").glob("*.sst"))
         assert written
-        assert f"{pipeline.rows(number)} rows in {pipeline.changes(number)} changes of views" in text
+        assert f"{pipeline.rows(number)} rows in {pipeline.changes(number)} view changes" in text
         assert f"{shown_size(bytes_of(written))} in {len(written)} SST" in text
         assert re.search(rf"orders source \d+ {pipeline.rows(number)} ", text)
         assert re.search(rf"per_g view \d+ {pipeline.changes(number)} ", text)
@@ -133,7 +133,7 @@ def test_what_vacuum_would_remove_and_what_stays_is_what_lies_in_the_folder(admi
     (orphan := pipeline.store / f"data/{pipeline.epochs[0]:016x}/{'0' * 32}.sst").write_bytes(b"x" * 777)
     text = read(admin, "/tussock/dags/upkeep_counted/actions/upkeep")
     orphan.unlink()
-    assert "could remove 1 object, 777 B, now" in text
+    assert "can remove 1 object (777 B) now" in text
     assert f"{len(stored)} objects in use, {shown_size(bytes_of(stored))}" in text
 
 

@@ -1,4 +1,4 @@
-// Airflow keeps its reader's choice of theme under this name, at this very origin. Without one, the stylesheet goes by the system's.
+// Airflow stores the user's theme under this key at the same origin. Without it, the stylesheet follows the system theme.
 const follow = () => {
   const theme = localStorage.getItem("theme");
   document.documentElement.dataset.theme = theme === "light" || theme === "dark" ? theme : "system";
