@@ -58,9 +58,7 @@ def no_store(request: Request, err: TussockError) -> Response:
             "To create it, trigger the pipeline's deploy DAG or run `tussock apply`.",
             err,
         )
-    return _error(
-        request, 503, "The store cannot be read", "Only this page is affected, not the pipeline's runs.", err
-    )
+    return _error(request, 503, "The store cannot be read", "Only this page is affected, not the pipeline's runs.", err)
 
 
 @app.exception_handler(HTTPException)

@@ -21,9 +21,7 @@ from tussock.statestore.objectstore.open import open_object_store
 
 T = TypeVar("T")
 REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
-PATIENCE_S = (
-    0.15  # a page waits this long for a slow look; then it shows the previous answer, or that it is loading
-)
+PATIENCE_S = 0.15  # a page waits this long for a slow look; then it shows the previous answer, or that it is loading
 LOOK_AGAIN_S = 20.0
 KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
 """Prefixes of the names of a pipeline's DAGs."""

@@ -184,7 +184,7 @@ def test_a_store_that_cannot_be_read_is_a_page_that_says_so_and_no_trace(admin: 
     assert "The store cannot be read" in text
     assert "Traceback" not in text
     assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
-    assert "is no DAG of a Tussock pipeline" in read(admin, "/tussock/dags/other", 404)
+    assert "other is not a Tussock DAG" in read(admin, "/tussock/dags/other", 404)
     assert re.search(r"holds absent, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
 
 
