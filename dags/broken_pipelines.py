@@ -1,6 +1,6 @@
-"""What is wrong with pipeline definitions, as the import error of this file, which makes no DAG.
+"""Report errors in pipeline definitions as the import error of this file, which creates no DAG.
 
-Airflow takes all DAGs of a file away when the file raises. So the files that make them leave a broken pipeline out, and this one says why.
+Airflow removes all DAGs of a file that raises. So the other DAG files omit broken pipelines, and only this file raises.
 """
 
 from tussock_steps import BrokenPipelinesError, definitions

@@ -1,6 +1,6 @@
-"""One DAG per pipeline, to be triggered: bring its changed SQL files into its store, after a look at what that comes to.
+"""One manually triggered DAG per pipeline: apply changed SQL files to the store, after a plan of the changes.
 
-What it brings takes effect with the next epoch. Parsing reads the small pipelines/*/pipeline.toml and nothing else.
+The changes take effect with the next epoch. Parsing reads only the small pipelines/*/pipeline.toml.
 """
 
 from datetime import UTC, datetime
@@ -17,11 +17,11 @@ def deploy_dag(pipeline: Pipeline) -> DAG:
     """The deploy DAG of a pipeline."""
     with DAG(
         dag_id=f"deploy_{pipeline.name}",
-        description=f"Bring the SQL files of {pipeline.name} into its store",
+        description=f"Apply the SQL files of {pipeline.name} to its store",
         schedule=None,
         start_date=datetime(2000, 1, 1, tzinfo=UTC),
         catchup=False,
-        max_active_runs=1,  # a plan that waits for its approval would be outdated by another run
+        max_active_runs=1,  # another run would make a plan that waits for approval obsolete
         params=dict(PARAMS),
         default_args=task_defaults(pipeline),
         tags=["tussock"],
@@ -32,5 +32,5 @@ def deploy_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
     globals()[f"deploy_{pipeline.name}"] = deploy_dag(pipeline)

@@ -1,7 +1,7 @@
-"""One DAG per pipeline: advance all of its views by one epoch, audit it, let readers see it.
+"""One DAG per pipeline: advance all its views by one epoch, check the result, and publish it.
 
-A run takes in the files of its interval and nothing twice, whichever way it was started. Parsing reads the small pipelines/*/pipeline.toml
-and the names in the SQL files beside it.
+However a run is started, it takes the files of its interval, each file once. Parsing reads the small
+pipelines/*/pipeline.toml and the names in the SQL files next to them.
 """
 
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from tussock.jobs.settings.pipeline import Pipeline
 
 
 def epoch_dag(pipeline: Pipeline) -> DAG:
-    """The epoch DAG of a pipeline; without a schedule it runs when it is triggered."""
+    """The epoch DAG of a pipeline; without a schedule it runs only when triggered."""
     schedule = pipeline.schedule
     with DAG(
         dag_id=f"epoch_{pipeline.name}",
@@ -41,7 +41,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         schedule=IntervalsUntil(schedule.cron, pipeline.time_zone, schedule.end) if schedule else None,
         start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
         catchup=schedule.catchup if schedule else False,
-        max_active_runs=1,  # which backfills do not keep; inject_barrier waits for the run's turn
+        max_active_runs=1,  # backfills ignore this, so inject_barrier also waits for the run's turn
         params=dict(PARAMS),
         deadline=deadlines(pipeline) or None,
         default_args=task_defaults(pipeline),
@@ -49,27 +49,26 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`{missing_deadlines(pipeline)}",
     ) as dag:
         ran = inject_barrier(pipeline) >> run_actors(pipeline)
-        ran >> held_sources(pipeline)  # the run is not green where a source in trouble kept files from it
+        ran >> held_sources(pipeline)  # fails the run if a held source kept files from it
         if pauses_views(pipeline):
-            ran >> paused_views(pipeline)  # nor where it paused a view
+            ran >> paused_views(pipeline)  # fails the run if it paused a view
         judged = (
             ran
-            >> commit_version(pipeline)  # the only step that makes anything durable, if run_actors has not done so
+            >> commit_version(pipeline)  # the only step besides run_actors that makes anything durable
             >> validate_views(pipeline)
         )
         if holds_views_back(pipeline):
             judged >> held_views(pipeline)
         published = judged >> publish_views(pipeline)  # the only step that makes anything visible to readers
         if pipeline.publish is not None:
-            published >> publish_tables(pipeline)  # what readers elsewhere see
+            published >> publish_tables(pipeline)  # for readers outside the store
         if can_be_backfilled(pipeline):
-            published >> owed_events(
-                pipeline
-            )  # where the last run of a backfill fails, what the others have left to it to say
+            # If the last run of a backfill fails, emit the events that the other runs left to it.
+            published >> owed_events(pipeline)
         for task_id in LINKED:
             dag.get_task(task_id).operator_extra_links = LINKS
     return dag
 
 
-for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
     globals()[f"epoch_{pipeline.name}"] = epoch_dag(pipeline)

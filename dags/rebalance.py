@@ -1,7 +1,8 @@
-"""One DAG per pipeline, to be triggered: move vnodes from parallel units that carry too much to others, or to another number of units.
+"""One manually triggered DAG per pipeline: move vnodes between parallel units, to relieve busy ones or change their
+number.
 
-The next epoch runs on what was moved. Runs beside the epoch DAG and upkeep, which neither wait for it nor need it. Parsing reads the small
-pipelines/*/pipeline.toml and nothing else.
+The next epoch uses the new mapping. This DAG runs independently of the epoch DAG and upkeep. Parsing reads only the
+small pipelines/*/pipeline.toml.
 """
 
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ def rebalance_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         start_date=datetime(2000, 1, 1, tzinfo=UTC),
         catchup=False,
-        max_active_runs=1,  # a plan that waits for its approval would be outdated by another run
+        max_active_runs=1,  # another run would make a plan that waits for approval obsolete
         params=params(pipeline),
         default_args=task_defaults(pipeline),
         tags=["tussock"],
@@ -33,5 +34,5 @@ def rebalance_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
     globals()[f"rebalance_{pipeline.name}"] = rebalance_dag(pipeline)

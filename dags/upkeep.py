@@ -1,7 +1,7 @@
-"""One DAG per pipeline: keep its store small and quick to read. Let go of old epochs, merge what epochs wrote, remove what is of no use.
+"""One DAG per pipeline that keeps its store small and fast: expire old epochs, merge SSTs, remove unreferenced objects.
 
-Runs at the same time as the epoch DAG, which neither waits for it nor needs it: without upkeep a store grows and its reads slow down, and
-nothing else. Parsing reads the small pipelines/*/pipeline.toml and nothing else.
+This DAG runs concurrently with the epoch DAG, which does not depend on it. Without upkeep the store grows and its reads
+become slower, nothing else. Parsing reads only the small pipelines/*/pipeline.toml.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from tussock.jobs.settings.pipeline import Pipeline
 
 
 def upkeep_dag(pipeline: Pipeline) -> DAG:
-    """The upkeep DAG of a pipeline; with the schedule "none" it runs when it is triggered."""
+    """The upkeep DAG of a pipeline; with the schedule "none" it runs only when triggered."""
     cron = pipeline.upkeep.schedule
     with DAG(
         dag_id=f"upkeep_{pipeline.name}",
@@ -24,21 +24,21 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
         schedule=CronTriggerTimetable(cron, timezone=pipeline.time_zone) if cron else None,
         start_date=datetime(2000, 1, 1, tzinfo=UTC),
         catchup=False,
-        max_active_runs=1,  # a second one would find the first at work, and little to do
+        max_active_runs=1,  # a second run would find the work in progress
         params=dict(PARAMS),
         default_args=task_defaults(pipeline),
         tags=["tussock"],
         doc_md=f"Store: `{pipeline.store}`",
     ) as dag:
         (
-            raise_floor(pipeline)  # first: what nobody can read any more is then not merged but dropped
+            raise_floor(pipeline)  # first, so that compaction drops expired rows instead of merging them
             >> compact(pipeline)
-            >> vacuum(pipeline)  # last: what compaction has replaced goes in the same run
+            >> vacuum(pipeline)  # last, so that the SSTs that compaction replaced are removed in the same run
         )
         if pipeline.publish is not None:
-            tidy_tables(pipeline)  # tables outside of the store, which none of the others knows
+            tidy_tables(pipeline)  # tables outside the store, which the other tasks do not touch
     return dag
 
 
-for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
     globals()[f"upkeep_{pipeline.name}"] = upkeep_dag(pipeline)

@@ -1,7 +1,7 @@
-"""One DAG per pipeline: compute its views by Spark and compare them with their rows.
+"""One DAG per pipeline: recompute its views with Spark and compare them with the stored rows.
 
-It has no schedule unless `[verify]` of pipeline.toml gives it one. Runs beside the epoch DAG and upkeep: the epoch that it reads is pinned.
-Parsing reads the small pipelines/*/pipeline.toml and nothing else.
+It has no schedule unless `[verify]` in pipeline.toml sets one. It runs concurrently with the epoch DAG and upkeep,
+since the epoch that it reads is pinned. Parsing reads only the small pipelines/*/pipeline.toml.
 """
 
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def verify_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,
         params=params(pipeline),
-        default_args=task_defaults(pipeline) | {"retries": 0},  # what differs once differs again
+        default_args=task_defaults(pipeline) | {"retries": 0},  # a retry would find the same difference
         tags=["tussock"],
         doc_md=f"Store: `{pipeline.store}`",
     ) as dag:
@@ -34,5 +34,5 @@ def verify_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
     globals()[f"verify_{pipeline.name}"] = verify_dag(pipeline)

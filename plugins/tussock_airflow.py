@@ -27,7 +27,7 @@ except ImportError:  # Airflow 3.1
 try:
     from airflow.sdk.definitions.deadline import BaseDeadlineReference  # noqa: F401
 
-    HAS_DEADLINES = True  # that count from a moment of one's choice
+    HAS_DEADLINES = True  # deadlines with a reference of our own
 except ImportError:
     HAS_DEADLINES = False
 

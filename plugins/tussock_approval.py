@@ -1,7 +1,8 @@
-"""A person reads a plan in Airflow, and approves it: what deploy and rebalance DAGs have in common. Parsing this reads nothing.
+"""Approval of a plan by a person, shared by the deploy and rebalance DAGs. Parsing this reads nothing.
 
-The planning task hands three values on: the text that a person reads, the plan as the next task takes it, and the plan's digest. The
-approving task notes the digest of the text that it has shown. So a plan that was made again in between (a cleared task) is not covered.
+The planning task returns three values: the text for a person, the plan for the next task, and the plan's digest. The
+approving task records the digest of the plan that it showed. So an approval does not cover a plan that is made later,
+for example by a cleared task.
 """
 
 import re
@@ -16,40 +17,40 @@ SHOWN = "shown"
 
 
 class Approve(ApprovalOperator):
-    """Waits for a person's yes; without it the tasks after this one are skipped."""
+    """Wait for a person's approval; without it, the following tasks are skipped."""
 
     template_fields: Collection[str] = (*ApprovalOperator.template_fields, "shown")
 
     def __init__(self, *, plan: str, subject: str, **more: Any) -> None:
-        """`plan`: the task that made the plan."""
+        """`plan`: id of the task that made the plan."""
         body = f"{{{{ ti.xcom_pull(task_ids='{plan}', key='{TEXT}') }}}}"
         super().__init__(task_id="approve", subject=subject, body=body, execution_timeout=None, **more)
         self.shown = f"{{{{ ti.xcom_pull(task_ids='{plan}', key='{DIGEST}') }}}}"
 
     def execute(self, context: Any) -> Any:
-        """Show the plan, and note which one it was."""
+        """Show the plan and record its digest."""
         context["ti"].xcom_push(SHOWN, self.shown)
         return super().execute(context)
 
 
 def planned(ti: Any, task: str) -> str:
-    """The plan that `task` made. Raises AirflowFailException if a person has approved another one."""
+    """Return the plan that `task` made. Raises AirflowFailException if a person approved a different plan."""
     digest, shown = ti.xcom_pull(task_ids=task, key=DIGEST), ti.xcom_pull(task_ids="approve", key=SHOWN)
     if shown is not None and shown != digest:
         raise AirflowFailException(
-            f"the plan with digest {shown} was approved, and task {task} has made the plan {digest} since. Nothing was changed. Clear the "
-            "task `approve` to approve the new plan, or trigger the DAG again."
+            f"The plan with digest {shown} was approved, but task {task} has since made plan {digest}. "
+            "Nothing was changed. Clear the task `approve` to approve the new plan, or trigger the DAG again."
         )
     return str(ti.xcom_pull(task_ids=task, key=PLAN))
 
 
 def handed_on(text: str, plan: str, digest: str) -> dict[str, str]:
-    """The values that a planning task returns, with `multiple_outputs`."""
+    """The return value of a planning task, for `multiple_outputs`."""
     return {TEXT: fenced(text), PLAN: plan, DIGEST: digest}
 
 
 def fenced(text: str) -> str:
-    """A text as a block of Markdown that it cannot end itself."""
+    """Wrap a text in a Markdown code block whose fence is longer than any run of backticks in the text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -1,4 +1,7 @@
-"""What the deadlines of `[freshness]` count from. Airflow's scheduler reads it back from a DAG's stored form, by way of the plugin."""
+"""The reference of the deadlines of `[freshness]`.
+
+The plugin registers it, so that Airflow's scheduler can restore it from a stored DAG.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -6,11 +9,11 @@ from typing import Any
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
 SCHEDULED = "scheduled"
-"""The kind of runs that have a deadline: intervals of a backfill were over long ago, and a run by hand is waited for by whoever made it."""
+"""The only type of run with a deadline. Intervals of a backfill ended long ago, and a user watches a manual run."""
 
 
 class IntervalEnd(BaseDeadlineReference):
-    """The end of a scheduled run's data interval; no deadline for a run of another kind."""
+    """The end of a scheduled run's data interval; runs of other types have no deadline."""
 
     required_kwargs = frozenset({"dag_id", "run_id"})
 

@@ -1,4 +1,4 @@
-"""The arguments that the tasks of all DAGs of a pipeline share. Parsing this reads nothing."""
+"""The default arguments of all tasks of a pipeline. Parsing this reads nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,11 +7,11 @@ from tussock.jobs.settings.pipeline import Pipeline
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
-    """The `default_args` of a pipeline's DAGs. A task that waits for a person sets no limit."""
+    """The `default_args` of a pipeline's DAGs. Tasks that wait for a person override the timeout."""
     return {
         "retries": 2,
         "retry_delay": timedelta(seconds=15),
         "execution_timeout": timedelta(
             milliseconds=pipeline.epoch.limit
-        ),  # a task that hangs would hold up all later runs
+        ),  # a task that hangs would block all later runs
     }

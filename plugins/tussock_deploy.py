@@ -1,10 +1,12 @@
-"""The tasks of a deploy DAG: a pipeline's files brought into its store. Parsing this imports no Spark and reads nothing.
+"""The tasks of a deploy DAG, which applies a pipeline's files to its store.
+
+Parsing this imports no Spark and reads nothing.
 
     plan >> [approve] >> apply
 
-`plan` hands its whole plan on: the text that a person reads, and every statement, function, suite and setting that decides what is applied.
-`apply` compares, and refuses another plan, naming what has been edited. SQL is bound by a local Spark in the task itself; where nothing has
-changed, none is started, and the tasks behind `plan` are skipped.
+`plan` returns the text for a person, and the whole plan: every statement, function, suite and setting that decides the
+result. `apply` plans again, rejects a different plan, and names the edited files. A local Spark in the task binds the
+SQL. If nothing has changed, no Spark is started and the tasks after `plan` are skipped.
 """
 
 from typing import Any
@@ -22,21 +24,21 @@ PARAMS = {
         False,
         type="boolean",
         title="Prune",
-        description="Drop the views that the files do not name. Tables and sources stay.",
+        description="Drop views that are missing from the files. Tables and sources stay.",
     ),
     "resume": Param(
         [],
         type="array",
         items={"type": "string"},
         title="Resume views",
-        description="Paused views that go on: each is built anew, beside the one that readers see.",
+        description="Paused views to resume. Each is rebuilt; readers see its old rows until the rebuild is complete.",
     ),
 }
 """The fields of the trigger form."""
 
 
 def plan(pipeline: Pipeline) -> Any:
-    """Compare the files with the store, and say what is to be done; skipped where that is nothing."""
+    """Compare the files with the store and print the plan; skip the following tasks if nothing has changed."""
 
     @task(task_id="plan", multiple_outputs=True)
     def compare(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
@@ -48,19 +50,19 @@ def plan(pipeline: Pipeline) -> Any:
         text = deployment_text(deployment, name, full=True)
         print(text)
         if not deployment.pending:
-            raise AirflowSkipException(f"the store of {name!r} is as its files say")
+            raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
         return handed_on(text, deployment.approval.json(), deployment.digest)
 
     return compare(pipeline.name)
 
 
 def approve(pipeline: Pipeline) -> Approve:
-    """Wait for a person who has read the plan; without a yes nothing is applied."""
+    """Wait for a person to approve the plan; without approval nothing is applied."""
     return Approve(plan="plan", subject=f"Apply this to {pipeline.name}?")
 
 
 def apply(pipeline: Pipeline) -> Any:
-    """Make the files hold in the store, all or nothing, as the plan says."""
+    """Apply the plan to the store atomically."""
 
     @task(task_id="apply")
     def bring(name: str, params: dict[str, Any] | None = None, ti: Any = None) -> None:
@@ -75,6 +77,6 @@ def apply(pipeline: Pipeline) -> Any:
 
 
 def _asked(params: dict[str, Any] | None) -> tuple[bool, tuple[str, ...]]:
-    """What the trigger form says: whether to prune, and which views to resume."""
+    """The values of the trigger form: whether to prune, and the views to resume."""
     asked = params or {}
     return bool(asked.get("prune")), tuple(asked.get("resume") or ())

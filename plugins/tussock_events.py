@@ -1,13 +1,13 @@
-"""Assets, and what Airflow is told of them: an asset for each source, view and table outside of the store, an event when there is something
-new of it.
+"""Airflow assets and their events: one asset for each source, view and published table, and an event for each change.
 
-**What was said is kept by Airflow**, in the events themselves: it stores a task's events in the transaction that marks the task as
-successful. So the newest event of an asset says how far Airflow was told, and the next one goes on from there (`since`), whatever failed,
-was retried, cleared or never ran in between. Nothing is said twice but where two tasks ask at the same moment, which `ONE_AT_A_TIME` keeps
-them from.
+**Airflow stores the state.** It writes a task's events in the transaction that marks the task as successful. The newest
+event of an asset therefore names the last reported epoch, and the next event continues from there (`since`), whatever
+failed, was retried, was cleared or never ran in between. Only two tasks that run at the same moment could report an
+epoch twice; `ONE_AT_A_TIME` prevents that.
 
-**Backfills are quiet**: a run of one says nothing while another run of a backfill is still to come, and the last says all of it. Not where
-events carry partitions: DAGs that go by them would never run for the days that are not named.
+**Backfills report at their end.** A run of a backfill emits no events while another run of a backfill is pending; the
+last run emits them all. Events with partitions are the exception: DAGs that depend on them would never run for the
+missing days.
 """
 
 import logging
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 
 OWED_EVENTS = "owed_events"
 ONE_AT_A_TIME = 1
-"""`max_active_tis_per_dag` of the tasks that say something."""
+"""`max_active_tis_per_dag` of the tasks that emit events."""
 
 BACKFILL = "backfill"
 _AFTER_ALL = datetime(9999, 1, 1, tzinfo=UTC)
-_LOOK_BACK = 4  # events of an asset that are looked at: the newest may be one that somebody made by hand
+_LOOK_BACK = 4  # events of an asset to read: the newest may have been created manually
 _LOOK_BACK_FOR_PARTITION = 64
 _WAIT_S = 60
 
@@ -49,7 +49,7 @@ Extra = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """What the run that says something took in, and the day that its events are of; None: they carry none."""
+    """The interval that the run processes, and the day that partitions its events; None: they have no partition."""
 
     span: tuple[datetime, datetime] | None
     day: str | None
@@ -57,37 +57,39 @@ class RunInterval:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One kind of assets. `news`: asset and extra of each event that is due."""
+    """One kind of assets. `news` yields the asset and extra of each event to emit."""
 
     name: str
     news: "Callable[[Pipeline, Mapping[str, Any], RunInterval], Iterator[tuple[Asset, Extra]]]"
 
 
 def asset_of(pipeline: str, relation: str) -> Asset:
-    """The asset that stands for a source or a view; other DAGs may be scheduled on it. Named as OpenLineage names the view."""
+    """The asset of a source or a view, for the schedules of other DAGs. It has the name of the view in OpenLineage."""
     return Asset(name=f"{pipeline}.{relation}", uri=f"tussock://{pipeline}/{relation}", group="tussock")
 
 
 def table_asset(pipeline: str, relation: str) -> Asset:
-    """The asset that stands for the copy of a relation outside of the store."""
+    """The asset of a relation's published copy."""
     return Asset(name=f"{pipeline}.{relation}.table", uri=f"tussock://{pipeline}/{relation}/table", group="tussock")
 
 
 def alias_of(pipeline: str, subject: Subject) -> AssetAlias:
-    """Stands for all assets of a kind while a DAG is parsed; events of those that the SQL files do not create come by it."""
+    """The alias of all assets of a kind. Events of assets that the SQL files do not create are emitted through it."""
     return AssetAlias(name=f"{pipeline}.{subject.name}", group="tussock")
 
 
 def named_assets(pipeline: Pipeline, kind: RelationKind) -> list[Asset]:
-    """The assets of the views or sources that the SQL files create, which a task names as its inlets and outlets: only then Airflow draws
-    a line to them, and only then an event can carry a partition."""
+    """The assets of the sources or views that the SQL files create.
+
+    Tasks declare them as inlets and outlets, since Airflow draws lines and accepts partitions only for declared assets.
+    """
     from tussock.jobs.operations.files import created_in_files
 
     return [asset_of(pipeline.name, relation) for relation in created_in_files(pipeline, kind)]
 
 
 def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> str | None:
-    """The day that an interval lies in, by the pipeline's clock; None for no interval, and for one of more than a day."""
+    """The day that contains an interval, in the pipeline's time zone; None without an interval or if it spans days."""
     if start is None or end is None:
         return None
     zone = ZoneInfo(pipeline.time_zone)
@@ -98,16 +100,16 @@ def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> 
 def announce(
     pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval, subjects: Sequence[Subject]
 ) -> None:
-    """Have Airflow emit an event, when this task succeeds, for each asset of which there is something new.
+    """Emit an event for each asset that has changed, when this task succeeds.
 
-    Requires: the task's outlets are the aliases of `subjects`, and assets; those without news are taken off its list, since Airflow has an
-    event for each that stands there in the end.
+    Requires: the task's outlets are the aliases of `subjects`, and assets. Unchanged assets are removed from the
+    outlets, since Airflow emits an event for each asset that is in the list when the task ends.
     """
     aliases = {subject: alias_of(pipeline.name, subject) for subject in subjects}
     named = [outlet for outlet in context["ti"].task.outlets if isinstance(outlet, Asset)]
     said: list[Asset] = []
     if interval.day is None and (other := still_to_come(context)) is not None:
-        log.info("no events: run %s of the backfill is still to come, and the last one emits them", other)
+        log.info("No events from this run: run %s of the backfill is pending, and the last run emits them all.", other)
     else:
         for subject, alias in aliases.items():
             for asset, extra in subject.news(pipeline, context, interval):
@@ -122,12 +124,13 @@ def announce(
 
 
 def still_to_come(context: Mapping[str, Any]) -> str | None:
-    """Another run of a backfill that will say what this one does not; None: this is the last, or no run of a backfill.
+    """Return another run of a backfill that will emit this run's events.
 
-    It does not count where its OWED_EVENTS, the last task of each run, has ended or is under way: that one may have looked before.
-    Workers are not told which backfill a run belongs to, but Airflow lets a DAG have only one at a time.
+    None: this run is the last one, or does not belong to a backfill. A run whose OWED_EVENTS, its last task, is running
+    or has ended does not count, since that task may have looked before this run changed anything. Workers do not
+    receive the id of a run's backfill, but Airflow allows only one backfill per DAG at a time.
 
-    Cost: mostly two requests to the API server; two for each unfinished run where none is to come.
+    Cost: usually two requests to the API server; two per unfinished run if this run is the last one.
     """
     me = context["dag_run"]
     if me.run_type != BACKFILL:
@@ -139,7 +142,9 @@ def still_to_come(context: Mapping[str, Any]) -> str | None:
 
 
 def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -> None:
-    """Until none of these tasks is running in another run of a backfill: it may have left to this run what it had to say."""
+    """Wait until none of these tasks is running in another run of a backfill, since it may leave its events to this
+    run.
+    """
     me = context["dag_run"]
     for _ in range(_WAIT_S if me.run_type == BACKFILL else 0):
         others = [run.run_id for run in _unfinished(me.dag_id) if run.run_id != me.run_id]
@@ -149,7 +154,7 @@ def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -
 
 
 def _unfinished(dag_id: str) -> Iterator[Any]:
-    """Runs of backfills that have not ended, the latest interval first, those that wait before those that run."""
+    """Unfinished runs of backfills: queued ones before running ones, each from the latest interval backwards."""
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
     for state in ("queued", "running"):
@@ -171,7 +176,10 @@ def _state(dag_id: str, run_id: str, task_id: str) -> str | None:
 
 
 def _told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
-    """What Airflow was told of an asset. Where events are of a day, each run says its own, though another may have told of its rows."""
+    """The last epoch that Airflow has an event for.
+
+    If events are partitioned by day, each run emits its own event, even if another run reported its rows.
+    """
     from tussock.jobs.operations.news import Told
 
     limit = _LOOK_BACK if day is None else _LOOK_BACK_FOR_PARTITION
@@ -247,6 +255,6 @@ SOURCES, VIEWS, TABLES = Subject("sources", _sources), Subject("views", _views),
 
 
 def subjects_of(outlets: Iterable[object], pipeline: str) -> tuple[Subject, ...]:
-    """The kinds of assets that a task's outlets stand for."""
+    """The kinds of assets that a task's outlets contain."""
     names = {outlet.name for outlet in outlets if isinstance(outlet, AssetAlias)}
     return tuple(subject for subject in (SOURCES, VIEWS, TABLES) if alias_of(pipeline, subject).name in names)

@@ -1,13 +1,13 @@
-"""Airflow's LocalExecutor, whose processes have imported the libraries of a task once, instead of each task for itself.
+"""Airflow's LocalExecutor with the libraries of tasks already imported.
 
     [core]
     executor = tussock_executor.WarmLocalExecutor
 
-LocalExecutor forks a process for each task, which then imports what it needs: pyarrow, pandas and Great Expectations take longer than the
-work of a small epoch. Here they are imported before the first fork, so a task finds them. It costs the scheduler seconds when it starts,
-and memory that its forks share.
+LocalExecutor forks a process for each task, and each imports its libraries: pyarrow, pandas and Great Expectations take
+longer than the work of a small epoch. This executor imports them before the first fork. It costs the scheduler seconds
+at its start, and memory that its forks share.
 
-Only libraries: of Tussock's own code, as of DAG files, each task reads what is installed when it starts.
+It imports libraries only. Each task still loads Tussock's own code and the DAG files as installed when the task starts.
 """
 
 from contextlib import suppress
@@ -38,22 +38,22 @@ LIBRARIES = (
     "tomllib",
     "xxhash",
 )
-"""What tasks import. A fork has none of the threads that a library starts; those of these libraries start them anew there."""
+"""Libraries that tasks import. A fork loses the threads of a library; these libraries start theirs again there."""
 
 
 def import_libraries() -> None:
-    """Libraries of extras that are not installed are left out."""
+    """Import the libraries. Those of extras that are not installed are skipped."""
     for name in LIBRARIES:
         with suppress(MissingExtraError), extras_named():
             import_module(name)
     with suppress(MissingExtraError):
-        import_gx(spark=True)  # all of it: it is there for other DAGs' tasks as well
+        import_gx(spark=True)  # with Spark, since tasks of other DAGs need it as well
 
 
 class WarmLocalExecutor(LocalExecutor):
-    """See above."""
+    """LocalExecutor that imports the libraries before its first fork."""
 
     def start(self) -> None:
-        """Import, then fork."""
+        """Import the libraries, then start forking."""
         import_libraries()
         super().start()

@@ -1,11 +1,11 @@
-"""Deadlines: a scheduled run is to publish a view so long after its interval's end, as `[freshness]` of pipeline.toml says.
+"""Deadlines: a scheduled run must publish a view within a time after its interval's end, as set in `[freshness]`.
 
-Airflow makes a deadline with each run, and calls when the run has not succeeded by then. What is called looks into the store, since a run
-may be late and the view fresh, or nothing new there; and says once that a view is too old, however many runs are late.
+Airflow attaches a deadline to each run, and calls back if the run has not succeeded by then. The callback reads the
+store, since the view may be fresh although the run is late. It reports a stale view once, however many runs are late.
 
-What Airflow 3.3 cannot do: a deadline hangs on a run. Where none is made (a DAG that is paused, no schedule, a scheduler that is down)
-there is no deadline, and nobody is called; `tussock status` and the pages look at the store alone, and say it. It is called by the
-triggerer.
+Limit of Airflow 3.3: a deadline belongs to a run. Without a run (a paused DAG, no schedule, a stopped scheduler) there
+is no alert. `tussock status` and the pages read only the store, and show stale views in every case. The triggerer runs
+the callback.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def deadlines(pipeline: Pipeline) -> "list[DeadlineAlert]":
-    """One deadline per view that has a freshness. Airflow 3.1 has no such deadlines; see `missing_deadlines`."""
+    """One deadline per view with a freshness. Airflow 3.1 does not support them; see `missing_deadlines`."""
     if not HAS_DEADLINES:
         return []
     from airflow.sdk.definitions.callback import AsyncCallback
@@ -47,7 +47,7 @@ def deadlines(pipeline: Pipeline) -> "list[DeadlineAlert]":
 
 
 def missing_deadlines(pipeline: Pipeline) -> str:
-    """The note of a DAG whose deadlines the installed Airflow cannot keep; empty if it can."""
+    """The note for a DAG whose deadlines the installed Airflow does not support; empty if it does."""
     if HAS_DEADLINES or not pipeline.freshness:
         return ""
     return (
@@ -62,15 +62,15 @@ async def say_if_stale(
     context: Mapping[str, Any] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> str:
-    """Say that a view is too old, unless somebody has, or it is not. Returns what it found, which Airflow keeps with the callback.
+    """Report a stale view, unless it was reported before. Return the finding, which Airflow stores with the callback.
 
-    A change may have come late in the interval, so that it is not too old yet: then this waits until it is, or is seen by readers.
+    If the oldest unseen change arrived late in the interval, wait until the view is stale or readers see the change.
     """
     while True:
         found = await asyncio.to_thread(_look, pipeline, view)
         if found.wait_s is None:
             return found.said
-        log.info("%s; looks again in %.0f s", found.said, found.wait_s)
+        log.info("%s; next check in %.0f s", found.said, found.wait_s)
         await sleep(found.wait_s)
 
 

@@ -1,7 +1,7 @@
-"""What a task made of what, as OpenLineage has it: for an Airflow with the package apache-airflow-providers-openlineage.
+"""Lineage of a task for OpenLineage. Requires the package apache-airflow-providers-openlineage.
 
-The provider asks an operator when its task has succeeded (`get_openlineage_facets_on_complete`). Imported only then, by the operators of
-tussock_operators.py; without the provider nobody asks.
+The provider calls an operator's `get_openlineage_facets_on_complete` when its task succeeds. Only then do the operators
+of tussock_operators.py import this module; without the provider nothing imports it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def views_published(pipeline: str, published: "Publication") -> tuple[list[InputDataset], list[OutputDataset]]:
-    """Inputs and outputs of publish_views: sources with the files that were read and tables; views with what became of which column.
+    """Inputs and outputs of publish_views: tables, sources with the files read, and views with their column lineage.
 
     Cost: as tussock.jobs.facts.lineage.lineage_of.
     """
@@ -45,7 +45,7 @@ def views_published(pipeline: str, published: "Publication") -> tuple[list[Input
 def tables_published(
     pipeline: str, epoch: int, tables: "Mapping[str, TableState]"
 ) -> tuple[list[InputDataset], list[OutputDataset]]:
-    """Inputs and outputs of publish_tables: the relations whose rows this epoch changed, and the tables that are their copies."""
+    """Inputs and outputs of publish_tables: the relations that changed in this epoch, and their published tables."""
     from tussock.jobs.operations.lineage import table_lineage
 
     inputs, outputs = [], []
@@ -64,7 +64,7 @@ def tables_published(
 
 
 def lineage(inputs: Sequence[Dataset], outputs: Sequence[Dataset]) -> Any:
-    """What the provider takes. Requires: it is installed."""
+    """Return the provider's own type. Requires: the provider is installed."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     return OperatorLineage(inputs=list(inputs), outputs=list(outputs))

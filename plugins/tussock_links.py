@@ -1,6 +1,7 @@
-"""Buttons on tasks: to the page of the epoch that the run made, and to what the quality gate reports of it.
+"""Buttons on tasks: to the page of the run's epochs, and to the report of the quality gate.
 
-A link is written by the worker when the task ends. It names the run; which epochs that is, the page finds when somebody asks.
+The worker writes a link when its task ends. The link names only the run; the page looks up the epochs when it is
+opened.
 """
 
 from typing import Any, ClassVar
@@ -9,17 +10,17 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 from tussock_airflow import conf
 
-_PAGES = "plugin/tussock/tussock"  # within Airflow's own frame, whose login leads back to it
+_PAGES = "plugin/tussock/tussock"  # within Airflow's frame, so that a login returns to the page
 
 
 def page_address(*parts: str) -> str:
-    """The address of a page, as a browser asks for it."""
+    """The address of a page for a browser."""
     base = str(conf.get("api", "base_url", fallback="/")).rstrip("/")
     return "/".join([base, _PAGES, *(quote(part, safe="") for part in parts)])
 
 
 class EpochLink(BaseOperatorLink):
-    """From a task to the page of its run's epochs."""
+    """Link from a task to the epochs of its run."""
 
     name: ClassVar[str] = "Epoch"
 
@@ -28,7 +29,7 @@ class EpochLink(BaseOperatorLink):
 
 
 class ReportLink(BaseOperatorLink):
-    """From a task to what the suites found."""
+    """Link from a task to the results of the suites."""
 
     name: ClassVar[str] = "Quality report"
 
@@ -38,4 +39,7 @@ class ReportLink(BaseOperatorLink):
 
 LINKS = (EpochLink(), ReportLink())
 LINKED = ("run_actors", "validate_views", "publish_views")
-"""The tasks that have these buttons: those that one opens to know what became of an epoch. Each link is a row in Airflow's database."""
+"""The tasks with these buttons.
+
+Each link is a row in Airflow's database, so only the tasks that users open have them.
+"""

@@ -1,7 +1,8 @@
-"""The pipeline's numbers in Airflow's own metrics, at the end of its tasks: StatsD, Datadog or OpenTelemetry, as Airflow is set.
+"""The pipeline's metrics, sent at the end of tasks through Airflow's own metrics system (StatsD, Datadog or
+OpenTelemetry).
 
-They go through the facade that Airflow's task runner sends its own numbers by, which it sets up in each task. Where Airflow sends none,
-nothing is looked up. What goes wrong here is logged and fails no task.
+The task runner sets up Airflow's metrics facade in each task. If Airflow sends no metrics, nothing is looked up. Errors
+here are logged and fail no task.
 """
 
 import logging
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # of Airflow's section [metrics]
+_SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # in Airflow's section [metrics]
 
 
 def wanted() -> bool:
@@ -27,7 +28,7 @@ def wanted() -> bool:
 
 
 def send(pipeline: str, found: "Iterable[MetricFacts]") -> None:
-    """Hand numbers to Airflow, each with the pipeline as its tag; systems without tags have it in the name."""
+    """Send metrics with the pipeline as a tag; the name contains it too, for systems without tags."""
     from tussock.jobs.facts.metrics import MetricKind
 
     for metric in found:
@@ -44,7 +45,7 @@ def send(pipeline: str, found: "Iterable[MetricFacts]") -> None:
 
 @contextmanager
 def sends_epochs(pipeline: str) -> Iterator[None]:
-    """At the end of the block, however it ends: the epochs that were committed in it, and the store's shape."""
+    """Send metrics of the epochs committed in the block, and of the store, when the block ends or raises."""
     before = None
     with _failing_nothing(pipeline):
         before = _open(pipeline).latest().epoch if wanted() else None
@@ -69,7 +70,10 @@ def _send_epochs(pipeline: str, before: int) -> None:
 
 
 def send_views(pipeline: str) -> None:
-    """The views and sources as they stand. Cost: as `tussock.jobs.facts.sources.sources` and `tussock.jobs.facts.views.views`."""
+    """Send metrics of all views and sources.
+
+    Cost: as `tussock.jobs.facts.sources.sources` and `tussock.jobs.facts.views.views`.
+    """
     with _failing_nothing(pipeline):
         if not wanted():
             return
@@ -93,7 +97,7 @@ def send_views(pipeline: str) -> None:
 
 
 def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:
-    """The store's shape after a compaction or a vacuum. `removed`: objects and bytes that a vacuum has removed."""
+    """Send metrics of the store after a compaction or a vacuum. `removed`: objects and bytes removed by a vacuum."""
     with _failing_nothing(pipeline):
         if not wanted():
             return
@@ -113,5 +117,5 @@ def _open(pipeline: str) -> "MetaStore":
 def _failing_nothing(pipeline: str) -> Iterator[None]:
     try:
         yield
-    except Exception as err:  # the task has done its work, whatever becomes of its numbers
-        log.warning("metrics of pipeline %s were not sent: %s: %s", pipeline, type(err).__name__, err)
+    except Exception as err:  # the task's work is done, so metrics must not fail it
+        log.warning("Could not send the metrics of pipeline %s: %s: %s", pipeline, type(err).__name__, err)

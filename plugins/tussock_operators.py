@@ -4,8 +4,8 @@
                       run_actors >> held_sources [, paused_views]
                       validate_views [>> held_views]
 
-Runs of all kinds (scheduled, triggered, backfills) take turns: tussock_turn.py. They need nothing that an Airflow does not have by itself:
-no pool, and of connections only Spark's. What makes them safe is the store: whichever order tasks of two runs come in, an open barrier is
+Runs of all types (scheduled, triggered, backfills) take turns; see tussock_turn.py. They need no pool, and no
+connection except Spark's. The store makes them safe: whatever the order of the tasks of two runs, an open barrier is
 finished before another is injected, and an epoch is committed once.
 """
 
@@ -56,7 +56,7 @@ HELD_SOURCES, PAUSED_VIEWS, HELD_VIEWS = "held_sources", "paused_views", "held_v
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
-QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}  # a task's log is for people
+QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}  # keeps task logs readable
 
 PARAMS: Mapping[str, Param] = {
     "start": Param(
@@ -64,35 +64,35 @@ PARAMS: Mapping[str, Param] = {
         type=["null", "string"],
         format="date-time",
         title="Interval start",
-        description="Take in the files of this interval. Empty in a run by hand: the form's own data interval; where that is empty too, "
-        "whatever waits, of any interval.",
+        description="Process the files of this interval. If empty in a manual run, the form's data interval applies. "
+        "Without either, the run processes all waiting files.",
     ),
     "end": Param(
         None,
         type=["null", "string"],
         format="date-time",
         title="Interval end",
-        description="The first moment after the interval.",
+        description="The first moment after the interval (exclusive end).",
     ),
     "pause": Param(
         [],
         type="array",
         items={"type": "string"},
         title="Pause views",
-        description="These, and the views over them, keep the rows that they have; what waits is taken in without them.",
+        description="These views, and the views that read them, keep their rows. All others are updated as usual.",
     ),
     "restate": Param(
         None,
         type=["null", "string"],
         title="Restate a source",
-        description="Its rows that were taken of the interval, or of the file below, go, and those that its files have now come; then "
-        "the run goes on as any other.",
+        description="Remove the rows that this source took for the interval or the file below, and insert the current "
+        "rows of its files. Then the run continues as usual.",
     ),
     "file": Param(
         None,
         type=["null", "string"],
         title="File to restate",
-        description="By its path, as it was taken. Empty: the interval.",
+        description="Path of the file, as recorded when it was taken. If empty, the interval applies.",
     ),
 }
 """The fields of the trigger form."""
@@ -104,12 +104,15 @@ def spark_writes_tables(pipeline: Pipeline) -> bool:
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """The interval whose files a run takes in: that of its params, else its data interval, else none: whatever waits.
+    """Return the interval whose files a run processes: that of its params, else its data interval, else None (all
+    files).
 
-    A run by hand has a data interval where somebody gave it one, in the trigger form or through the API. Else Airflow asks the timetable
-    for one, and both of ours (IntervalsUntil; none at all) answer with an empty one.
+    A manual run has a data interval only if a user set one in the trigger form or through the API. Otherwise Airflow
+    uses the timetable's, and both of ours (IntervalsUntil, or no timetable) return an empty one.
 
-    Raises AirflowFailException: half an interval, an empty one in the params, or params that say something else than the data interval.
+    Raises AirflowFailException: half an interval, an empty interval in the params, or params that contradict a data
+    interval
+        that a user set.
     """
     asked = _params_interval(context["params"])
     run = context["dag_run"]
@@ -118,7 +121,8 @@ def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None
         return asked
     if asked is not None and asked != own and run.run_type not in IN_ORDER:
         raise AirflowFailException(
-            f"params say {_span(asked)}, the data interval of this run is {_span(own)}, and both were given by hand. Give one of them"
+            f"The params set {_span(asked)}, but the data interval of this manual run is {_span(own)}. "
+            "Set only one of them."
         )
     return own if asked is None else asked
 
@@ -127,13 +131,13 @@ def _params_interval(params: Mapping[str, Any]) -> tuple[datetime, datetime] | N
     start, end = params.get("start"), params.get("end")
     if (start is None) != (end is None):
         raise AirflowFailException(
-            f"params start={start!r} and end={end!r}: give both ends of the interval, or neither"
+            f"Params start={start!r} and end={end!r}: set both ends of the interval, or neither."
         )
     if start is None or end is None:
         return None
     interval = (_moment(start), _moment(end))
     if interval[0] >= interval[1]:
-        raise AirflowFailException(f"params start={start!r} and end={end!r}: the end is not after the start")
+        raise AirflowFailException(f"Params start={start!r} and end={end!r}: the end must be after the start.")
     return interval
 
 
@@ -143,27 +147,27 @@ def inject_barrier(pipeline: Pipeline) -> "InjectBarrier":
 
 
 def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
-    """Finish the open barrier, then take in the run's interval, to the last file: one Spark application."""
+    """Finish the open barrier, then process the whole interval of the run, in one Spark application."""
     return RunActors(pipeline=pipeline, task_id="run_actors", application="epoch.py")
 
 
 def held_sources(pipeline: Pipeline) -> "HeldSources":
-    """Fail where a source in trouble kept files from the run; skipped, at no cost, where none did."""
+    """Fail if a held source kept files from the run; otherwise skipped, at no cost."""
     return HeldSources(pipeline=pipeline, task_id=HELD_SOURCES)
 
 
 def paused_views(pipeline: Pipeline) -> "PausedViews":
-    """Fail where the run paused a view; skipped, at no cost, where it did not. Requires: the pipeline has `on_error = "pause"`."""
+    """Fail if the run paused a view; otherwise skipped, at no cost. Requires: `on_error = "pause"`."""
     return PausedViews(pipeline=pipeline, task_id=PAUSED_VIEWS)
 
 
 def pauses_views(pipeline: Pipeline) -> bool:
-    """Whether the pipeline's runs pause a view whose rows raise."""
+    """Whether the pipeline's runs pause views whose rows raise an error."""
     return pipeline.epoch.on_error is OnError.PAUSE
 
 
 def commit_version(pipeline: Pipeline) -> "CommitVersion":
-    """Commit what is sealed, name the committed epoch, and emit an asset event for each source of which something was taken in."""
+    """Commit the sealed epochs, return the last one, and emit an asset event for each source with new input."""
     return CommitVersion(
         pipeline=pipeline,
         task_id="commit_version",
@@ -173,24 +177,27 @@ def commit_version(pipeline: Pipeline) -> "CommitVersion":
 
 
 def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
-    """Run the suites on the epoch that commit_version named."""
+    """Run the suites on the epoch that commit_version returned."""
     return ValidateViews(pipeline=pipeline, task_id="validate_views", application="quality.py")
 
 
 def held_views(pipeline: Pipeline) -> "HeldViews":
-    """Fail where a suite did, and its view is held back; skipped, at no cost, where none did. Requires: `[quality] scope = "view"`."""
+    """Fail if a suite failed and its view is held back; otherwise skipped, at no cost.
+
+    Requires: `[quality] scope = "view"`.
+    """
     return HeldViews(pipeline=pipeline, task_id=HELD_VIEWS)
 
 
 def holds_views_back(pipeline: Pipeline) -> bool:
-    """Whether a suite that fails holds its view back, and not the epoch."""
+    """Whether a failing suite holds back only its view, not the whole epoch."""
     return pipeline.quality is not None and pipeline.quality.scope is GateScope.VIEW
 
 
 def publish_views(pipeline: Pipeline) -> "PublishViews":
-    """Let readers see that epoch, and emit an asset event for each view of which they see other rows.
+    """Publish that epoch, and emit an asset event for each view with changed rows.
 
-    Airflow draws its graph from what a task names: from the sources to this task, and on to the views.
+    Airflow's asset graph shows the declared inlets and outlets: the sources, this task, and the views.
     """
     return PublishViews(
         pipeline=pipeline,
@@ -202,9 +209,10 @@ def publish_views(pipeline: Pipeline) -> "PublishViews":
 
 
 def owed_events(pipeline: Pipeline) -> "OwedEvents":
-    """Where a run did not get to publish_views: the events that runs of a backfill before it left to it. Else skipped, at no cost.
+    """Emit the events that earlier runs of a backfill left to a run that did not reach publish_views.
 
-    A teardown: it runs whatever became of the tasks before it, and says nothing about how the run ended.
+    Otherwise skipped, at no cost. The task is a teardown: it runs whatever the state of the earlier tasks, and does not
+    affect the state of the run.
     """
     task = OwedEvents(
         pipeline=pipeline,
@@ -222,12 +230,15 @@ def owed_events(pipeline: Pipeline) -> "OwedEvents":
 
 
 def can_be_backfilled(pipeline: Pipeline) -> bool:
-    """Whether there are intervals that a backfill could be of."""
+    """Whether the pipeline has intervals to backfill."""
     return pipeline.schedule is not None
 
 
 def publish_tables(pipeline: Pipeline) -> BaseOperator:
-    """Bring the tables outside of the store to that epoch, and emit an asset event for each. Requires: the pipeline has `[publish]`."""
+    """Update the published tables to that epoch, and emit an asset event for each.
+
+    Requires: the pipeline has `[publish]`.
+    """
     outlets = [alias_of(pipeline.name, TABLES)]
     if spark_writes_tables(pipeline):
         return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=outlets)
@@ -247,7 +258,7 @@ class PipelineTask(BaseOperator):
 
 
 class AnnouncingTask(PipelineTask):
-    """A task that emits asset events, which are of the pipeline as it was parsed."""
+    """A task that emits asset events of the pipeline, as defined when the DAG was parsed."""
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
         super().__init__(pipeline=pipeline, **more)
@@ -255,20 +266,20 @@ class AnnouncingTask(PipelineTask):
 
 
 class InjectBarrier(PipelineTask):
-    """Pins what the run takes in, as soon as no other run of the pipeline is ahead of it or in the middle."""
+    """Pins the input of the run once no other run of the pipeline is ahead of it or in progress."""
 
     def execute(self, context: Any) -> dict[str, str] | None:
         self._wait_for_turn(context)
         interval = run_interval(context)
         self.log.info(
-            "takes in %s",
-            _span(interval) if interval else "whatever waits: neither params nor a data interval are given",
+            "Input of this run: %s",
+            _span(interval) if interval else "all waiting files, since neither params nor a data interval are set",
         )
         self._begin(context, interval)
         barrier = _inject(self.opened(), context)
         self._wait_for_turn(
             context
-        )  # another run may have looked at the same moment; the store has decided whose barrier is in force
+        )  # two runs may look at the same moment; the store decides whose barrier is in force
         return (
             None
             if barrier is None
@@ -276,7 +287,7 @@ class InjectBarrier(PipelineTask):
         )
 
     def _begin(self, context: Any, interval: tuple[datetime, datetime] | None) -> None:
-        """What a person wants of this run besides."""
+        """Apply the other params of this run: pause and restate."""
         from tussock.jobs.operations import epochs, restate
         from tussock.jobs.sources.base import Restated
         from tussock.jobs.texts.restatement import begun_lines
@@ -293,7 +304,7 @@ class InjectBarrier(PipelineTask):
                     self.log.info("%s", line)
 
     def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
-        """After a wait."""
+        """Continue after the deferral."""
         return self.execute(context)
 
     def _wait_for_turn(self, context: Any) -> None:
@@ -303,13 +314,13 @@ class InjectBarrier(PipelineTask):
             held_by = holder(self.opened(), context["dag"].dag_id)
         if (other := run_ahead(context, held_by)) is not None:
             self.log.info(
-                "waits for run %s, which is ahead. If nothing works on that run any more, mark it as failed", other
+                "Waiting for run %s, which is ahead. If that run is no longer being executed, mark it as failed.", other
             )
             self.defer(trigger=RunPublished(context["dag"].dag_id, other), method_name="resume")
 
 
 class SubmitJob(SparkSubmitOperator):
-    """Submits one of `jobs/submitted/*.py` with the code that is installed here, through the connection `spark_default`."""
+    """Submits one of `jobs/submitted/*.py` with the installed code, through the connection `spark_default`."""
 
     def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
         super().__init__(
@@ -323,13 +334,13 @@ class SubmitJob(SparkSubmitOperator):
         self.pipeline_name = pipeline.name
 
     def submit(self, context: Any, arguments: list[str]) -> None:
-        """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
+        """Run the job to its end. Raises AirflowException if it fails; the task's log contains its last lines."""
         self.py_files = str(build_archive(airflow_home() / ".airflow" / "code"))
         log_level = os.environ.get(
             "TUSSOCK_LOG", "INFO"
-        )  # on in a task's log, for driver and workers (tussock.jobs.settings.logs)
+        )  # passed on to driver and workers (tussock.jobs.settings.logs)
         self.conf = {"spark.executorEnv.TUSSOCK_LOG": log_level, **(self.conf or {})}
-        # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.
+        # spark-submit and the driver use this process's Python. Workers do too, unless the cluster sets its own.
         self.env_vars = {
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -342,9 +353,10 @@ class SubmitJob(SparkSubmitOperator):
 
 
 class RunActors(SubmitJob):
-    """`jobs/submitted/epoch.py` over the run's interval; no job where nothing waits, as in a finished run that is cleared.
+    """Runs `jobs/submitted/epoch.py` over the run's interval; no job if nothing waits, as in a cleared run that had
+    finished.
 
-    With `[epoch] runner = "auto"` this process runs small epochs, and the job what is left.
+    With `[epoch] runner = "auto"`, this process runs small epochs, and the job runs the rest.
     """
 
     def execute(self, context: Any) -> None:
@@ -361,7 +373,7 @@ class RunActors(SubmitJob):
                         require(_opened(self.pipeline_name), context)
                         fine.append(task_id)
                 except (HeldSourcesError, PausedViewsError) as err:
-                    self.log.warning("%s", err)  # this task has done its work, and those after it are to publish it
+                    self.log.warning("%s", err)  # this task has done its work, and the next ones must publish it
         if fine:
             raise DownstreamTasksSkipped(tasks=fine)  # type: ignore[no-untyped-call]
 
@@ -369,9 +381,9 @@ class RunActors(SubmitJob):
         from tussock.jobs.operations.epochs import spark_must_ask
 
         at = _opened(self.pipeline_name)
-        # asked again: files may have come, or another run finished, since inject_barrier
+        # Checked again: since inject_barrier, files may have arrived or another run may have finished.
         if _inject(at, context) is None and not spark_must_ask(at):
-            self.log.info("nothing waits")
+            self.log.info("No input is waiting.")
             return
         if at.pipeline.epoch.runner is Runner.AUTO and self._ran_here(at, context):
             return
@@ -383,7 +395,7 @@ class RunActors(SubmitJob):
         )
 
     def _ran_here(self, at: "PipelineStore", context: Any) -> bool:
-        """Whether this process took in all that waits; False: an epoch came up that Spark should run."""
+        """Whether this process ran all epochs; False: an epoch needs Spark."""
         from tussock.jobs.driver.runner import SparkWantedError
         from tussock.jobs.driver.summary import show_summary
         from tussock.jobs.operations.epochs import Where, advance
@@ -398,9 +410,9 @@ class RunActors(SubmitJob):
 
 
 class HeldSources(PipelineTask):
-    """Fails the run, with the reason, where the files of a source in trouble wait that the run wanted; all else is published.
+    """Fails the run, with the reason, if a held source kept files from it. Everything else is published.
 
-    It stands beside the tasks that publish, so that neither waits for the other.
+    The task runs in parallel with the tasks that publish, so neither waits for the other.
     """
 
     def execute(self, context: Any) -> None:
@@ -410,14 +422,16 @@ class HeldSources(PipelineTask):
             try:
                 _require_not_held(self.opened(), context)
             except HeldSourcesError as err:
-                err.add_note("Once the cause is gone, clear this run, from inject_barrier on: it takes in what waits.")
+                err.add_note(
+                    "Once the cause is gone, clear this run from inject_barrier on: it processes the waiting files."
+                )
                 raise
 
 
 class PausedViews(PipelineTask):
-    """Fails the run, with the row, where it paused a view; all else is published. It says so until somebody has the view go on.
+    """Fails the run, with the failing row, if it paused a view. Everything else is published.
 
-    Later runs do not fail for it: each view that is paused is one run's to report.
+    It fails until a user resumes the view. Later runs do not fail: only the run that paused a view reports it.
     """
 
     def execute(self, context: Any) -> None:
@@ -426,9 +440,11 @@ class PausedViews(PipelineTask):
 
 
 class ValidateViews(SubmitJob):
-    """The suites at the committed epoch: in this process, or, where one of them needs Spark, by `jobs/submitted/quality.py`.
+    """Runs the suites on the committed epoch, in this process or, if a suite needs Spark, in
+    `jobs/submitted/quality.py`.
 
-    Fails without a retry when a suite does: the same rows would fail again. Where the gate judges view by view, `held_views` fails instead.
+    Fails without a retry if a suite fails, since the same rows would fail again. If the gate judges each view
+    separately, `held_views` fails instead.
     """
 
     def execute(self, context: Any) -> None:
@@ -437,7 +453,7 @@ class ValidateViews(SubmitJob):
             self._decide_held_views(epoch)
 
     def _decide_held_views(self, epoch: int) -> None:
-        """Raises DownstreamTasksSkipped where no view is held back."""
+        """Raises DownstreamTasksSkipped if no view is held back."""
         from tussock.jobs.gate.record import HeldViewsError
         from tussock.jobs.operations.quality import require_none_held_back
 
@@ -454,12 +470,12 @@ class ValidateViews(SubmitJob):
 
         at = _opened(self.pipeline_name)
         if not quality.has_suites(at):
-            self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
+            self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
             return
         with no_retry():
             known = quality.verdict(at, epoch)
         if known is not GateVerdict.NONE:
-            self.log.info("these suites have judged epoch %d before: %s", epoch, known.value)
+            self.log.info("The current suites have already judged epoch %d: %s", epoch, known.value)
             if known is GateVerdict.FAILED and not quality.judges_views(at):
                 raise AirflowFailException(quality.failure(at, epoch))
             return
@@ -473,7 +489,7 @@ class ValidateViews(SubmitJob):
             raise
 
     def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
-        """Whether this process could judge the epoch, and it passed. Raises AirflowFailException where it did not."""
+        """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
         from tussock.jobs.gate.gate import SparkNeededError
         from tussock.jobs.gate.record import record_lines
         from tussock.jobs.operations import quality
@@ -491,7 +507,10 @@ class ValidateViews(SubmitJob):
 
 
 class HeldViews(PipelineTask):
-    """Fails the run, with the rows, where a suite failed and its view is held back; all else is published."""
+    """Fails the run, with the failing rows, if a suite failed and its view is held back.
+
+    Everything else is published.
+    """
 
     def execute(self, context: Any) -> None:
         from tussock.jobs.operations.quality import require_none_held_back
@@ -501,7 +520,9 @@ class HeldViews(PipelineTask):
 
 
 class CommitVersion(AnnouncingTask):
-    """Commits what is sealed, and tells Airflow what was taken in of sources: that is true from here on, whether it is published or not."""
+    """Commits the sealed epochs and emits events of sources with new input, which is final whether it is published or
+    not.
+    """
 
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.epochs import commit
@@ -513,9 +534,11 @@ class CommitVersion(AnnouncingTask):
 
 
 class PublishViews(AnnouncingTask):
-    """Lets readers see the committed epoch, as far as the gate passed it, and tells Airflow and OpenLineage which views are new."""
+    """Publishes the committed epoch, as far as the gate passed it, and reports changed views to Airflow and
+    OpenLineage.
+    """
 
-    published: "Publication | None" = None  # by `execute`
+    published: "Publication | None" = None  # set by `execute`
 
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.publish import publish
@@ -532,14 +555,14 @@ class PublishViews(AnnouncingTask):
         return done
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Files and tables in, views out, for Airflow's provider for OpenLineage, where it is installed."""
+        """Files and tables as inputs, views as outputs, for Airflow's OpenLineage provider if it is installed."""
         from tussock_lineage import lineage, views_published
 
         return None if self.published is None else lineage(*views_published(self.pipeline_name, self.published))
 
 
 class OwedEvents(AnnouncingTask):
-    """Tells Airflow what it has not been told, whatever became of the run: nobody else may come who would."""
+    """Emits the missing events, whatever the state of the run, since no later run may emit them."""
 
     def execute(self, context: Any) -> None:
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
@@ -548,15 +571,15 @@ class OwedEvents(AnnouncingTask):
 
 
 class _WritesTables:
-    """What the tasks that publish to tables outside of the store have in common. Requires: an operator, with the pipeline."""
+    """Shared code of the tasks that update published tables. Requires: an operator with the attribute `pipeline`."""
 
     pipeline: Pipeline
     written: "tuple[int, Mapping[str, TableState]] | None" = (
-        None  # by `execute`: the epoch, and the state of each table at it
+        None  # set by `execute`: the epoch, and the state of each table at it
     )
 
     def emit(self, context: Any) -> dict[str, str]:
-        """An asset event for each table whose rows have changed. Returns the version of each table at the epoch."""
+        """Emit an asset event for each changed table. Return the version of each table at the epoch."""
         from tussock.jobs.operations.tables import tables_at
 
         epoch = _committed_epoch(context)
@@ -566,14 +589,16 @@ class _WritesTables:
         return {relation: state.version for relation, state in tables.items()}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Views and tables in, their copies out, for Airflow's provider for OpenLineage, where it is installed."""
+        """Relations as inputs, their published tables as outputs, for Airflow's OpenLineage provider if it is
+        installed.
+        """
         from tussock_lineage import lineage, tables_published
 
         return None if self.written is None else lineage(*tables_published(self.pipeline.name, *self.written))
 
 
 class PublishTablesHere(_WritesTables, AnnouncingTask):
-    """Brings the tables to the epoch that publish_views let readers see, in this process."""
+    """Updates the published tables, in this process, to the epoch that publish_views published."""
 
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.tables import publish_tables
@@ -584,7 +609,7 @@ class PublishTablesHere(_WritesTables, AnnouncingTask):
 
 
 class PublishTables(_WritesTables, SubmitJob):
-    """`jobs/submitted/publish.py` at the epoch that publish_views let readers see."""
+    """Runs `jobs/submitted/publish.py` for the epoch that publish_views published."""
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
         super().__init__(pipeline=pipeline, **more)
@@ -597,7 +622,7 @@ class PublishTables(_WritesTables, SubmitJob):
 
 @contextmanager
 def no_retry() -> Iterator[None]:
-    """What the user has to correct fails at once: another try would meet it again. Lost races and servers that are away are tried again."""
+    """Fail without retries on errors that a user must correct. Lost races and unreachable servers are retried."""
     try:
         yield
     except (InputError, DamagedError) as err:
@@ -612,7 +637,7 @@ def _opened(name: str) -> "PipelineStore":
 
 
 def _wish(at: "PipelineStore", context: Any) -> "Wish":
-    """What the run takes in."""
+    """The input that the run requests."""
     from tussock.jobs.operations.epochs import Wish, interval_between
 
     return Wish(interval_between(at, run_interval(context)), run=run_of(context))
@@ -638,7 +663,7 @@ def _require_none_paused(at: "PipelineStore", context: Any) -> None:
 
 
 def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
-    """What the run takes in, and the day of its events, where the pipeline wants them to be of one."""
+    """The run's interval, and the day of its events if the pipeline partitions them by day."""
     span = run_interval(context)
     by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
     return RunInterval(span, day_of(pipeline, *span) if HAS_PARTITIONS and by_partition and span is not None else None)
@@ -651,7 +676,7 @@ def _committed_epoch(context: Any) -> int:
 def _moment(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise AirflowFailException(f"{text!r} has no time zone; write e.g. {text}Z")
+        raise AirflowFailException(f"{text!r} has no time zone. Write, for example, {text}Z.")
     return moment
 
 

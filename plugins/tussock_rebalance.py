@@ -1,10 +1,10 @@
-"""The tasks of a rebalance DAG. Parsing this imports no Spark and reads nothing; none of them starts Spark.
+"""The tasks of a rebalance DAG. Parsing this imports no Spark and reads nothing; no task starts Spark.
 
     measure >> decide >> [approve] >> move >> verify
 
-`move` makes the moves that were decided and approved, or none. A plan contains the mapping before and after, and its digest covers both:
-if another mapping has come between, `move` fails and changes nothing. If nothing is to move, the tasks behind `decide` are skipped, with
-the reason in its log.
+`move` makes exactly the moves that were decided and approved. The plan's digest covers the mapping before and after. If
+the mapping has changed in between, `move` fails and changes nothing. If there is nothing to move, the tasks after
+`decide` are skipped; the log of `decide` contains the reason.
 """
 
 from typing import Any
@@ -28,26 +28,28 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
             type=["null", "integer"],
             minimum=1,
             title="Units",
-            description="Spread the vnodes evenly over so many parallel units. Empty: as many as there are, by what they carry.",
+            description="Spread the vnodes evenly over this number of parallel units. "
+            "If empty, keep the number and move vnodes by load.",
         ),
         "target": Param(
             pipeline.rebalance.target,
             type="number",
             minimum=1,
             title="Target",
-            description="Without units: how many times the mean a unit may carry before vnodes move away from it.",
+            description="Without units: the load of a unit, relative to the mean, from which vnodes move away from it.",
         ),
         "approved": Param(
             None,
             type=["null", "string"],
             title="Digest of the moves",
-            description="Make these moves and no others, as `tussock rebalance --plan` and the page of the action show them. Empty: any.",
+            description="Make exactly these moves, as `tussock rebalance --plan` and the page of the action show them. "
+            "If empty, any moves are allowed.",
         ),
     }
 
 
 def measure(pipeline: Pipeline) -> Any:
-    """What each unit has, and what it carries."""
+    """Measure the size and load of each unit."""
 
     @task(task_id="measure")
     def look(name: str) -> list[dict[str, float]]:
@@ -63,7 +65,7 @@ def measure(pipeline: Pipeline) -> Any:
 
 
 def decide(pipeline: Pipeline) -> Any:
-    """Which vnodes are to move; skipped where none are, or where no move would mend it."""
+    """Choose the vnodes to move; skip the following tasks if no move is needed or none would help."""
 
     @task(task_id="decide", multiple_outputs=True)
     def choose(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
@@ -85,12 +87,12 @@ def decide(pipeline: Pipeline) -> Any:
 
 
 def approve(pipeline: Pipeline) -> Approve:
-    """Wait for a person who has read what is to move; without a yes nothing does."""
+    """Wait for a person to approve the moves; without approval nothing moves."""
     return Approve(plan="decide", subject=f"Move these vnodes of {pipeline.name}?")
 
 
 def move(pipeline: Pipeline) -> Any:
-    """Put the mapping in force that was decided: barriers from now on run on it."""
+    """Install the mapping that was decided. Later barriers use it."""
 
     @task(task_id="move")
     def bring(name: str, ti: Any = None) -> dict[str, str]:
@@ -100,15 +102,15 @@ def move(pipeline: Pipeline) -> Any:
         with no_retry():
             try:
                 version = rebalance.move(opened(name), decoded(planned(ti, "decide"), rebalance.Rebalance))
-            except LostRaceError as err:  # another try would meet it again
-                raise AirflowFailException(f"{err} Trigger the DAG again: it plans anew") from err
+            except LostRaceError as err:  # a retry would fail the same way
+                raise AirflowFailException(f"{err} Trigger the DAG again to make a new plan.") from err
         return {"mapping": str(version.mapping.id), "version": str(version.id)}
 
     return bring(pipeline.name)
 
 
 def verify(pipeline: Pipeline) -> Any:
-    """Read back that the mapping in force is the one that was decided, and that all its units are to read is there."""
+    """Check that the current mapping is the decided one, and that all input of its units exists."""
 
     @task(task_id="verify")
     def look(name: str, ti: Any = None) -> list[dict[str, float]]:

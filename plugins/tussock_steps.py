@@ -1,6 +1,6 @@
-"""Where Airflow's processes find pipelines, and how a task opens one. What tasks then do: tussock/jobs/operations.
+"""Location of the pipelines in Airflow's processes, and how a task opens one. The tasks' work: tussock/jobs/operations.
 
-DAG files import this whenever they are parsed, so it imports the engine only in tasks.
+DAG files import this module at every parse, so only tasks import the engine.
 """
 
 import os
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 def pipelines_folder() -> Path:
-    """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` of Airflow's home."""
+    """The folder of the pipelines: TUSSOCK_PIPELINES, or `pipelines/` in Airflow's home."""
     return named_folder() or airflow_home() / "pipelines"
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """A pipeline by its name. Raises UnknownPipelineError, PipelineError."""
+    """Load a pipeline by its name. Raises UnknownPipelineError, PipelineError."""
     return find_pipeline(name, pipelines_folder())
 
 
 def opened(name: str) -> "PipelineStore":
-    """A pipeline with its store, for this task.
+    """Open a pipeline with its store, for a task.
 
-    Raises: NotInitialisedError if `tussock apply` has not made the store yet; CopiedStoreError for a copy of a store, which must not emit
-        the events of the original.
+    Raises: NotInitialisedError if `tussock apply` has not created the store yet; CopiedStoreError for a copy of a
+    store,
+        which must not emit the events of the original.
     """
     from tussock.jobs.operations.store import open_at_home
     from tussock.jobs.settings.arrow import leave_pandas
@@ -40,20 +41,20 @@ def opened(name: str) -> "PipelineStore":
 
 
 def airflow_home() -> Path:
-    """The folder that Airflow calls its home."""
+    """Airflow's home folder."""
     return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The pipelines that can be read, and what is wrong with the others; both in name order."""
+    """The readable pipelines, and the errors of the others; both in name order."""
 
     pipelines: tuple[Pipeline, ...]
     errors: tuple[InputError, ...]
 
 
 class BrokenPipelinesError(InputError):
-    """Pipelines that have no DAGs, for their definitions cannot be read."""
+    """Pipelines without DAGs, because their definitions cannot be read."""
 
     def __init__(self, errors: tuple[InputError, ...]) -> None:
         super().__init__(errors)
@@ -61,12 +62,12 @@ class BrokenPipelinesError(InputError):
 
     def __str__(self) -> str:
         return "\n".join(
-            [*map(str, self.errors), "Until this is mended these pipelines have no DAGs. All others run on."]
+            [*map(str, self.errors), "Until this is corrected, these pipelines have no DAGs. All others run normally."]
         )
 
 
 class NoPipelinesFolderError(InputError):
-    """Airflow looks for pipelines where there is no folder."""
+    """The folder of the pipelines does not exist."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -74,13 +75,13 @@ class NoPipelinesFolderError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"pipelines are looked for in {self.folder}, and there is no such folder. Set TUSSOCK_PIPELINES to the folder that holds them, "
-            "in the environment of each of Airflow's processes."
+            f"The pipelines folder {self.folder} does not exist. Set the environment variable TUSSOCK_PIPELINES to the "
+            "folder of the pipelines, for each of Airflow's processes."
         )
 
 
 def definitions() -> Definitions:
-    """Every pipeline of the folder, each read by itself: what is wrong with one says nothing about another."""
+    """Read every pipeline in the folder. An error in one does not affect the others."""
     pipelines: list[Pipeline] = []
     errors: list[InputError] = []
     folder = pipelines_folder()

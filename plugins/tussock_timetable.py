@@ -11,9 +11,10 @@ from tussock_airflow import HAS_DEADLINES
 
 
 class IntervalsUntil(CronDataIntervalTimetable):
-    """Intervals of a cron expression, the last of which starts at `last` at the latest.
+    """Intervals of a cron expression. The last one starts no later than `last`.
 
-    A DAG's `end_date` would do that too, but it also leaves every task out of later runs by hand, which then succeed having done nothing.
+    A DAG's `end_date` would also remove every task from later manual runs, which would then succeed without doing
+    anything.
     """
 
     def __init__(self, cron: str, zone: str, last: datetime | None) -> None:
@@ -21,7 +22,7 @@ class IntervalsUntil(CronDataIntervalTimetable):
         Args:
             cron: five fields, or a preset such as `@daily`.
             zone: name of the time zone in which days begin.
-            last: with a time zone; None: without end.
+            last: with a time zone; None: no end.
         """
         super().__init__(cron, timezone=zone)
         self._zone, self._last = zone, last
@@ -38,9 +39,9 @@ class IntervalsUntil(CronDataIntervalTimetable):
         return cls(data["cron"], data["zone"], None if data["last"] is None else datetime.fromisoformat(data["last"]))
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
-        """An empty interval: a run that is started by hand has none, unless the trigger form names one.
+        """Return an empty interval: a manual run has no interval unless the trigger form sets one.
 
-        Airflow's own answer, the last interval before `run_after`, could not be distinguished from one that was asked for.
+        Airflow's default, the last interval before `run_after`, would look like an interval that a user set.
         """
         return DataInterval.exact(run_after)
 
@@ -69,8 +70,8 @@ def _deadline_references() -> list[type]:
 
 
 class TussockTimetables(AirflowPlugin):
-    """Lets the scheduler read back these timetables, and what deadlines count from."""
+    """Register the timetable and the deadline reference, so that the scheduler can restore them from stored DAGs."""
 
     name = "tussock_timetables"
-    timetables = [IntervalsUntil]  # noqa: RUF012  the attribute that Airflow looks for
+    timetables = [IntervalsUntil]  # noqa: RUF012  Airflow's attribute name
     deadline_references = _deadline_references()

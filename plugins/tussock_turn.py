@@ -1,10 +1,11 @@
-"""Whose turn it is: runs of a pipeline go through their tasks one after the other, so that each publishes before the next one begins.
+"""Turns: runs of a pipeline execute one after the other, so that each publishes before the next one starts.
 
-A pool of one slot would not do. It has to be made before the DAG is scheduled, or its tasks wait for ever; and whenever a task ends, the
-slot goes to whichever run's task the scheduler sees first. `max_active_runs=1` does it for all runs but backfills, which bring a limit of
-their own. So the first task of a run looks who is ahead of it, and is deferred until that run has published or ended.
+A pool of one slot would not work. It must exist before the DAG is scheduled, or its tasks wait forever. And when a task
+ends, the scheduler gives the slot to a task of any run. `max_active_runs=1` works for all runs except backfills, which
+have their own limit. So the first task of a run checks which run is ahead of it, and is deferred until that run has
+published or ended.
 
-What is safe does not depend on any of this: whichever order tasks of two runs come in, the store takes in each file once.
+Safety does not depend on turns: the store takes each file once, for any order of the tasks of two runs.
 """
 
 import asyncio
@@ -17,19 +18,19 @@ from asgiref.sync import sync_to_async
 
 FIRST, LAST = "inject_barrier", "publish_views"
 IN_ORDER = ("scheduled", "backfill")
-"""Kinds of runs that begin in the order of their intervals; one by hand begins when nobody is in the middle."""
+"""Types of runs that start in the order of their intervals. A manual run starts when no other run is in progress."""
 
 FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 POLL_S = 3.0
 LOOK_AGAIN_S = 60.0
-"""Who is ahead may change while a run waits (runs are cleared, deleted, marked by hand), so the task itself looks again after so long."""
+"""The run ahead may change during the wait (runs are cleared, deleted, marked manually), so the task checks again."""
 
 
 def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
-    """The run of this DAG that goes before the one of `context`; None: it is this one's turn.
+    """Return the run of this DAG that goes before the run of `context`; None: it is this run's turn.
 
     Args:
-        holder: the run whose epoch is open, or committed and not published; None: there is none, or it is nobody's.
+        holder: the run whose epoch is open, or committed but not published; None: no run has such an epoch.
 
     Cost: two requests to the API server.
     """
@@ -46,7 +47,7 @@ def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
 
 
 def run_of(context: Mapping[str, Any]) -> dict[str, str]:
-    """What barriers keep of the run that injects them; tussock.jobs.operations.epochs.holder reads it."""
+    """The origin that barriers record: DAG and run. tussock.jobs.operations.epochs.holder reads it."""
     return {"dag": context["dag_run"].dag_id, "run": context["dag_run"].run_id}
 
 
@@ -70,7 +71,7 @@ class RunPublished(BaseTrigger):
 
 
 def _states(dag_id: str, run_id: str) -> Mapping[str, str | None]:
-    """State by task of a run; empty where the run is gone."""
+    """States of the first and last task of a run; empty if the run no longer exists."""
     states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(
         dag_id, task_ids=[FIRST, LAST], run_ids=[run_id]
     )

@@ -2,8 +2,9 @@
 
     raise_floor >> compact >> vacuum        [tidy_tables]
 
-None of them waits for a turn as epochs do: they run while epochs, readers, other compactors and each other's retries run. The version
-log decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
+Unlike epochs, these tasks wait for no turn. They run concurrently with epochs, readers, other compactors and their own
+retries. The version log assigns merges, vacuum removes only objects that no writer can commit, and a killed task
+resumes.
 """
 
 import logging
@@ -23,14 +24,14 @@ PARAMS = {
         False,
         type="boolean",
         title="Everything",
-        description="Merge all SSTs into the last level, whatever is due. Reads and writes the whole store.",
+        description="Merge all SSTs into the last level. Reads and writes the whole store.",
     )
 }
 """The field of the trigger form."""
 
 
 def raise_floor(pipeline: Pipeline) -> Any:
-    """Let go of the epochs that retention no longer keeps, so that the compaction after it drops their rows."""
+    """Expire the epochs that retention no longer keeps, so that the following compaction drops their rows."""
 
     @task(task_id="raise_floor")
     def retain(name: str) -> dict[str, str]:
@@ -44,12 +45,15 @@ def raise_floor(pipeline: Pipeline) -> Any:
 
 
 def compact(pipeline: Pipeline) -> "CompactStore":
-    """Merge what is due, in rounds, the pieces of a round in parallel: one Spark application, or none where nothing is due."""
+    """Run the due compactions in rounds, the pieces of a round in parallel.
+
+    Starts one Spark application, or none if nothing is due.
+    """
     return CompactStore(pipeline=pipeline, task_id="compact", application="compaction.py")
 
 
 def vacuum(pipeline: Pipeline) -> Any:
-    """Remove the objects that nobody can read or commit any more."""
+    """Remove the objects that no reader needs and no writer can commit."""
 
     @task(task_id="vacuum")
     def remove(name: str) -> dict[str, str | int]:
@@ -66,7 +70,7 @@ def vacuum(pipeline: Pipeline) -> Any:
 
 
 def tidy_tables(pipeline: Pipeline) -> Any:
-    """Merge the small files of the tables that the pipeline publishes to, and remove what is too old. Requires: it has `[publish]`."""
+    """Merge small files of the published tables, and remove expired files. Requires: the pipeline has `[publish]`."""
     if spark_writes_tables(pipeline):
         return TidyTables(pipeline=pipeline, task_id="tidy_tables", application="publish.py")
 
@@ -81,14 +85,14 @@ def tidy_tables(pipeline: Pipeline) -> Any:
 
 
 class TidyTables(SubmitJob):
-    """`jobs/submitted/publish.py --tidy`."""
+    """Runs `jobs/submitted/publish.py --tidy`."""
 
     def execute(self, context: Any) -> None:
         self.submit(context, ["--tidy"])
 
 
 class CompactStore(SubmitJob):
-    """`jobs/submitted/compaction.py` until nothing is due."""
+    """Runs `jobs/submitted/compaction.py` until nothing is due."""
 
     def execute(self, context: Any) -> None:
         from tussock.jobs.operations import compaction
@@ -97,7 +101,7 @@ class CompactStore(SubmitJob):
         with no_retry():
             picks = compaction.due(opened(self.pipeline_name))
         if not picks and not full:
-            self.log.info("nothing is due")
+            self.log.info("No compaction is due.")
             return
         for pick in picks:
             self.log.info("due: %s", pick.reason)

@@ -1,4 +1,7 @@
-"""The task of a verify DAG. Parsing this imports no Spark and reads nothing; the task imports the engine when it runs."""
+"""The task of a verify DAG.
+
+Parsing this imports no Spark and reads nothing; the task imports the engine when it runs.
+"""
 
 from typing import Any
 
@@ -17,19 +20,19 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
             minimum=1,
             maximum=100,
             title="Share of the keys, in percent",
-            description="Compare only the rows of these keys. Each epoch has other keys in its share.",
+            description="Compare only the rows of these keys. The sample differs from epoch to epoch.",
         ),
         "repair": Param(
             False,
             type="boolean",
             title="Repair",
-            description="Build the views that differ anew with the next epoch, and the views over them.",
+            description="With the next epoch, rebuild the views that differ and the views that read them.",
         ),
     }
 
 
 def verify_views(pipeline: Pipeline) -> "VerifyViews":
-    """Compare all views with Spark's answers, and fail if one differs. The next attempt would find the same, so there is none."""
+    """Compare all views with Spark's answers, and fail if one differs. No retries, since they would find the same."""
     return VerifyViews(pipeline=pipeline, task_id="verify_views", application="verification.py", retries=0)
 
 

@@ -73,7 +73,7 @@ def test_runs_bring_what_has_changed_and_nothing_where_nothing_has(tmp_path: Pat
     assert "view v" in run()
     meta = open_meta(str(tmp_path / "store"))
     assert meta.log_end() == 1
-    assert "the store of 'shop' is as its files say" in run()
+    assert "The store of 'shop' is up to date with the pipeline's files." in run()
     assert meta.log_end() == 1
     (folder / "views.sql").write_text(TABLE + VIEW.replace("count(*)", "max(k)"))
     assert "query (- store, + statement)" in run()

@@ -216,7 +216,7 @@ def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_
     (file, error), *others = bag.import_errors.items()
     assert (Path(file).name, others) == ("broken_pipelines.py", [])
     assert f"{tmp_path}/ship/pipeline.toml: {message}" in error
-    assert "Until this is mended these pipelines have no DAGs. All others run on." in error
+    assert "Until this is corrected, these pipelines have no DAGs. All others run normally." in error
 
 
 def test_where_all_pipelines_are_well_there_is_no_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,8 @@ def test_a_folder_of_pipelines_that_is_not_there_is_an_import_error_that_says_wh
     (error,) = bag.import_errors.values()
     assert bag.dags == {}
     assert (
-        f"pipelines are looked for in {tmp_path}/pipelines, and there is no such folder. Set TUSSOCK_PIPELINES" in error
+        f"The pipelines folder {tmp_path}/pipelines does not exist. Set the environment variable TUSSOCK_PIPELINES"
+        in error
     )
 
 
@@ -291,7 +292,8 @@ def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() ->
     from tussock_operators import run_interval
 
     with pytest.raises(
-        AirflowFailException, match=r"params say the interval from 2013-02-01.* interval of this run is .*2013-01-05"
+        AirflowFailException,
+        match=r"params set the interval from 2013-02-01.* interval of this manual run is .*2013-01-05",
     ):
         run_interval(context("manual", DAY, **IN_PARAMS))
 
@@ -313,9 +315,9 @@ def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        ("2013-01-01T00:00:00Z", None, "give both ends of the interval, or neither"),
-        ("2013-01-02T00:00:00Z", "2013-01-01T00:00:00Z", "the end is not after the start"),
-        ("2013-01-01T00:00:00", "2013-01-02T00:00:00", "has no time zone; write e.g. 2013-01-01T00:00:00Z"),
+        ("2013-01-01T00:00:00Z", None, "set both ends of the interval, or neither"),
+        ("2013-01-02T00:00:00Z", "2013-01-01T00:00:00Z", "the end must be after the start"),
+        ("2013-01-01T00:00:00", "2013-01-02T00:00:00", "has no time zone. Write, for example, 2013-01-01T00:00:00Z"),
     ],
 )
 def test_params_that_are_no_interval_fail_the_run_for_good(start: str, end: str | None, message: str) -> None:

@@ -142,7 +142,7 @@ def test_numbers_that_cannot_be_had_fail_no_task(server: Server, caplog: pytest.
     with metrics.sends_epochs("nowhere"):
         pass
     metrics.send_views("nowhere")
-    assert "metrics of pipeline nowhere were not sent: UnknownPipelineError" in caplog.text
+    assert "Could not send the metrics of pipeline nowhere: UnknownPipelineError" in caplog.text
     assert server.received() == {}
 
 

@@ -103,7 +103,7 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
         task["decide"]("shop", params={"units": None, "target": 9})
     other = Pulled(**task["decide"]("shop", params={"units": 2}))
     other.shown = decided["digest"]
-    with pytest.raises(AirflowFailException, match="was approved, and task decide has made the plan"):
+    with pytest.raises(AirflowFailException, match="was approved, but task decide has since made plan"):
         task["move"]("shop", ti=other)
     other.shown = other.pushed["digest"]
     with pytest.raises(AirflowFailException, match=f"the moves with digest {decided['digest']} were approved"):

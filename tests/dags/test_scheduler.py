@@ -127,7 +127,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.taken_days()[-1] == "2013-01-05"
     assert held.epoch > before.epoch
     assert held.published == before.epoch
-    assert "takes in the interval from 2013-01-05T00:00:00+00:00 to 2013-01-06T00:00:00+00:00" in home.log_of(
+    assert "Input of this run: the interval from 2013-01-05T00:00:00+00:00 to 2013-01-06T00:00:00+00:00" in home.log_of(
         "inject_barrier"
     )
     log = home.log_of("validate_views")
