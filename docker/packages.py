@@ -1,7 +1,7 @@
-"""The lines of requirements.lock, with hashes, of the packages that the images name: the core, the extras, and what the checkout's Airflow,
-the example and the project's own installation need.
+"""Print the blocks of requirements.lock, with hashes, for the packages that the images install.
 
-Their own dependencies are not named: the whole lock file as constraints has its versions and hashes.
+These are the core, the extras, and the packages of the checkout's Airflow, the example and the project's installation.
+Their dependencies are not printed: the whole lock file, used as constraints, has their versions and hashes.
 """
 
 import re
@@ -13,12 +13,15 @@ GROUPS = ("build", "demo")
 
 
 def name_of(requirement: str) -> str:
-    """`pyarrow` for `pyarrow>=20`, as requirements.lock writes names."""
+    """`pyarrow` for `pyarrow>=20`, as requirements.lock spells names."""
     return re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-")
 
 
 def named(project: str, lock: str) -> list[str]:
-    """The blocks of the lock file, a version and its hashes each, of what the project names. Raises ValueError where one is missing."""
+    """The lock file's blocks (a version and its hashes) of the project's packages.
+
+    Raises ValueError if one is missing.
+    """
     document = tomllib.loads(project)
     extras = [text for extra in EXTRAS for text in document["project"]["optional-dependencies"][extra]]
     groups = [text for group in GROUPS for text in document["dependency-groups"][group]]
@@ -27,7 +30,7 @@ def named(project: str, lock: str) -> list[str]:
     }
     blocks = {name_of(block): block for block in re.split(r"\n(?=\w)", lock) if block.strip()}
     if missing := wanted - blocks.keys():
-        raise ValueError(f"requirements.lock lacks {', '.join(sorted(missing))}: make lock")
+        raise ValueError(f"requirements.lock lacks {', '.join(sorted(missing))}. Run `make lock`.")
     return [blocks[name] for name in sorted(wanted)]
 
 

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Makes up the secrets of docker/compose.yaml where there are none yet: random, in a file that only its user reads.
+# Create random secrets for docker/compose.yaml, unless they exist, in a file that only its user can read.
 #
-#     docker/secrets.sh [FILE]        FILE: docker/.env, where compose finds it by itself
+#     docker/secrets.sh [FILE]        FILE: docker/.env, the default of compose
 set -eu
 file=${1:-$(dirname "$0")/.env}
 random() { od -An -N"$1" -tx1 /dev/urandom | tr -d ' \n'; }
 if [ -e "$file" ]; then
-    echo "$file is there, and stays as it is"
+    echo "$file exists and is kept"
     exit
 fi
 umask 077
-# Whole or not at all: what is half there would be kept by the next call.
+# Write the file atomically: the next call would keep a partial file.
 printf 'S3_ACCESS_KEY=%s\nS3_SECRET_KEY=%s\nSPARK_SECRET=%s\n' "$(random 10)" "$(random 32)" "$(random 32)" > "$file.part"
 mv "$file.part" "$file"
-echo "wrote $file, for your eyes alone"
+echo "wrote $file(readable only by you)"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs `airflow` for this checkout: its home, its tools on PATH, its database and connection in place.
+# Runs `airflow` for this checkout: sets its home and PATH, and prepares its database and connection.
 #
-#     scripts/airflow.sh up                all of Airflow, until Ctrl-C
-#     scripts/airflow.sh ARGUMENT …        one command of Airflow's own
+#     scripts/airflow.sh up                run all of Airflow, until Ctrl-C
+#     scripts/airflow.sh ARGUMENT …        run one command of Airflow
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,16 +12,16 @@ STATE=$AIRFLOW_HOME/.airflow
 MARK=$STATE/prepared
 PASSWORDS=$STATE/passwords.json
 
-# Passwords, keys, logs and the database are this user's alone, from their first byte on: the folder and the files are made here, closed to
-# others, before Airflow fills them. Only these files: what jobs write into stores and data folders keeps the user's own umask.
+# Only this user may read passwords, keys, logs and the database. So the folder and the files are created here, closed to
+# others, before Airflow fills them. Other files, such as stores and data that jobs write, follow the user's umask.
 (umask 077 && mkdir -p "$STATE" && touch "$PASSWORDS" "$STATE/airflow.db")
 chmod 700 "$STATE"
-find "$STATE" -maxdepth 1 -type f -exec chmod go= {} +  # files that an earlier release made
+find "$STATE" -maxdepth 1 -type f -exec chmod go= {} +  # files of an earlier release
 
-# The admin's password, made here so that Airflow makes none: it prints those that it makes, and what is printed is often kept in a log.
+# Create the admin's password here, since Airflow prints the passwords that it creates, and logs may keep that output.
 [ -s "$PASSWORDS" ] || python -c 'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(16)}))' > "$PASSWORDS"
 
-# Made once per checkout, so that processes that are started one by one trust each other; never in the repository.
+# Create the keys once per checkout, so that separately started processes trust each other. They are never committed.
 for secret in JWT_SECRET:API_AUTH SECRET_KEY:API; do
     file=$STATE/${secret%%:*}
     [ -s "$file" ] || (umask 077 && python -c 'import secrets; print(secrets.token_urlsafe(48))' > "$file")
@@ -36,14 +36,15 @@ if [ "$(cat "$MARK" 2>/dev/null)" != "$wanted" ]; then
     echo "$wanted" > "$MARK"
 fi
 
-# Airflow's four processes, until Ctrl-C or until one of them ends. Not `airflow standalone`: the servers that it starts for logs listen on all
-# interfaces whatever the configuration says. On one machine nobody asks them: logs are files.
+# Run Airflow's four processes, until Ctrl-C or until one of them ends. `airflow standalone` is not used: its log servers
+# listen on all interfaces, whatever the configuration. On one machine they are not needed, since logs are files.
 up() {
     local name
     declare -A arguments=([api-server]="" [scheduler]=--skip-serve-logs [dag-processor]="" [triggerer]=--skip-serve-logs)
     for name in "${!arguments[@]}"; do
-        # A session each: Ctrl-C reaches this script alone, which passes it on once. A scheduler that is stopped twice never ends.
-        # shellcheck disable=SC2086  # no argument at all where there is none
+        # Each has its own session, so that Ctrl-C reaches only this script, which passes it on once. A scheduler that is
+        # stopped twice never ends.
+        # shellcheck disable=SC2086  # without arguments, pass none
         setsid airflow "$name" ${arguments[$name]} > >(sed -u "s/^/$(printf '%-13s' "$name") | /") 2>&1 &
         children+=($!)
     done
@@ -64,10 +65,10 @@ stop() {
         kill -0 "${children[@]}" 2>/dev/null || break
         sleep 1
     done
-    for child in "${children[@]}"; do kill -KILL -- "-$child" 2>/dev/null || true; done  # with whatever it left behind
+    for child in "${children[@]}"; do kill -KILL -- "-$child" 2>/dev/null || true; done  # and its remaining children
 }
 
-show_address() { # once the API server answers; the password for a person at a terminal alone
+show_address() { # once the API server answers; prints the password only to a terminal
     local port=${AIRFLOW__API__PORT:-8080} login="in $PASSWORDS"
     until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 1; done
     if [ -t 1 ]; then login=$(cat "$PASSWORDS"); fi

@@ -1,4 +1,4 @@
-"""An Airflow for tests and benchmarks: a home in a folder of its own, with a checkout's DAGs and plugins, on a free port."""
+"""Airflow for tests and benchmarks: a separate home folder, with the DAGs and plugins of a checkout, on a free port."""
 
 import json
 import os
@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def airflow_environment(home: Path, checkout: Path = ROOT) -> dict[str, str]:
-    """The variables of processes whose Airflow has its home there, and the code of `checkout`. The port is one that is free now."""
+    """The environment of Airflow processes with this home and the code of `checkout`, on a port that is free now."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = int(taken.getsockname()[1])
     foreign = (
         "AIRFLOW_",
         "PYTHONDONTWRITEBYTECODE",
-    )  # without byte code, a task would compile what it imports, as in no deployment
+    )  # without byte code, each task would compile its imports, unlike in a deployment
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)} | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW_CONFIG": str(checkout / "airflow.cfg"),
@@ -38,13 +38,13 @@ def airflow_environment(home: Path, checkout: Path = ROOT) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "PATH": f"{checkout / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": f"{checkout}{os.pathsep}{checkout / 'plugins'}",  # before those of an editable install
+        "PYTHONPATH": f"{checkout}{os.pathsep}{checkout / 'plugins'}",  # before the paths of an editable install
     }
 
 
 @dataclass(frozen=True)
 class AirflowHome:
-    """An Airflow home with pipelines of its own, and the Airflow that runs on it, while `up`."""
+    """An Airflow home with its own pipelines, and the Airflow that runs on it within `up`."""
 
     folder: Path
     checkout: Path
@@ -52,7 +52,11 @@ class AirflowHome:
 
     @classmethod
     def with_flights(cls, folder: Path, checkout: Path = ROOT, more: Mapping[str, str] | None = None) -> Self:
-        """A home whose pipelines are copies of a checkout's, with store, files and tables of the flights in it. `more`: variables."""
+        """Create a home with copies of a checkout's pipelines; store, files and tables of the flights are inside it.
+
+        Args:
+            more: further environment variables.
+        """
         shutil.copytree(checkout / "pipelines", folder / "pipelines")
         env = airflow_environment(folder, checkout) | {
             "TUSSOCK_PIPELINES": str(folder / "pipelines"),
@@ -63,39 +67,45 @@ class AirflowHome:
         return cls(folder, checkout, {**env, **(more or {})})
 
     def command(self, *arguments: str) -> str:
-        """Run a command in the checkout, with the home's environment; its output. Raises RuntimeError where it fails."""
+        """Run a command in the checkout with the home's environment.
+
+        Return its output; raise RuntimeError if it fails.
+        """
         run = subprocess.run(arguments, cwd=self.checkout, env=self.env, capture_output=True, text=True)
         if run.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)}:\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}")
         return run.stdout
 
     def python(self, *arguments: str) -> str:
-        """The checkout's Python; as `command`."""
+        """Run the checkout's Python; otherwise as `command`."""
         return self.command(str(self.checkout / ".venv/bin/python"), *arguments)
 
     def airflow(self, *arguments: str) -> str:
-        """Airflow's own command line; as `command`."""
+        """Run Airflow's command line; otherwise as `command`."""
         return self.command(str(self.checkout / "scripts/airflow.sh"), *arguments)
 
     def query(self, sql: str) -> list[tuple[str, ...]]:
-        """From Airflow's own database."""
+        """Run a query on Airflow's database."""
         with sqlite3.connect(f"file:{self.folder}/.airflow/airflow.db?mode=ro", uri=True, timeout=60) as database:
             return database.execute(sql).fetchall()
 
     def trigger(self, dag: str, asked: Mapping[str, object]) -> str:
-        """Start a run by hand, through the API as the trigger form does; its id."""
+        """Trigger a run through the API, as the trigger form does. Return its id."""
         run_id: str = self.api(f"dags/{dag}/dagRuns", asked)["dag_run_id"]
         return run_id
 
     def api(self, path: str, body: Mapping[str, object], method: str = "POST") -> dict[str, Any]:
-        """Ask Airflow's API as its admin; `path` is below api/v2. Raises urllib's HTTPError."""
+        """Send a request to Airflow's API as admin. `path` is relative to api/v2. Raises urllib's HTTPError."""
         (password,) = json.loads((self.folder / ".airflow/passwords.json").read_text()).values()
         token = self._asked("auth/token", {"username": "admin", "password": password})["access_token"]
         return self._asked(f"api/v2/{path}", body, method, {"Authorization": f"Bearer {token}"})
 
     @contextmanager
     def up(self, dag: str, patience_s: float) -> Iterator[subprocess.Popen[bytes]]:
-        """All of Airflow, from when it has parsed `dag` to the end of the block. Raises RuntimeError after so many seconds."""
+        """Run all of Airflow until the end of the block, once it has parsed `dag`.
+
+        Raises RuntimeError after the timeout.
+        """
         with (self.folder / "up.log").open("wb") as log:
             command = [str(self.checkout / "scripts/airflow.sh"), "up"]
             server = subprocess.Popen(
@@ -114,10 +124,10 @@ class AirflowHome:
             try:
                 if self.query(f"SELECT 1 FROM dag WHERE dag_id = '{dag}'") and self._answers():
                     return
-            except sqlite3.OperationalError:  # the tables are being made
+            except sqlite3.OperationalError:  # the tables are still being created
                 pass
             time.sleep(1)
-        raise RuntimeError(f"no DAG {dag} after {patience_s:.0f} s: see {self.folder / 'up.log'}")
+        raise RuntimeError(f"Airflow did not load DAG {dag} within {patience_s:.0f} s. See {self.folder / 'up.log'}.")
 
     def _answers(self) -> bool:
         with socket.socket() as client:

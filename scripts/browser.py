@@ -1,7 +1,7 @@
-"""A browser without a window: Debian's chromium, driven over its own protocol (Chrome DevTools). For tests and for pictures of pages.
+"""A headless browser: Debian's chromium over the Chrome DevTools protocol, for tests and for pictures of pages.
 
-It needs no more than `websockets`, which Airflow's API server brings. Selenium and Playwright would bring a driver of some ten megabytes
-for the handful of commands that are needed here.
+It needs only `websockets`, which Airflow's API server installs. Selenium and Playwright would add a driver of some ten
+megabytes for the few commands used here.
 """
 
 import base64
@@ -23,12 +23,12 @@ PATIENCE_S = 30.0
 
 
 def chromium() -> str | None:
-    """Where the browser is; None: it is not installed (Debian: apt-get install chromium)."""
+    """The path of the browser; None if it is not installed (Debian: apt-get install chromium)."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class BrowserError(Exception):
-    """The browser said no, or did not come to an end."""
+    """A command of the browser failed or timed out."""
 
 
 class Browser:
@@ -38,14 +38,14 @@ class Browser:
         self._socket = socket
         self._numbers = count(1)
         self.requested: list[str] = []
-        """Addresses that were asked for, by the page and all that is in it."""
+        """Addresses requested by the page and its content."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
         self.complaints: list[str] = []
-        """What the browser's console has of errors: refused by a policy, not found, …"""
+        """Errors in the browser's console: blocked by a policy, not found, …"""
 
     def ask(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer."""
+        """Send a command and return its answer."""
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": arguments}))
         deadline = time.monotonic() + PATIENCE_S
@@ -59,39 +59,39 @@ class Browser:
                 return result
 
     def go(self, address: str, until: str = "document.readyState === 'complete'") -> None:
-        """Open an address, and wait until an expression of the page is true."""
+        """Open an address, and wait until a JavaScript expression is true."""
         self.ask("Page.navigate", url=address)
-        time.sleep(0.2)  # the page before is complete, too
+        time.sleep(0.2)  # the previous page is complete, too
         self.wait(until)
 
     def wait(self, expression: str) -> None:
-        """Until the expression is true."""
+        """Wait until the expression is true."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.value(f"Boolean({expression})"):
             if time.monotonic() > deadline:
                 raise BrowserError(
-                    f"not after {PATIENCE_S:.0f} s: {expression}\n{self.value('document.body.innerText')}"
+                    f"not true within {PATIENCE_S:.0f} s: {expression}\n{self.value('document.body.innerText')}"
                 )
             time.sleep(0.1)
 
     def value(self, expression: str) -> Any:
-        """What an expression of the page comes to; None where it raises, as while a page is being loaded."""
+        """The value of a JavaScript expression; None if it raises, for example while a page loads."""
         answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return None if "exceptionDetails" in answer else answer["result"].get("value")
 
     def text(self) -> str:
-        """What a reader sees."""
+        """The visible text of the page."""
         return str(self.value("document.body.innerText"))
 
     def theme(self, dark: bool) -> None:
-        """What the system says that its reader likes."""
+        """Emulate the system's preference for a dark or light theme."""
         self.ask(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
         )
 
     def size(self, width: int, height: int) -> None:
-        """The size of the window."""
+        """Set the size of the window, in pixels."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def picture(self, file: Path, part: Mapping[str, float] | None = None) -> None:
@@ -113,11 +113,11 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser with an empty profile, to the end of the block. Raises BrowserError where there is none."""
+    """Start a browser with an empty profile until the end of the block. Raises BrowserError if none is installed."""
     if (command := chromium()) is None:
         raise BrowserError("no chromium is installed (Debian: apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="tussock-browser-", ignore_cleanup_errors=True) as profile:
-        # No sandbox: it wants rights that containers do not have, and what it looks at is ours.
+        # No sandbox: it needs rights that containers lack, and the pages are our own.
         options = [
             "--headless=new",
             "--no-sandbox",
@@ -146,7 +146,7 @@ def browser() -> Iterator[Browser]:
 
 
 def _page(profile: Path) -> str:
-    """The address at which the browser's page takes commands."""
+    """The WebSocket address of the browser's page."""
     deadline = time.monotonic() + PATIENCE_S
     port_file = profile / "DevToolsActivePort"
     while time.monotonic() < deadline:

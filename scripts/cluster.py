@@ -1,18 +1,19 @@
-"""A Spark standalone cluster and an S3 server as processes of this machine, to try a pipeline on what a cluster really is.
+"""A Spark standalone cluster and an S3 server as local processes, to test a pipeline under cluster conditions.
 
-    python scripts/cluster.py                          start, say how to use it, stop everything on Ctrl-C
-    python scripts/cluster.py -- COMMAND [ARGUMENT …]  start, run one command with the cluster in its environment, stop everything
+    python scripts/cluster.py                          start, print the usage, stop everything on Ctrl-C
+    python scripts/cluster.py -- COMMAND [ARGUMENT …]  start, run one command with the cluster in its environment, stop
+    everything
 
-One master and two workers run from the pip-installed pyspark, in a folder of their own. The S3 server is versitygw where it has been
-built (`.tools/bin/versitygw`, $VERSITYGW or the PATH), else moto. The workers' Python is an environment that holds the project's
-dependencies and not the project: as on any other machine, they know only the code that a job brings along.
+One master and two workers run from the pip-installed pyspark, in their own folder. The S3 server is versitygw if it is
+built (`.tools/bin/versitygw`, $VERSITYGW or the PATH), else moto. The workers' Python has the project's dependencies
+but not the project. So workers have only the code that a job brings, as on any other machine.
 
-The environment that a command gets:
+The environment of the command:
     SPARK_MASTER_URL                          spark://127.0.0.1:…
     TUSSOCK_CLUSTER_STORE                     s3://tussock?endpoint=…&path_style=true: an empty bucket
     TUSSOCK_CODE                              the zip of the project's code, for --py-files
-    PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON     the workers' Python, the driver's
-    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY  of the S3 server; the workers have them in an environment of their own
+    PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON     the Python of the workers and of the driver
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY  of the S3 server; the workers have them in their own environment
 """
 
 import argparse
@@ -45,22 +46,22 @@ BUCKET = "tussock"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "cluster",
     "AWS_SECRET_ACCESS_KEY": "cluster-secret",
-    "AWS_EC2_METADATA_DISABLED": "true",  # else a process without credentials asks the network for some, and waits
+    "AWS_EC2_METADATA_DISABLED": "true",  # else a process without credentials waits for a metadata server
 }
-START_TIMEOUT_S = 90.0  # a JVM on a busy machine takes its time
+START_TIMEOUT_S = 90.0  # a JVM starts slowly on a busy machine
 STOP_TIMEOUT_S = 10.0
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
 class ClusterError(Exception):
-    """A process of the cluster did not come up; the message ends with the last lines of its log."""
+    """A process of the cluster did not start. The message ends with the last lines of its log."""
 
     def __init__(self, name: str, waited_for: str, log: str) -> None:
         super().__init__(name, waited_for, log)
         self.name, self.waited_for, self.log = name, waited_for, log
 
     def __str__(self) -> str:
-        return f"{self.name} did not come up: waited for {self.waited_for}. The end of its log:\n{self.log}"
+        return f"{self.name} did not start: waited for {self.waited_for}. The end of its log:\n{self.log}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ class Cluster:
     Args:
         master: `spark://host:port`.
         endpoint: the S3 server's address.
-        python: the workers' Python; it has the project's dependencies, and not the project.
-        code: the zip of the project's code as it was at the start.
-        folder: where the processes run and write; `<name>.log` is what each says.
+        python: the workers' Python, with the project's dependencies but without the project.
+        code: the zip of the project's code at the start.
+        folder: working folder of the processes; `<name>.log` contains the output of each.
     """
 
     master: str
@@ -86,7 +87,7 @@ class Cluster:
         return f"s3://{BUCKET}{'/' if prefix else ''}{prefix}?endpoint={self.endpoint}&path_style=true"
 
     def environment(self) -> dict[str, str]:
-        """This process's environment with the cluster in it, for a process that submits jobs."""
+        """This process's environment with the variables of the cluster, for a process that submits jobs."""
         return {
             **os.environ,
             **CREDENTIALS,
@@ -100,7 +101,10 @@ class Cluster:
         }
 
     def submit(self, *arguments: str) -> list[str]:
-        """A spark-submit command onto this cluster that brings the code along; `arguments`: more options, the application and its own."""
+        """A spark-submit command for this cluster with the code.
+
+        `arguments`: further options, the application, its arguments.
+        """
         return [
             str(SPARK_HOME / "bin" / "spark-submit"),
             "--master",
@@ -113,10 +117,10 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
-    """Start an S3 server with an empty bucket, a master and `workers` workers of `cores` cores each; all are stopped at the end.
+    """Start an S3 server with an empty bucket, a master, and `workers` workers of `cores` cores; stop all at the end.
 
     Args:
-        folder: empty or missing; the processes run there and write there.
+        folder: empty or missing; the working folder of the processes.
         memory: of each worker, for its executors.
 
     Raises: ClusterError.
@@ -141,7 +145,7 @@ def running_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str 
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[str]:
-    """The address of an S3 server with the empty bucket BUCKET. Raises ClusterError."""
+    """Start an S3 server with the empty bucket BUCKET; yield its address. Raises ClusterError."""
     port = _free_port()
     endpoint = f"http://{HOST}:{port}"
     with _daemon("s3", _s3_command(folder, port), folder, {**os.environ, **CREDENTIALS}) as server:
@@ -155,14 +159,17 @@ def s3_server(folder: Path) -> Iterator[str]:
 
 
 def worker_python(folder: Path) -> Path:
-    """A Python with this one's packages but without its editable installs: `.pth` files of a path that a `.pth` file adds are not read."""
+    """Create a Python with this one's packages, but without its editable installs.
+
+    Python does not read `.pth` files in a path that a `.pth` file adds.
+    """
     venv.create(folder, symlinks=True, with_pip=False)
     packages = get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
     Path(packages, "dependencies.pth").write_text(get_path("purelib") + "\n")
     return folder / "bin" / "python"
 
 
-# --- processes -------------------------------------------------------------------------------------------------------------------
+# --- processes ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,7 @@ class _Daemon:
 
 @contextmanager
 def _daemon(name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[_Daemon]:
-    """A process with a session of its own, so that its children (a worker's executors, their Pythons) end with it."""
+    """Start a process in its own session, so that its children (a worker's executors, their Pythons) end with it."""
     log = folder / f"{name}.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -193,17 +200,17 @@ def _daemon(name: str, command: Sequence[str], folder: Path, environment: Mappin
         _signal_group(process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT_S)
-        _signal_group(process, signal.SIGKILL)  # whatever of the group is left
+        _signal_group(process, signal.SIGKILL)  # remaining processes of the group
         process.wait()
 
 
 def _signal_group(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # all gone
+    with suppress(ProcessLookupError):  # the group has ended
         os.killpg(process.pid, number)
 
 
 def _wait_for_line(daemon: _Daemon, pattern: str) -> str:
-    """The first group of `pattern` as soon as the log holds it."""
+    """Wait until a line of the log matches. Return the first group of `pattern`."""
     until = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until and daemon.alive():
         if (found := re.search(pattern, daemon.log.read_text(errors="replace"))) is not None:
@@ -233,7 +240,7 @@ def _spark_class(name: str, *arguments: str) -> list[str]:
 
 
 def _daemon_environment() -> dict[str, str]:
-    """What master and workers, and so the executors, know: credentials, and nothing of this checkout."""
+    """The environment of master, workers and executors: credentials, and nothing of this checkout."""
     kept = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     }
@@ -252,7 +259,7 @@ def _s3_command(folder: Path, port: int) -> list[str]:
     return [binary, *login, "--port", f"{HOST}:{port}", "--quiet", "posix", "--sidecar", str(sidecar), str(data)]
 
 
-# --- the command -----------------------------------------------------------------------------------------------------------------
+# --- the command ---
 
 _USE = """\
 Spark  {master}
@@ -268,25 +275,23 @@ In another terminal:
   tussock apply flights
   spark-submit --master {master} --py-files {code} \\
       jobs/submitted/epoch.py --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
-  tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02    # publishes it, as the DAG's last task does
+  tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02    # publishes the epoch, like the DAG's last task
   tussock query --pipeline flights 'SELECT * FROM worst_routes'
 
 Ctrl-C stops everything and removes it."""
 
 
 def main() -> int:
-    """Run the cluster until Ctrl-C, or for one command, whose exit code is returned."""
-    parser = argparse.ArgumentParser(
-        description="A Spark standalone cluster and an S3 server as processes of this machine."
-    )
-    parser.add_argument("--workers", type=int, default=2, help="how many (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=1, help="of each worker (default: %(default)s)")
-    parser.add_argument("--memory", default="1g", help="of each worker (default: %(default)s)")
+    """Run the cluster until Ctrl-C, or for one command. Return that command's exit code."""
+    parser = argparse.ArgumentParser(description="Run a Spark standalone cluster and an S3 server as local processes.")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=1, help="cores per worker (default: %(default)s)")
+    parser.add_argument("--memory", default="1g", help="memory per worker (default: %(default)s)")
     parser.add_argument(
-        "command", nargs="*", metavar="COMMAND", help="run this on the cluster, then stop; put `--` before it"
+        "command", nargs="*", metavar="COMMAND", help="run this command on the cluster, then stop; put `--` before it"
     )
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a kill, too, stops the processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stop the processes on SIGTERM, too
     with tempfile.TemporaryDirectory(prefix="tussock-cluster-") as folder:
         try:
             with running_cluster(Path(folder), chosen.workers, chosen.cores, chosen.memory) as cluster:
@@ -303,7 +308,7 @@ def main() -> int:
 
 
 def usage_of(cluster: Cluster) -> str:
-    """How to run the flights pipeline on it, by hand."""
+    """Instructions to run the flights pipeline on the cluster."""
     return _USE.format(
         master=cluster.master,
         endpoint=cluster.endpoint,

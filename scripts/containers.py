@@ -1,19 +1,24 @@
-"""Proof of docker/: builds the images without an image registry, runs docker/compose.yaml with them and the flights in it, and looks.
+"""End-to-end test of docker/: build the images without an image registry, run docker/compose.yaml with the flights, and
+check.
 
-    python3 scripts/containers.py                    everything, then removes what it made
+    python3 scripts/containers.py                    everything; removes all that it created
     python3 scripts/containers.py --folder FOLDER    keeps the images there; a second run builds only what has changed
 
-1. Makes a base with debootstrap, from where this machine has Debian's packages from, and builds the three images from it with buildah. This
-   machine's settings for packages come as build secrets, among them a mark that no image may hold.
-2. Searches the images for the mark and for settings of this machine, and for paths that their user can write.
-3. Makes secrets up, as `make secrets` does, and starts compose's services with podman: in containers, each with its user, capabilities and
-   read-only root, on a network of their own, with versitygw as the bucket.
-4. Loads days of flights, applies the pipeline, unpauses its DAG, and waits for Airflow's scheduler to run them on the Spark cluster.
-5. Computes every view again with Spark over the same files, and compares.
-6. Looks at the running containers: users, capabilities, what can be written, ports, and whether a log holds a secret.
+1. Creates a base with debootstrap, from this machine's Debian mirror, and builds the three images from it with buildah.
+  This
+   machine's package settings are build secrets. They include a random mark that no image may contain.
+2. Searches the images for the mark, for settings of this machine, and for paths that their user can write.
+3. Creates secrets, as `make secrets` does, and starts compose's services with podman. Each container has its own user,
+   capabilities and read-only root, on a separate network, with versitygw as the bucket.
+4. Loads days of flights, applies the pipeline, unpauses its DAG, and waits until Airflow's scheduler has run them on
+  the
+   Spark cluster.
+5. Recomputes every view with Spark over the same files, and compares.
+6. Checks the running containers: users, capabilities, writable paths, ports, and secrets in logs.
 7. Runs a day of `make demo` in the image alone, which has a local Spark.
 
-Needs root, Debian's mirror, PyPI and a Go proxy, and 15 GB of disk in FOLDER or /var/tmp. Storage and settings of podman are its own.
+Requires root, Debian's mirror, PyPI, a Go proxy, and 15 GB of disk in FOLDER or /var/tmp. Podman's storage and settings
+are separate from the machine's.
 """
 
 import argparse
@@ -41,13 +46,13 @@ COMPOSE = ROOT / "docker" / "compose.yaml"
 SUITE = "bookworm"
 BASE = "localhost/tussock-base"
 IMAGES = {"tussock-s3": "s3", "tussock-worker": "worker", "tussock": None}
-"""Each image, and its target in docker/Dockerfile."""
+"""Each image with its target in docker/Dockerfile."""
 UID = 10001
 PROJECT = "tussock-proof"
-PODMAN_COMPOSE = "podman-compose==1.6.0"  # Debian's is older than conditions of depends_on
+PODMAN_COMPOSE = "podman-compose==1.6.0"  # Debian's version does not support conditions of depends_on
 DEBIAN_PACKAGES = ("aardvark-dns", "buildah", "debootstrap", "iptables", "netavark", "podman", "python3-venv", "runc")
 WRITABLE = ("/tmp", "/var/tmp", "/run/lock", "/home/tussock", "/data", "/opt/tussock/.airflow", "/opt/tussock/.tussock")
-"""What an image's user may write where the root is not read-only: these paths and what is below them."""
+"""Paths, with their content, that an image's user may write if the root is not read-only."""
 PACKAGE_SETTINGS = re.compile(
     r"(PIP|UV)_((EXTRA_)?INDEX_URL|(DEFAULT_)?INDEX|TRUSTED_HOST|INSECURE_HOST|DEFAULT_TIMEOUT|HTTP_TIMEOUT|RETRIES)"
     r"|GO(PROXY|SUMDB|NOSUMDB|PRIVATE|NOPROXY|INSECURE)|(HTTPS?|NO)_PROXY|(https?|no)_proxy"
@@ -57,17 +62,17 @@ RUNS_TIMEOUT_S = 1200.0
 
 
 class ProofError(Exception):
-    """Something is not as docs/containers.md says, or a step failed; the message says what."""
+    """A step failed, or something differs from docs/containers.md; the message contains the details."""
 
 
 @dataclass
 class Proof:
-    """One run, in a folder of its own.
+    """One run in its own folder.
 
     Args:
-        environment: of podman, buildah and podman-compose: their storage and settings are in the folder.
-        mark: a random text that is among the build's secrets.
-        seen: what was found, for the summary; a subject and a finding each.
+        environment: for podman, buildah and podman-compose, with their storage and settings in the folder.
+        mark: a random text among the build's secrets.
+        seen: pairs of a subject and a finding, for the summary.
     """
 
     folder: Path
@@ -81,9 +86,13 @@ class Proof:
         self.seen.append((subject, finding))
 
     def run(self, *command: str | Path, timeout_s: float = 3600.0, **more: str) -> str:
-        """A command's output. Raises ProofError with the end of what it said where it fails; `more`: variables."""
+        """Run a command and return its output. Raises ProofError with the end of the output if it fails.
+
+        Args:
+            more: further environment variables.
+        """
         texts = [str(part) for part in command]
-        with tempfile.TemporaryFile("w+") as said:  # no pipe: what podman starts may keep one open
+        with tempfile.TemporaryFile("w+") as said:  # not a pipe, which a process started by podman may keep open
             done = subprocess.run(
                 texts,
                 cwd=ROOT,
@@ -112,9 +121,9 @@ class Proof:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Build the images without a registry, run compose's services and the flights in them."
+        description="Build the images without a registry, and test compose's services and the flights in them."
     )
-    parser.add_argument("--days", type=int, default=3, help="how many days of flights to run (default: %(default)s)")
+    parser.add_argument("--days", type=int, default=3, help="days of flights to run (default: %(default)s)")
     parser.add_argument(
         "--folder", type=Path, help="keep the images there (default: a new folder in /var/tmp, removed at the end)"
     )
@@ -131,31 +140,31 @@ def main() -> int:
     except (ProofError, subprocess.TimeoutExpired) as err:
         print(f"\ncontainers: {err}", file=sys.stderr)
         return 1
-    print("\nWhat was seen")
+    print("\nSummary")
     for subject, finding in proof.seen:
         print(f"  {subject:<24}{finding}")
     print(
-        f"\nThe images and docker/compose.yaml do what docs/containers.md says. {time.monotonic() - started:.0f} seconds in all."
+        f"\nThe images and docker/compose.yaml work as docs/containers.md describes. {time.monotonic() - started:.0f} seconds in all."
     )
     return 0
 
 
 def prove(proof: Proof) -> None:
-    say("1. A base by debootstrap, and the images from it")
+    say("1. A base from debootstrap, and the images")
     own = build_images(proof)
-    say("2. What the images hold, and what their user can write")
+    say("2. Secrets and writable paths of the images")
     check_images(proof, own)
     say("3. The services of docker/compose.yaml")
     with services(proof) as values:
         wait_until_healthy(proof)
-        say(f"4. {proof.days} days of flights, by Airflow's scheduler on the Spark cluster")
+        say(f"4. {proof.days} days of flights, run by Airflow's scheduler on the Spark cluster")
         run_flights(proof)
-        say("5. Every view again, with Spark over the same files")
+        say("5. Every view recomputed with Spark over the same files")
         compare(proof)
         say("6. The running containers")
         check_containers(proof)
         check_logs(proof, values)
-    say("7. The image alone: a day of the demo")
+    say("7. A day of the demo in the image alone")
     said = proof.run(
         "podman",
         "run",
@@ -174,17 +183,17 @@ def prove(proof: Proof) -> None:
     proof.note("demo in the image", verdict[0])
 
 
-# --- the machine -----------------------------------------------------------------------------------------------------------------
+# --- the machine ---
 
 
 def ensure_tools() -> None:
-    """Debian's packages that this needs, installed where they are missing. Raises ProofError where they can't be."""
+    """Install the Debian packages that are missing. Raises ProofError if that fails, or without root."""
     installed = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"], capture_output=True, text=True
     ).stdout
     missing = [name for name in DEBIAN_PACKAGES if f"{name} installed" not in installed.splitlines()]
     if os.getuid() != 0:
-        raise ProofError("root makes the base and the containers' network here; run this as root")
+        raise ProofError("Run this as root: it creates the base image and the containers' network.")
     if missing:
         print(f"installing {' '.join(missing)}", flush=True)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -196,12 +205,12 @@ def ensure_tools() -> None:
 
 @contextmanager
 def working_folder(wanted: Path | None) -> Iterator[Path]:
-    """The folder of all that this makes; one that nobody named is removed."""
+    """The folder of all files of the run. A temporary folder is removed at the end."""
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True)
         yield wanted.resolve()
         return
-    folder = Path(tempfile.mkdtemp(prefix="tussock-", dir="/var/tmp"))  # not /tmp, which may be memory
+    folder = Path(tempfile.mkdtemp(prefix="tussock-", dir="/var/tmp"))  # not /tmp, which may be in memory
     try:
         yield folder
     finally:
@@ -210,9 +219,10 @@ def working_folder(wanted: Path | None) -> Iterator[Path]:
 
 
 def settings_of_podman(folder: Path) -> dict[str, str]:
-    """The environment with which podman, buildah and podman-compose keep to the folder.
+    """The environment that makes podman, buildah and podman-compose use only the folder.
 
-    runc: crun refuses machines with both versions of cgroups mounted. Limits: podman asks for more open files than some machines allow.
+    runc is used because crun does not start if both versions of cgroups are mounted. The limits are set because podman
+    requests more open files than some machines allow.
     """
     limits = {"nofile": (resource.RLIMIT_NOFILE, 65_536), "nproc": (resource.RLIMIT_NPROC, 16_384)}
     highest = {
@@ -231,12 +241,12 @@ def settings_of_podman(folder: Path) -> dict[str, str]:
         **os.environ,
         "CONTAINERS_CONF": str(folder / "containers.conf"),
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-        "DISABLE_HC_SYSTEMD": "true",  # healthchecks are run from here
+        "DISABLE_HC_SYSTEMD": "true",  # this script runs the healthchecks
     }
 
 
 def mark_of(folder: Path) -> str:
-    """The random text that is among the build's secrets: the one of the layers that are in the folder already, if there are any."""
+    """The random mark among the build's secrets. A kept folder keeps the mark of its layers."""
     file = folder / "mark"
     if not file.exists():
         file.write_text(secrets.token_hex(16))
@@ -244,7 +254,7 @@ def mark_of(folder: Path) -> str:
 
 
 def remove_containers(proof: Proof) -> None:
-    """Containers, volumes and networks that a run left. The images stay: the folder goes with them, or is kept."""
+    """Remove containers, volumes and networks of a run. The images stay in the folder."""
     for command in ("podman rm -af -t 5", "podman volume rm -af", "podman network prune -f", "buildah rm -a"):
         subprocess.run(command.split(), env=proof.environment, capture_output=True, timeout=300)
 
@@ -256,7 +266,7 @@ def unmount_below(folder: Path) -> None:
 
 
 def debian_sources() -> list[tuple[str, str, str]]:
-    """Where this machine has Debian's packages from: address, suite and component. Raises ProofError where apt names nothing of Debian."""
+    """This machine's Debian mirrors: address, suite and component. Raises ProofError if apt has no Debian source."""
     command = [
         "apt-get",
         "indextargets",
@@ -272,15 +282,18 @@ def debian_sources() -> list[tuple[str, str, str]]:
     ]
     found = [place for place in dict.fromkeys(found) if place[1].split("-")[0] == SUITE]
     if not any(suite == SUITE for _, suite, _ in found):
-        raise ProofError(f"apt's sources name no {SUITE} of Debian (after `apt-get update`)")
+        raise ProofError(f"apt has no source for Debian {SUITE}. Check the sources and run `apt-get update`.")
     return found
 
 
-# --- 1: the images ---------------------------------------------------------------------------------------------------------------
+# --- 1: the images ---
 
 
 def build_images(proof: Proof) -> list[str]:
-    """Build the base and the images; texts that no image may hold: the mark, and this machine's own addresses for packages."""
+    """Build the base and the images.
+
+    Return the texts that no image may contain: the mark and this machine's mirrors.
+    """
     sources = debian_sources()
     if proof.fails("podman", "image", "exists", BASE):
         make_base(proof, next(uri for uri, suite, _ in sources if suite == SUITE))
@@ -299,7 +312,7 @@ def build_images(proof: Proof) -> list[str]:
 
 
 def make_base(proof: Proof, mirror: str) -> None:
-    """Import Debian's smallest system as the image BASE. It has no sources of packages: those of the build are secrets."""
+    """Import a minimal Debian as the image BASE. It has no package sources, since builds receive those as secrets."""
     started = time.monotonic()
     tree = proof.folder / "base"
     proof.run("debootstrap", "--variant=minbase", SUITE, tree, mirror)
@@ -319,7 +332,7 @@ def make_base(proof: Proof, mirror: str) -> None:
 
 
 def build_secrets(proof: Proof, sources: Sequence[tuple[str, str, str]]) -> dict[str, Path]:
-    """The files of the build's secrets, by the names that docker/Dockerfile gives them."""
+    """Write the files of the build's secrets. Return them by their names in docker/Dockerfile."""
     apt = subprocess.run(["apt-config", "dump"], capture_output=True, text=True).stdout.splitlines()
     kept = [line for line in apt if re.match(r"Acquire::(Check|Retries|ForceIPv|https?::)", line)]
     settings = [f"{name}={shlex.quote(value)}" for name, value in package_settings().items()]
@@ -339,7 +352,7 @@ def build_secrets(proof: Proof, sources: Sequence[tuple[str, str, str]]) -> dict
 
 
 def package_settings() -> dict[str, str]:
-    """This process's settings for pip, uv and Go, and pip's own from its files."""
+    """The settings for pip, uv and Go in this process's environment, and pip's settings in its files."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     of_files = {
         f"PIP_{name.upper().replace('-', '_')}": value
@@ -351,11 +364,11 @@ def package_settings() -> dict[str, str]:
     return found
 
 
-# --- 2: what they hold -----------------------------------------------------------------------------------------------------------
+# --- 2: their content ---
 
 
 def check_images(proof: Proof, own: Sequence[str]) -> None:
-    """Users, secrets and writable paths of the images. Raises ProofError."""
+    """Check the users, secrets and writable paths of the images. Raises ProofError."""
     for image in IMAGES:
         config = proof.inspect("image", image)["Config"]
         if config["User"] != f"{UID}:{UID}":
@@ -380,30 +393,28 @@ def check_images(proof: Proof, own: Sequence[str]) -> None:
         path[2:] for path in proof.run("podman", "run", "--rm", "--network=none", "tussock", *look.split()).splitlines()
     }
     if unknown := files - set(proof.run("git", "ls-files", "-co", "--exclude-standard").splitlines()):
-        raise ProofError(
-            f"the image holds files of the checkout that git does not know or ignores: {sorted(unknown)[:20]}"
-        )
-    proof.note("code", f"{len(files)} files, each known to git")
+        raise ProofError(f"The image contains files that git does not track or that it ignores: {sorted(unknown)[:20]}")
+    proof.note("code", f"{len(files)} files, all known to git")
     with leaking_image(proof) as leaking:
         if not layers_with(proof, leaking, own):
-            raise ProofError("the search for secrets misses one that was put into an image for it to find")
+            raise ProofError("The search for secrets did not find a secret that was planted in an image.")
     held = {image: found for image in IMAGES if (found := layers_with(proof, image, own))}
     if held:
-        raise ProofError(f"build secrets are in images: {held}")
+        raise ProofError(f"Images contain build secrets: {held}")
     proof.note(
         "build secrets",
-        f"{len(own)} searched in the files of all layers and in histories: none there, and one planted elsewhere was found",
+        f"{len(own)} searched in all layers and histories: none found; a secret planted in another image was found",
     )
 
 
 def roots_of(paths: Sequence[str]) -> list[str]:
-    """The paths below which the others are."""
+    """The paths that are not below another of the paths."""
     return [path for path in sorted(paths) if not any(path.startswith(f"{other}/") for other in paths)]
 
 
 @contextmanager
 def leaking_image(proof: Proof) -> Iterator[str]:
-    """An image that keeps a build secret, as none should."""
+    """An image that contains a build secret, to test the search."""
     file = proof.folder / "Leaking"
     file.write_text(f"FROM {BASE}\nRUN --mount=type=secret,id=packages.env cp /run/secrets/packages.env /etc/leaked\n")
     secret = f"id=packages.env,src={proof.folder}/secrets/packages.env"
@@ -427,7 +438,9 @@ def leaking_image(proof: Proof) -> Iterator[str]:
 
 
 def layers_with(proof: Proof, image: str, texts: Sequence[str]) -> list[str]:
-    """Files of an image's layers, also of those that a later layer hides, and its configuration where it holds one of the texts."""
+    """The places in an image that contain one of the texts: files of all layers, even hidden ones, and its
+    configuration.
+    """
     needles = proof.folder / "secrets" / "needles"
     needles.write_text("\n".join(texts) + "\n")
     known = json.loads((proof.folder / "storage/overlay-layers/layers.json").read_text())
@@ -441,17 +454,17 @@ def layers_with(proof: Proof, image: str, texts: Sequence[str]) -> list[str]:
     return [*files, *(["configuration or history"] if any(text in told for text in texts) else [])]
 
 
-# --- 3: the services -------------------------------------------------------------------------------------------------------------
+# --- 3: the services ---
 
 
 @contextmanager
 def services(proof: Proof) -> Iterator[Mapping[str, str]]:
-    """The services of docker/compose.yaml run; the secrets that they run with. Stopped at the end, their volumes removed."""
+    """Run the services of docker/compose.yaml; yield their secrets. Stops them and removes their volumes at the end."""
     file = proof.folder / "compose.env"
     file.unlink(missing_ok=True)
     proof.run(ROOT / "docker/secrets.sh", file)
     if file.stat().st_mode & 0o777 != 0o600:
-        raise ProofError(f"{file} is readable by others")
+        raise ProofError(f"Other users can read {file}.")
     values = dict(line.split("=", 1) for line in file.read_text().splitlines())
     python = proof.folder / "compose"
     proof.run(sys.executable, "-m", "venv", python)
@@ -478,13 +491,13 @@ def free_port() -> int:
 
 
 def containers(proof: Proof, service: str | None = None) -> list[str]:
-    """The names of compose's containers, all or one service's."""
+    """The names of compose's containers, of all services or of one."""
     label = [] if service is None else ["--filter", f"label=com.docker.compose.service={service}"]
     return sorted(proof.run("podman", "ps", "-a", "--format", "{{.Names}}", *label).split())
 
 
 def last_lines(proof: Proof) -> str:
-    """What each container said last."""
+    """The last lines of each container's log."""
     said = []
     for name in containers(proof):
         done = subprocess.run(
@@ -495,7 +508,7 @@ def last_lines(proof: Proof) -> str:
 
 
 def wait_until_healthy(proof: Proof) -> None:
-    """Until each service's healthcheck, as compose has it, passes. Raises ProofError."""
+    """Wait until the healthcheck of each service in compose.yaml passes. Raises ProofError."""
     started = time.monotonic()
     waiting = containers(proof)
     number = len(waiting)
@@ -510,7 +523,7 @@ def wait_until_healthy(proof: Proof) -> None:
     )
 
 
-# --- 4 and 5: the flights --------------------------------------------------------------------------------------------------------
+# --- 4 and 5: the flights ---
 
 
 def in_airflow(proof: Proof, *command: str) -> str:
@@ -519,7 +532,7 @@ def in_airflow(proof: Proof, *command: str) -> str:
 
 
 def log_in(proof: Proof) -> Callable[[str], dict[str, Any]]:
-    """What asks Airflow's API, from this machine, as the user whose password is in the volume."""
+    """Return a function that sends requests to Airflow's API as the user whose password is in the volume."""
     address = f"http://127.0.0.1:{proof.environment['AIRFLOW_PORT']}"
     ((user, password),) = json.loads(in_airflow(proof, "cat", ".airflow/passwords.json")).items()
 
@@ -534,7 +547,7 @@ def log_in(proof: Proof) -> Callable[[str], dict[str, Any]]:
 
 
 def run_flights(proof: Proof) -> None:
-    """The commands of docs/containers.md, then the runs that Airflow's scheduler makes of the first days."""
+    """Run the commands of docs/containers.md, then wait for the scheduler's runs of the first days."""
     print(
         in_airflow(proof, "python", "pipelines/flights/load.py", "--out", "/data/flights", "--days", str(proof.days)),
         end="",
@@ -561,7 +574,7 @@ def run_flights(proof: Proof) -> None:
     workers = [worker for worker in spark["workers"] if worker["state"] == "ALIVE"]
     jobs = [app for app in spark["completedapps"] if app["state"] == "FINISHED"]
     if len(workers) != 2 or len(jobs) < proof.days:
-        raise ProofError(f"the master has {len(workers)} workers and {len(jobs)} applications that finished")
+        raise ProofError(f"The Spark master has {len(workers)} workers and {len(jobs)} finished applications.")
     (s3,) = containers(proof, "s3")
     sizes = [
         int(size)
@@ -571,13 +584,13 @@ def run_flights(proof: Proof) -> None:
     ]
     proof.note(
         "epochs",
-        f"{proof.days} runs of epoch_flights succeeded in {seconds:.0f} s; the master finished {len(jobs)} jobs on {len(workers)} workers",
+        f"{proof.days} runs of epoch_flights succeeded in {seconds:.0f} s; {len(jobs)} Spark jobs finished on {len(workers)} workers",
     )
-    proof.note("bucket", f"versitygw holds {len(sizes)} objects, {sum(sizes) / 1e6:.1f} MB")
+    proof.note("bucket", f"versitygw has {len(sizes)} objects, {sum(sizes) / 1e6:.1f} MB")
 
 
 def compare(proof: Proof) -> None:
-    """What the store and the Delta tables hold, against Spark. Raises ProofError where the command does not say that all is equal."""
+    """Compare the store and the Delta tables with Spark. Raises ProofError unless all views are equal."""
     said = in_airflow(proof, "python", "scripts/demo.py", "--compare", "--days", str(proof.days))
     print(said, end="")
     equal = re.findall(r"^(\w+): ([\d,]+) rows, equal to Spark$", said, re.M)
@@ -586,15 +599,15 @@ def compare(proof: Proof) -> None:
     proof.note("views", "; ".join(f"{view} {rows} rows" for view, rows in equal) + ": all equal to Spark")
     read = in_airflow(proof, "tussock", "read", "--pipeline", "flights", "worst_routes", "--csv").splitlines()
     if f"worst_routes: {len(read) - 1} rows, equal to Spark" not in said:
-        raise ProofError(f"tussock read has {len(read) - 1} rows of worst_routes")
-    proof.note("tussock read", f"worst_routes has {len(read) - 1} rows; the first: {read[1]}")
+        raise ProofError(f"`tussock read` returned {len(read) - 1} rows of worst_routes, unlike the comparison.")
+    proof.note("tussock read", f"worst_routes has {len(read) - 1} rows; the first is {read[1]}")
 
 
-# --- 6: the containers -----------------------------------------------------------------------------------------------------------
+# --- 6: the containers ---
 
 
 def check_containers(proof: Proof) -> None:
-    """Each container's processes, and what they can write. Raises ProofError."""
+    """Check each container's processes and writable paths. Raises ProofError."""
     for name in containers(proof):
         status = dict(
             line.split(":", 1) for line in proof.run("podman", "exec", name, "cat", "/proc/1/status").splitlines()
@@ -612,7 +625,7 @@ def check_containers(proof: Proof) -> None:
         users = set(proof.run("podman", "top", name, "user").split()[1:])
         if users & {"root", "0"}:
             raise ProofError(f"{name}: processes of {users}")
-        for user in (str(UID), "0"):  # root, too, but with no capability
+        for user in (str(UID), "0"):  # also root, without capabilities
             for path in ("/usr/local/bin/planted", "/opt/planted", "/etc/planted", "/home/tussock/planted"):
                 if not proof.fails("podman", "exec", "--user", user, name, "touch", path):
                     raise ProofError(f"{name}: user {user} can write {path}")
@@ -626,16 +639,16 @@ def check_containers(proof: Proof) -> None:
                     raise ProofError(f"{name}: {path} can be written")
     proof.note(
         "processes",
-        f"all of user {UID}, no capability, no new privileges; no path of an image can be written, not by root either",
+        f"all run as user {UID}, without capabilities or new privileges; not even root can write to an image",
     )
     ports = [line for name in containers(proof) for line in proof.run("podman", "port", name).splitlines()]
     if len(ports) != 2 or not all(re.search(r"-> 127\.0\.0\.1:\d+$", line) for line in ports):
-        raise ProofError(f"published: {ports}")
+        raise ProofError(f"Published ports: {ports}; expected two on 127.0.0.1.")
     proof.note("ports", ", ".join(ports))
 
 
 def check_logs(proof: Proof, values: Mapping[str, str]) -> None:
-    """Neither what the containers say, nor Airflow's logs, nor Spark's page hold a secret. Raises ProofError."""
+    """Check that container logs, Airflow's logs and Spark's page contain no secret. Raises ProofError."""
     files = in_airflow(proof, "find", ".airflow", "-type", "f").split()
     (passwords,) = [path for path in files if path.endswith("/passwords.json")]
     secret_of = {**values, "password": json.loads(in_airflow(proof, "cat", passwords))["admin"]}
@@ -645,9 +658,9 @@ def check_logs(proof: Proof, values: Mapping[str, str]) -> None:
         texts["Spark's page"] = answer.read().decode()
     found = [(where, name) for where, text in texts.items() for name, value in secret_of.items() if value in text]
     if found:
-        raise ProofError(f"secrets are in {found}")
+        raise ProofError(f"Logs contain secrets: {found}")
     length = sum(map(len, texts.values()))
-    proof.note("logs", f"{len(texts)} of them, {length / 1e6:.1f} MB: none of {len(secret_of)} secrets")
+    proof.note("logs", f"{len(texts)} searched, {length / 1e6:.1f} MB: none of {len(secret_of)} secrets found")
 
 
 def say(text: str) -> None:

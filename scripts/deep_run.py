@@ -54,7 +54,7 @@ def report(record: Path, commits_since: Callable[[str], str]) -> str:
         commits_since: gives the number of commits since one, or an empty text if that commit is unknown here.
     """
     if not record.exists():
-        return "deep tests: no run is recorded here; `make test-deep` runs them"
+        return "deep tests: no run is recorded here; start one with `make test-deep`"
     run = msgspec.json.decode(record.read_bytes(), type=DeepRun)
     since = commits_since(run.commit)
     ago = f"{since} commits ago" if since else "a commit that is not in this branch"

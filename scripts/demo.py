@@ -1,14 +1,14 @@
-"""The demo: real flights, days of them through the Airflow DAG, every view compared with Spark.
+"""The demo: run days of real flights through the Airflow DAG and compare every view with Spark.
 
     make demo            three days
     python scripts/demo.py --days 5
-    python scripts/demo.py --days 5 --compare     only step 5, of a pipeline whose epochs ran elsewhere: its store may be in S3
+    python scripts/demo.py --days 5 --compare     only step 5, for epochs that ran elsewhere; the store may be in S3
 
-1. Writes the flights of 2013 as Parquet files, one a day.
+1. Writes the flights of 2013 as Parquet files, one per day.
 2. Applies pipelines/flights: sources, tables, views.
-3. Runs the DAG `epoch_flights` once per day, each run over its own day: pin, run, commit, audit, publish.
+3. Runs the DAG `epoch_flights` once per day, with that day as its interval.
 4. Prints each epoch's rows and time, and the views.
-5. Computes every view again with Spark over the same days' files, from scratch, and compares: what the store holds, and the Delta tables.
+5. Recomputes every view with Spark from the same files, and compares the result with the store and the Delta tables.
 """
 
 import argparse
@@ -48,18 +48,18 @@ ROWS_SHOWN = 10
 
 
 class DemoError(Exception):
-    """A step did not end well; the message says which, and where its output is."""
+    """A step failed; the message names the step and its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """One epoch of the demo, as the table shows it."""
+    """One epoch of the demo, as a row of the table."""
 
     day: date
     epoch: int
     rows_in: int  # changes of sources and tables
     rows_out: int  # changes of all views
-    seconds: float  # the whole DAG run, JVM starts included
+    seconds: float  # the whole DAG run, including JVM starts
 
 
 def main() -> int:
@@ -70,13 +70,13 @@ def main() -> int:
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="run nothing; compare the views with Spark over the files of the first days",
+        help="run nothing; compare the views with Spark over the files of these days",
     )
     given = parser.parse_args()
     days = [load.FIRST_DAY + timedelta(days=n) for n in range(given.days)]
     os.environ.setdefault(
         "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1"
-    )  # short jobs: a JVM that does not stop to optimise is done sooner
+    )  # short jobs end sooner without an optimizing JVM
     started = time.monotonic()
     if given.compare:
         equal = compare_views(find_pipeline("flights", ROOT / "pipelines"), days)
@@ -91,7 +91,7 @@ def main() -> int:
         run("apply", [sys.executable, "-m", "tussock.jobs.cli", "apply", "flights"])
         say(f"3. Running the Airflow DAG epoch_flights over {given.days} days")
         epochs = [run_day(pipeline, day) for day in days]
-        say("4. The epochs, and the views that readers see now")
+        say("4. The epochs and the published views")
         print(epoch_table(epochs))
         equal = compare_views(pipeline, days)
     except DemoError as err:
@@ -103,17 +103,17 @@ def main() -> int:
 
 
 def verdict_of(equal: bool) -> str:
-    """The last line's first sentence."""
-    return "Every view is equal to Spark." if equal else "NOT every view is equal to Spark; see above."
+    """The first sentence of the last line."""
+    return "Every view is equal to Spark." if equal else "NOT every view is equal to Spark; see the differences above."
 
 
 def fresh_pipeline() -> Pipeline:
-    """The flights pipeline with an empty store. Only a store that a demo made here is removed."""
+    """The flights pipeline with an empty store. Removes the store only if a demo created it here."""
     pipeline = find_pipeline("flights", ROOT / "pipelines")
     store = Path(pipeline.store)
     if "://" in pipeline.store or (store.exists() and ROOT / ".tussock" not in store.parents):
         raise DemoError(
-            f"the store {pipeline.store} is not the demo's to empty; unset FLIGHTS_STORE, or point it to a new folder"
+            f"The demo did not create the store {pipeline.store}. Unset FLIGHTS_STORE, or set it to a new folder."
         )
     shutil.rmtree(store, ignore_errors=True)
     if (tables := tables_of(pipeline)) is not None:
@@ -122,14 +122,14 @@ def fresh_pipeline() -> Pipeline:
 
 
 def tables_of(pipeline: Pipeline) -> Path | None:
-    """Where the views' Delta tables are; None: nowhere that is the demo's."""
+    """The folder of the views' Delta tables; None if the demo did not create them."""
     if pipeline.publish is None or ROOT / ".tussock" not in Path(pipeline.publish.to).parents:
         return None
     return Path(pipeline.publish.to)
 
 
 def run_day(pipeline: Pipeline, day: date) -> EpochRow:
-    """Run the DAG once, over one day."""
+    """Run the DAG once for one day."""
     interval = {"start": f"{day}T00:00:00Z", "end": f"{day + timedelta(days=1)}T00:00:00Z"}
     started = time.monotonic()
     run(
@@ -141,19 +141,19 @@ def run_day(pipeline: Pipeline, day: date) -> EpochRow:
     version = meta.latest()
     if version.published != version.epoch:
         raise DemoError(
-            f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}"
+            f"The run of {day} ended, but epoch {version.epoch} is not published. See {LOGS / f'day-{day}.log'}."
         )
     (done,) = newest_epochs(meta, 1)
     row = EpochRow(day, done.epoch, done.rows_in, done.rows_out, seconds)
     print(
-        f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} changes of views, {seconds:.0f} s",
+        f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} view changes, {seconds:.0f} s",
         flush=True,
     )
     return row
 
 
 def epoch_table(epochs: Sequence[EpochRow]) -> str:
-    """The epochs as aligned text."""
+    """The epochs as an aligned text table."""
     columns = {
         "day": [str(e.day) for e in epochs],
         "epoch": [e.epoch for e in epochs],
@@ -166,7 +166,7 @@ def epoch_table(epochs: Sequence[EpochRow]) -> str:
 
 
 def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
-    """Print every view, compute it again with plain Spark over the same files, and compare. True: all are equal."""
+    """Print every view and compare it with plain Spark over the same files. True: all are equal."""
     all_equal = True
     with Session(pipeline.store, create=False) as session:
         spark = session.spark.newSession()
@@ -183,7 +183,7 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
                 truth = spark.table(view).toArrow()
                 order = re.search(
                     r"ORDER BY (.*?) LIMIT", " ".join(select.split())
-                )  # a top-n's rows are shown in its order
+                )  # show the rows of a top-n view in its order
                 ours = session.query(f"SELECT * FROM {view}" + (f" ORDER BY {order[1]}" if order else ""))
                 differences = [difference_of(rows, truth) for rows in (ours, *delta_rows(pipeline, view))]
                 difference = next(filter(None, differences), None)
@@ -198,7 +198,7 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
 
 
 def delta_rows(pipeline: Pipeline, view: str) -> list[pa.Table]:
-    """The rows of the view's Delta table, where there is one."""
+    """The rows of the view's Delta table, or an empty list if it has none."""
     if (tables := tables_of(pipeline)) is None:
         return []
     rows = DeltaTable(tables / view).to_pyarrow_table()
@@ -206,7 +206,10 @@ def delta_rows(pipeline: Pipeline, view: str) -> list[pa.Table]:
 
 
 def difference_of(ours: pa.Table, truth: pa.Table) -> str | None:
-    """What differs between two tables as multisets of rows; None where nothing does. Floats may differ by FLOAT_TOLERANCE, relatively."""
+    """The first difference of two tables as multisets of rows, or None.
+
+    Floats may differ by FLOAT_TOLERANCE (relative).
+    """
     if ours.schema.names != truth.schema.names:
         return f"columns {ours.schema.names} instead of {truth.schema.names}"
     if [str(field.type) for field in ours.schema] != [str(field.type) for field in truth.schema]:
@@ -231,7 +234,7 @@ def difference_of(ours: pa.Table, truth: pa.Table) -> str | None:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """Rows sorted by the columns that are no floats, which are keys in all of the pipeline's views, and then by the floats."""
+    """Rows sorted by their non-float columns, which are keys in all views of the pipeline, and then by the floats."""
     names = [f.name for f in rows.schema if not pa.types.is_floating(f.type)] + [
         f.name for f in rows.schema if pa.types.is_floating(f.type)
     ]
@@ -239,44 +242,44 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def run(step: str, command: Sequence[str]) -> None:
-    """Run a step; its output goes to a log, and is shown when it fails."""
+    """Run a step with its output in a log, and show the end of the log if it fails."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{step}.log"
     with log.open("w") as out:
-        # An Airflow home of somebody else's must not be filled with our runs.
+        # Do not add our runs to another Airflow home.
         code = subprocess.run(
             command, cwd=ROOT, env=os.environ | {"AIRFLOW_HOME": str(ROOT)}, stdout=out, stderr=subprocess.STDOUT
         ).returncode
     if code:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise DemoError(f"step {step} failed (exit code {code}); its last lines, of {log}:\n{tail}")
+        raise DemoError(f"Step {step} failed (exit code {code}). The end of {log}:\n{tail}")
 
 
 def where_to_look(pipeline: Pipeline) -> str:
-    """The places to go on from."""
+    """A list of places to explore next."""
     docs = pipeline.quality.docs / "index.html" if pipeline.quality is not None else None
     return "\n".join(
         [
             "",
-            "Where to look",
+            "Next steps",
             f"  quality reports   {docs}",
             f"  logs of the runs  {LOGS}",
             f"  the store         {pipeline.store}",
             f"  Delta tables      {tables_of(pipeline) or 'none'}",
-            "  the views' plans  .venv/bin/tussock explain --pipeline flights",
-            '  ask               .venv/bin/tussock query --pipeline flights "SELECT * FROM worst_routes"',
-            "  Airflow's UI      make up   (http://localhost:8080; it shows these runs, the next days run when epoch_flights is unpaused)",
+            "  plans of views    .venv/bin/tussock explain --pipeline flights",
+            '  query a view      .venv/bin/tussock query --pipeline flights "SELECT * FROM worst_routes"',
+            "  Airflow's UI      make up   (http://localhost:8080; unpause epoch_flights to run the next days)",
         ]
     )
 
 
 def shown(place: str | None) -> str:
-    """A path within the checkout, shortened."""
+    """A path, relative to the checkout if it is inside."""
     return str(place).removeprefix(f"{ROOT}/")
 
 
 def say(text: str) -> None:
-    """A heading."""
+    """Print a heading."""
     print(f"\n{text}", flush=True)
 
 

@@ -1,11 +1,11 @@
-"""Pictures of Tussock's pages, of an Airflow that runs here on days of real flights: docs/pictures/*.png.
+"""Take the pictures of Tussock's pages in docs/pictures/*.png, from a local Airflow with days of real flights.
 
     python scripts/pages_pictures.py                  after 30 days
-    python scripts/pages_pictures.py --views 200      of the same with 200 views: docs/pictures/*-200.png
+    python scripts/pages_pictures.py --views 200      the same with 200 views: docs/pictures/*-200.png
 
-Makes an Airflow home in a temporary folder, loads and applies the flights, takes in the first days as the tasks of runs do, has the
-scheduler run the last ones, logs in as a person does, and looks at each page with Debian's chromium (apt-get install chromium). Takes some
-minutes.
+It creates an Airflow home in a temporary folder, loads the flights and applies the pipeline. It processes the first
+days directly, and the scheduler runs the last ones. Then it logs in through the login form and opens each page in
+Debian's chromium (apt-get install chromium). This takes some minutes.
 """
 
 import argparse
@@ -27,10 +27,10 @@ from tussock.jobs.settings.process import open_meta  # noqa: E402
 
 PATIENCE_S = 3600.0
 DAG = "epoch_flights"
-BY_AIRFLOW = 3  # of the days; those before them are there sooner without it
-ALIKE = ("quality", "actions")  # look the same whatever the number of views
-FRONT = {"x": 364, "y": 228, "width": 1060, "height": 632, "scale": 0.8}  # of the views, for README.md
-OWN_VIEWS = 5  # of the pipeline as it is
+BY_AIRFLOW = 3  # days that the scheduler runs; the days before them are processed directly, which is faster
+ALIKE = ("quality", "actions")  # these look the same for any number of views
+FRONT = {"x": 364, "y": 228, "width": 1060, "height": 632, "scale": 0.8}  # the part of the views page for README.md
+OWN_VIEWS = 5  # views of the unchanged pipeline
 CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL", "AS", "F9", "YV", "HA", "OO")
 OF_A_CARRIER = (
     "{c}_by_origin AS SELECT origin, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE carrier = '{C}' GROUP BY origin",
@@ -50,19 +50,19 @@ OF_A_CARRIER = (
 
 
 def more_views(count: int) -> str:
-    """SQL of so many views beside those of the pipeline: the same dozen for each carrier, some of them over others."""
+    """SQL of `count` more views: the same dozen for each carrier, some of which read others."""
     views = [view.format(c=f"c{carrier}".lower(), C=carrier) for carrier in CARRIERS for view in OF_A_CARRIER]
     views += [
         f"flights_to_{n} AS SELECT dest, count(*) AS flights FROM flights WHERE hour >= {n} GROUP BY dest"
         for n in range(24)
     ]
     if count > len(views):
-        raise SystemExit(f"there are {OWN_VIEWS + len(views)} views at most")
+        raise SystemExit(f"--views is at most {OWN_VIEWS + len(views)}")
     return "\n".join(f"CREATE MATERIALIZED VIEW IF NOT EXISTS {view};" for view in views[:count])
 
 
 def log_in(page: Browser, base: str, password: str, user: str = "admin") -> None:
-    """As a person does: Airflow sends whoever has no cookie to its login form."""
+    """Log in through Airflow's login form, to which Airflow redirects requests without a cookie."""
     page.go(f"{base}/", "document.querySelector('input[name=username]')")
     for name, value in (("username", user), ("password", password)):
         page.value(f"document.querySelector('input[name={name}]').focus()")
@@ -88,14 +88,17 @@ for start in map(datetime.fromisoformat, sys.argv[1:]):
 
 
 def take_in(home: AirflowHome, days: int) -> None:
-    """The first days, an epoch each, audited and published. The first creates the views, and is for Spark."""
+    """Process the first days: one published epoch each. The first one creates the views and needs Spark."""
     moments = [f"{FIRST_DAY + timedelta(days=day)}T00:00:00+00:00" for day in range(days)]
     home.python("-m", "tussock.jobs.cli", "epoch", "--pipeline", "flights", "--interval", *moments[:2])
     home.python("-c", TAKE_IN, *moments[1:])
 
 
 def run_days(home: AirflowHome, days: int) -> str:
-    """All runs of the schedule, which catches up by itself; the last one's id. Raises RuntimeError where one fails."""
+    """Wait for all scheduled runs, which catch up automatically.
+
+    Return the last run's id; raise RuntimeError if one fails.
+    """
     home.airflow("dags", "unpause", DAG)
     deadline = time.monotonic() + PATIENCE_S
     while (
@@ -107,15 +110,15 @@ def run_days(home: AirflowHome, days: int) -> str:
         < days
     ):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{days} runs have not ended after {PATIENCE_S:.0f} s: {done}")
+            raise RuntimeError(f"{days} runs did not end within {PATIENCE_S:.0f} s: {done}")
         time.sleep(1)
     if failed := [run for run, state in done if state == "failed"]:
-        raise RuntimeError(f"{failed} failed: see {home.folder}/logs")
+        raise RuntimeError(f"Runs failed: {failed}. See {home.folder}/logs.")
     return max(run for run, _ in done)
 
 
 def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -> None:
-    """Each page once, two of them also by a dark theme, as `<page><mark>.png`."""
+    """Save each page, and two of them also with the dark theme, as `<page><mark>.png`."""
     dag, tussock = f"/dags/{DAG}", "/plugin/tussock/tussock"
     addresses: Mapping[str, tuple[str, int]] = {
         "overview": (f"{tussock}/pipelines", 480),
@@ -138,7 +141,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -
             continue
         page.size(1440, height)
         page.go(f"{base}{address}", there)
-        time.sleep(0.5)  # Airflow draws its own frame
+        time.sleep(0.5)  # Airflow is still drawing its frame
         page.picture(out / f"{name}{mark}.png")
         if name == "views" and not mark:
             page.picture(out / "front.png", FRONT)
@@ -155,7 +158,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the pictures of docs/pages.md.")
     parser.add_argument("--days", type=int, default=30, help="days of flights (default: %(default)s)")
-    parser.add_argument("--views", type=int, help="views of the pipeline; as it is if left out")
+    parser.add_argument("--views", type=int, help="number of views (default: those of the pipeline)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures", help="folder (default: %(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tussock-pictures-", ignore_cleanup_errors=True) as folder:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock, finds or installs Java, has Java archive Spark's classes. Does nothing where all that stands.
-# `setup.sh python` makes .venv alone.
+# Creates .venv from requirements.lock, finds or installs Java, and archives Spark's classes. Skips the steps that are done.
+# `setup.sh python` only creates .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,14 +22,14 @@ find_python() {
     fail "no Python 3.11, 3.12 or 3.13 with its venv module found. Install one (Debian: apt-get install python3 python3-venv) or set PYTHON."
 }
 
-java_major() { # 17 for "17.0.15", 8 for "1.8.0"; 0 when $1 is no java
+java_major() { # 17 for "17.0.15", 8 for "1.8.0"; 0 if $1 is not a java
     local version
     version=$("$1" -version 2>&1 | sed -n 's/.* version "\([0-9.]*\).*/\1/p' | head -1) || true
     version=${version#1.}
     echo "${version%%.*}" | grep -E '^[0-9]+$' || echo 0
 }
 
-have_java() { # pyspark takes JAVA_HOME before PATH, so the same order counts here
+have_java() { # pyspark checks JAVA_HOME before PATH, so this does too
     local java=${JAVA_HOME:+$JAVA_HOME/bin/java}
     [ "$(java_major "${java:-java}")" -ge 17 ]
 }
@@ -52,7 +52,7 @@ ensure_java() {
     have_java || fail "apt-get did not bring a Java 17 or later; install one by hand and run this again."
 }
 
-# The Python and the folder count too: a copied or moved .venv has scripts that point to where it was made.
+# Compare the Python and the folder too: the scripts of a copied or moved .venv point to its old place.
 wanted() { { cat requirements.lock scripts/setup.sh pyproject.toml; pwd; } | sha256sum | cut -d' ' -f1; }
 
 ensure_venv() {
@@ -60,7 +60,7 @@ ensure_venv() {
     local python
     if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c pass 2>/dev/null; then
         python=$(find_python)
-        say "making $VENV with $python"
+        say "creating $VENV with $python"
         "$python" -m venv --clear $VENV
     fi
     if [ "$($VENV/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != $UV_VERSION ]; then
@@ -68,17 +68,17 @@ ensure_venv() {
         $VENV/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
     fi
     say "installing $(grep -c '^[a-zA-Z0-9]' requirements.lock) locked packages (a few minutes the first time)"
-    # Byte code too: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would compile all that it imports.
+    # Compile byte code now: with PYTHONDONTWRITEBYTECODE set, as in many containers, each process would compile its imports.
     $VENV/bin/uv pip install --quiet --compile-bytecode --python $VENV/bin/python --require-hashes -r requirements.lock
     $VENV/bin/uv pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation --editable .
     wanted > $STAMP
 }
 
-make_archive() { # of the classes of Spark's JVM (jobs/spark/class_archive.py), once for each .venv
-    [ -e jobs/submitted/class_archive.py ] || return 0  # an image of packages alone has no code to run
+make_archive() { # classes of Spark's JVM (jobs/spark/class_archive.py), once per .venv
+    [ -e jobs/submitted/class_archive.py ] || return 0  # an image with only the packages has no code to run
     [ ! $VENV/.tussock-archive -nt $STAMP ] || return 0
-    say "making the archive of Spark's classes"
-    $VENV/bin/python -m tussock.jobs.submitted.class_archive >/dev/null 2>&1 || say "no archive could be made; Spark starts without it, some seconds later"
+    say "creating the archive of Spark's classes"
+    $VENV/bin/python -m tussock.jobs.submitted.class_archive >/dev/null 2>&1 || say "could not create the archive; Spark starts some seconds slower without it"
     touch $VENV/.tussock-archive
 }
 

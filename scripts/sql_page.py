@@ -21,7 +21,7 @@ _PLAIN_MISTAKES = (
     "[PARSE_",
     "[UNRESOLVED_",
     "the statement is empty",
-)  # left out: no reader looks them up
+)  # omitted: simple mistakes that users do not look up
 
 
 def blocks() -> dict[str, str]:

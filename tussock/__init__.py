@@ -5,8 +5,8 @@
     with Session("my-store") as session:
         session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k))")
 
-Everything that other code may rely on is named here; `docs/python.md` describes it. The rooms below (`tussock.jobs`, `tussock.statestore`)
-change from release to release.
+The names in this module are the public API; `docs/python.md` describes them. The packages below (`tussock.jobs`,
+`tussock.statestore`) change from release to release.
 """
 
 import logging
@@ -43,11 +43,11 @@ _HOMES = {
     "DamagedError": "tussock.statestore.errors",
 }
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, unless the program asks
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the program configures logging
 
 
 def __getattr__(name: str) -> Any:
-    """What is named here, imported when it is first asked for: `import tussock` alone costs nothing."""
+    """Import a public name on first access, so that `import tussock` alone is cheap."""
     from importlib import import_module
 
     if (home := _HOMES.get(name)) is None:
