@@ -140,11 +140,12 @@ def main() -> int:
     except (ProofError, subprocess.TimeoutExpired) as err:
         print(f"\ncontainers: {err}", file=sys.stderr)
         return 1
-    print("\nSummary")
+    print("\nSummary of the checks")
     for subject, finding in proof.seen:
         print(f"  {subject:<24}{finding}")
     print(
-        f"\nThe images and docker/compose.yaml work as docs/containers.md describes. {time.monotonic() - started:.0f} seconds in all."
+        f"\nThe images and docker/compose.yaml work as docs/containers.md describes. "
+        f"{time.monotonic() - started:.0f} seconds in all."
     )
     return 0
 
@@ -584,7 +585,8 @@ def run_flights(proof: Proof) -> None:
     ]
     proof.note(
         "epochs",
-        f"{proof.days} runs of epoch_flights succeeded in {seconds:.0f} s; {len(jobs)} Spark jobs finished on {len(workers)} workers",
+        f"{proof.days} runs of epoch_flights succeeded in {seconds:.0f} s; "
+        f"{len(jobs)} Spark jobs finished on {len(workers)} workers",
     )
     proof.note("bucket", f"versitygw has {len(sizes)} objects, {sum(sizes) / 1e6:.1f} MB")
 

@@ -1,4 +1,4 @@
-"""Put into Airflow's database what the DAGs need: the connection `spark_default`.
+"""Add the connection `spark_default`, which the DAGs need, to Airflow's database.
 
 Nothing that exists is changed: a `spark_default` that points to a cluster stays so.
 """
