@@ -1,4 +1,6 @@
-"""Damages of Avro files, in a Spark session of its own (its module is not in Spark's jars): what the user reads, by damage, as JSON.
+"""The messages for damaged Avro files, as JSON by damage.
+
+Runs in a separate Spark session, because Spark's jars do not include the Avro module.
 
 python -m tests.jobs.avro_damages_alone <empty directory>
 """

@@ -1,6 +1,7 @@
-"""Every aggregate as a view, through epochs of inserts, updates and deletes, against the same SELECT run by Spark over the same rows.
+"""Every aggregate as a view, through epochs of inserts, updates and deletes, compared with the same SELECT in Spark.
 
-Where Spark leaves an order open, ours is that of the stream key, the table's key k here: Spark is asked with that order.
+If Spark leaves an order undefined, the engine uses the stream key (here the table's key k). Spark's query then orders
+by k.
 """
 
 import random
@@ -36,7 +37,7 @@ ARROW = pa.schema(
     ]
 )
 
-#: Name -> aggregates, and for Spark where it has to be asked otherwise.
+#: Name -> aggregates, and the text for Spark if it must differ.
 VIEWS: dict[str, dict[str, str | None]] = {
     "plain": {
         "bool_and(o)": None,
@@ -102,7 +103,7 @@ VIEWS: dict[str, dict[str, str | None]] = {
         "vector_sum(array(cast(a AS float), cast(n AS float), 0.5F))": None,
         "vector_sum(array(cast(a AS float))) FILTER (WHERE o)": None,
         "vector_sum(DISTINCT array(cast(n AS float)))": None,
-        # Spark rounds with each row that it adds: a digit is enough, and no mean lies where it would turn
+        # Spark rounds at every addition. One digit is enough, and no mean is near a rounding boundary.
         "cast(10 * get(vector_avg(array(cast(a AS float), 1.5F)), 0) + 0.0137 AS int)": None,
     },
     "ordered": {

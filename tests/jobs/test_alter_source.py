@@ -1,4 +1,6 @@
-"""ALTER SOURCE in SQL, over files that Spark reads: what views hold is what Spark reads of each file by the columns of its time."""
+"""ALTER SOURCE in SQL, over files that Spark reads. Views equal Spark's read of each file with the columns of that
+time.
+"""
 
 from pathlib import Path
 
@@ -32,7 +34,7 @@ FORMATS = {
 def judged(
     spark: SparkSession, format: str, old: Path, new: Path, columns: str, options: dict[str, str]
 ) -> tuple[list[str], int]:
-    """Rows that Spark reads, and how many records it calls corrupt."""
+    """The rows that Spark reads, and the number of corrupt records."""
     options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_c"}
     reads = [
         spark.read.format(format).options(**options).schema(f"{declared}, _c string").load(str(folder)).cache()

@@ -84,8 +84,10 @@ def rows_of(session: Session, relation: str) -> list[tuple[object, ...]]:
 
 
 def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(session: Session) -> None:
-    """Statements that wait from before take part as they were; those after see the columns; views keep theirs. The expected rows are
-    those of a database: worked out by hand."""
+    """Waiting statements keep their old columns; later statements see the new ones; views keep theirs.
+
+    The expected rows follow the rules of databases and were computed by hand.
+    """
     session.execute(
         """CREATE TABLE keyed (k int, a string, PRIMARY KEY (k)); CREATE TABLE plain (a int, b string);
         CREATE MATERIALIZED VIEW all_keyed AS SELECT * FROM keyed;

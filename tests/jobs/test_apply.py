@@ -1,4 +1,4 @@
-"""`tussock apply`: a pipeline's scripts, again and again; what changes rows runs once."""
+"""`tussock apply`: a pipeline's scripts, applied repeatedly. Statements that change rows run once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def apply(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> Apply:
-    """Applies the pipeline and answers with the steps that it took, e.g. `+ table shops`, and what has become of them."""
+    """Apply the pipeline and return the steps, such as `+ table shops`, with their outcome."""
     monkeypatch.chdir(folder.parents[1])
     monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
 
@@ -54,7 +54,7 @@ def apply(
 
 
 def rows(folder: Path, spark: SparkSession) -> dict[int, str]:
-    """What the table holds once everything is taken."""
+    """The table's rows after the log is processed."""
     with Session(str(folder.parents[1] / "store"), spark, create=False, runner=here(spark)) as session:
         session.flush()
         return {r["id"]: r["name"] for r in session.query("SELECT * FROM shops").to_pylist()}
@@ -84,7 +84,7 @@ def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(
         assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
         change(folder, spark, "UPDATE shops SET name = 'moved' WHERE id = 1")
         assert apply() == ["4 unchanged", NOTHING]
-        assert rows(folder, spark) == {1: "moved", 2: "SOUTH"}, "an apply must not bring back what was changed since"
+        assert rows(folder, spark) == {1: "moved", 2: "SOUTH"}, "an apply must not undo later changes"
         change(folder, spark, "UPDATE shops SET name = 'north' WHERE id = 1")
 
 
@@ -264,7 +264,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
         session.flush(max_epoch_bytes=1)
         (state,) = session.meta.latest().catalog.builds
         before = session.read("names")
-    assert cli.main(["plan", "town"]) == 0, "all is as the files say, or on its way"
+    assert cli.main(["plan", "town"]) == 0, "everything matches the files, or is being built"
     assert f"being built since epoch {state.began}" in capsys.readouterr().out
     assert apply()[-1] == NOTHING
     (folder / "tables.sql").write_text(TABLES)

@@ -1,4 +1,7 @@
-"""What a person approved is what is applied: an edit after the plan refuses the apply and is named; an epoch in between does not."""
+"""An apply executes exactly the approved plan.
+
+An edit after the plan refuses the apply, and the message names it. An epoch in between does not.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -40,7 +43,7 @@ SUITE = {
 
 @dataclass
 class Shop:
-    """A pipeline's folder, a store that holds an earlier state of it, and a plan of what is new since."""
+    """A pipeline's folder, a store with an earlier state of it, and a plan of the difference."""
 
     folder: Path
     approved: Deployment
@@ -59,7 +62,7 @@ class Shop:
         path.write_text(text.replace(old, new))
 
     def stored(self) -> tuple[int, int]:
-        """The log's end, and how many files the store has."""
+        """The log's end, and the number of files in the store."""
         store = self.folder.parents[1] / "store"
         return open_meta(str(store)).log_end(), sum(path.is_file() for path in store.rglob("*"))
 
@@ -88,7 +91,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Sh
 
 @pytest.fixture
 def shop(applied: Shop) -> Iterator[Shop]:
-    """The shop, whose files are as they were planned again afterwards."""
+    """The shop, with its files restored to the planned state."""
     files = {path: path.read_text() for path in applied.folder.rglob("*") if path.is_file()}
     yield applied
     for path in set(applied.folder.rglob("*.*")) - set(files):
@@ -103,7 +106,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
         lambda s, _: s.change("views.sql", "max(id)", "max(id) - 999"),
         "create materialized view fresh",
     ),
-    "the SELECT of a view that is there": (
+    "the SELECT of an existing view": (
         lambda s, _: s.change("views.sql", "count(*)", "max(id)"),
         "create materialized view names",
     ),
@@ -182,7 +185,7 @@ def test_an_edit_after_the_approval_refuses_the_apply_and_is_named(
     assert not (shop.folder.parents[1] / "elsewhere").exists(), "not even an empty store was made"
     if name == "the SELECT of a new view":
         with pytest.raises(PlanOutdatedError, match=f"{shop.approved.digest} approved"):
-            shop.apply(shop.approved.digest)  # bound, and not logged
+            shop.apply(shop.approved.digest)  # bound, but not logged
         assert shop.stored()[0] == before[0]
 
 
@@ -219,16 +222,14 @@ def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_app
         shop.apply()
     assert not (tmp_path / "store").exists()
     shop.change("pipeline.toml", "vnodes = 64", "vnodes = 256")
-    assert shop.apply(text).position == 0, "what was printed contains the digest"
-    assert shop.apply().position is None, (
-        "the same plan once more, as a task does that is tried again: nothing is left to do"
-    )
+    assert shop.apply(text).position == 0, "the printed plan contains the digest"
+    assert shop.apply().position is None, "the same plan again, as a retried task applies it: no step is left"
     with Session(str(tmp_path / "store"), spark, create=False) as session:
         (folder / "views.sql").write_text(VIEWS + NEW)
         shop.approved = plan(load_pipeline(folder))
         text = deployment_text(shop.approved, "shop")
-        session.flush()  # from here on there are rows to read
-        assert deployment_text(plan(load_pipeline(folder)), "shop") != text, "estimates are others"
+        session.flush()  # now there are rows to read
+        assert deployment_text(plan(load_pipeline(folder)), "shop") != text, "estimates differ"
         assert shop.apply().position == 1
         shop.change("views.sql", "max(id) AS last", "min(id) AS last")
         shop.approved = plan(load_pipeline(folder))
@@ -239,7 +240,7 @@ def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_app
         shop.approved = plan(load_pipeline(folder))
         session.execute("ALTER TABLE shops ADD COLUMN more int")
         with pytest.raises(PlanOutdatedError, match="action view wide"):
-            shop.apply()  # the same text, over another table, is another view
+            shop.apply()  # the same text over another table is another view
 
 
 def test_what_is_no_plan_is_refused_and_each_item_of_one_counts() -> None:

@@ -1,4 +1,7 @@
-"""What users and broken storage give us: each is refused by a message with the place and the way out, and leaves the store as it was."""
+"""Mistakes of users and damaged storage.
+
+Each is refused with a message that has the place and a remedy. The store does not change.
+"""
 
 import os
 import re
@@ -68,18 +71,18 @@ def session(store: Path, spark: SparkSession) -> Session:
 
 
 def works(session: Session, before: int = 2) -> None:
-    """The next good statement and the next epoch are taken as if nothing had been."""
+    """The next valid statement and the next epoch succeed."""
     session.execute("INSERT INTO orders VALUES (1000, 7, 'good', NULL)")
-    session.flush()  # ends an epoch that was begun and stopped
-    session.flush()  # and takes the statement, where the first did not
+    session.flush()  # completes an epoch that was begun and stopped
+    session.flush()  # takes the statement, if the first flush did not
     assert session.query("SELECT n FROM by_shop WHERE shop = 7").to_pylist() == [{"n": before + 1}]
 
 
-# --- statements ----------------------------------------------------------------------------------------------------------------------
+# --- statements ---------------------------------------------------------------------------------
 
 
 class Bad(NamedTuple):
-    """A statement and what its error must say."""
+    """A statement, and the expected text of its error."""
 
     sql: str
     error: type[TussockError]
@@ -189,7 +192,7 @@ STATEMENTS = {
         "CREATE SOURCE s USING kafka OPTIONS (subscribe 't')", BadOptionError, ("kafka.bootstrap.servers",)
     ),
     "a source without a path": Bad("CREATE SOURCE s (a int) USING parquet", SqlError, ("OPTIONS (path",)),
-    "a source whose files are to say its columns and are not there": Bad(
+    "a source without columns whose files are missing": Bad(
         "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')",
         MissingPathError,
         ("/nowhere/at/all", "Put the file there"),
@@ -219,7 +222,7 @@ STATEMENTS = {
 
 @pytest.fixture(scope="module")
 def quiet(template: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """One store that every refused statement is given to."""
+    """One store for all refused statements."""
     store = shutil.copytree(template, tmp_path_factory.mktemp("quiet") / "store")
     return Session(str(store), spark, create=False, runner=here(spark))
 
@@ -248,7 +251,7 @@ def test_statements_before_the_bad_one_of_a_script_stay_taken(session: Session) 
     works(session, before=3)
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------
 
 
 def write_sales(path: Path, first: int, schema: pa.Schema = SALES) -> None:
@@ -258,7 +261,7 @@ def write_sales(path: Path, first: int, schema: pa.Schema = SALES) -> None:
 
 
 def why_held(session: Session) -> str:
-    """Of the one source that a flush went on without."""
+    """The reason for the one source that a flush skipped."""
     with pytest.warns(HeldSourceWarning, match="its new files wait") as warned:
         summary = session.flush()
     ((hold,),) = summary.held.values()
@@ -410,7 +413,7 @@ def test_a_column_that_a_parquet_file_lacks_is_null_where_the_source_says_so_as_
 
 
 def _whose_files_went(session: Session, folder: Path) -> None:
-    """A source with a path that is not there any more."""
+    """A source whose path no longer exists."""
     write_sales(folder / "sales.parquet", 1)
     session.execute(
         f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{folder}/sales.parquet')"
@@ -539,7 +542,7 @@ def test_a_row_whose_expression_raises_stops_the_epoch_by_view_and_expression(se
     works(session)
 
 
-# --- storage -------------------------------------------------------------------------------------------------------------------------
+# --- storage ------------------------------------------------------------------------------------
 
 
 def ssts(store: Path) -> list[Path]:
@@ -571,7 +574,7 @@ def test_a_missing_sst_is_named(session: Session, store: Path) -> None:
     intact = {path: path.read_bytes() for path in ssts(store)}
     for path in intact:
         path.unlink()
-    with pytest.raises(MissingSstError, match="|".join(path.name for path in intact)):  # whichever was looked for first
+    with pytest.raises(MissingSstError, match="|".join(path.name for path in intact)):  # either may be read first
         session.query("SELECT * FROM by_shop")
     for path, data in intact.items():
         path.write_bytes(data)
@@ -606,7 +609,7 @@ def test_a_flipped_byte_in_a_log_entry_stops_the_epoch_by_name(session: Session,
 
 
 def test_a_damaged_store_is_left_as_it_is_by_a_job_that_meets_it(store: Path, spark: SparkSession) -> None:
-    """The epoch job, as Airflow would run it: the same error, and no barrier that would have to be abandoned."""
+    """The epoch job, as Airflow runs it: the same error, and no barrier to abandon."""
     session = Session(str(store), spark, create=False, runner=here(spark))
     newest = max((store / "meta" / "version").iterdir())
     intact = newest.read_bytes()

@@ -1,4 +1,4 @@
-"""`tussock` on the command line: a first session with it, its help, and each way in which it can be misused."""
+"""`tussock` on the command line: a first session, its help, and every kind of misuse."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ COMMANDS = tuple(command.name for command in cli.COMMANDS)
 
 @dataclass(frozen=True)
 class Answer:
-    """What one command said."""
+    """The output of one command."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ Tussock = Callable[..., Answer]
 
 @pytest.fixture
 def tussock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tussock:
-    """Runs a command in this process, in an empty working directory."""
+    """Run a command in this process, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("TUSSOCK_STORE", "TUSSOCK_PIPELINES", "TUSSOCK_DEBUG"):
         monkeypatch.delenv(name, raising=False)
@@ -51,7 +51,7 @@ def tussock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def write_pipeline(folder: Path, text: str = "", views: str = "") -> None:
-    """A pipeline `days`: one Parquet source whose files are named after their day, one view."""
+    """A pipeline `days`: one Parquet source with a file per day, one view."""
     home = folder / "pipelines" / "days"
     home.mkdir(parents=True)
     (home / "pipeline.toml").write_text(
@@ -71,7 +71,7 @@ def write_day(folder: Path, day: str, *people: str) -> None:
     pq.write_table(pa.table(rows), folder / "data" / f"{day}.parquet")
 
 
-# --- as it is meant ------------------------------------------------------------------------------------------------------------------
+# --- as it is meant -----------------------------------------------------------------------------
 
 
 @pytest.mark.spark
@@ -164,7 +164,7 @@ def test_sql_may_come_from_standard_input(
         assert tussock("query", "--store", "s", "-").out == "two\n  2\nnothing\nNULL\n"
 
 
-# --- help ----------------------------------------------------------------------------------------------------------------------------
+# --- help ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -200,11 +200,11 @@ def test_a_command_alone_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -
     assert "COMMAND" in capsys.readouterr().err
 
 
-# --- as it is not meant --------------------------------------------------------------------------------------------------------------
+# --- as it is not meant -------------------------------------------------------------------------
 
 
 def failed(answer: Answer, *says: str, code: int = 1) -> None:
-    """It failed with one readable message, and printed nothing else."""
+    """The command failed with one readable message and printed nothing else."""
     assert answer.code == code
     assert answer.err.startswith(("error: ", "lost: "))
     assert [part for part in says if part not in answer.err] == [], answer.err
@@ -357,7 +357,7 @@ def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
 @pytest.mark.spark
 @pytest.mark.deep
 def test_a_real_process_keeps_sparks_log_out_of_the_way(tmp_path: Path) -> None:
-    """Standard output is the answer alone; standard error holds the error, and nothing of Spark's own but one line of its JVM."""
+    """Standard output has only the answer. Standard error has the error and one line of Spark's JVM."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TUSSOCK_")} | {"PYTHONPATH": str(ROOT)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

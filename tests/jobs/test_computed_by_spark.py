@@ -1,4 +1,6 @@
-"""Expressions that no kernel renders: Spark computes them between two levels, and a view equals its SELECT at every epoch."""
+"""Expressions without a kernel: Spark computes them between two levels, and each view equals its SELECT at every
+epoch.
+"""
 
 import re
 from collections.abc import Iterator
@@ -44,7 +46,7 @@ VIEWS = {
     "ON p.shop = s.id AND parse_url(p.url, 'HOST') > initcap(s.name)",
     "semi_judged": "SELECT s.id FROM shops s WHERE EXISTS (SELECT 1 FROM pages p WHERE p.shop > s.id AND "
     "mask(p.url) <> mask(s.name))",
-    # Of two rows together Spark computes whether they are partners, which no column of either side can hold.
+    # Join conditions over columns of both sides: Spark evaluates them for pairs of rows.
     "left_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p LEFT JOIN shops s "
     "ON p.shop = s.id AND levenshtein(p.url, s.name) > 14",
     "right_by_pairs": "SELECT p.id, s.name FROM pages p RIGHT JOIN shops s ON levenshtein(p.url, "
@@ -172,9 +174,7 @@ def test_explain_says_what_spark_computes(session: Session) -> None:
     text = "\n".join(answer.table.column(0).to_pylist())
     assert "Spark computes" in text
     assert "parse_url(url, 'HOST')" in text
-    assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), (
-        "what a kernel renders is computed before"
-    )
+    assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), "kernels run before Spark"
 
 
 def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
@@ -229,7 +229,9 @@ def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -
         "aes_encrypt(url, doc, 'CBC')",
         "aes_decrypt(aes_encrypt(url, doc, 'GCM', 'DEFAULT', ''), doc)",
     )
-    of_a_row = "aes_encrypt(url, doc, 'CBC', 'DEFAULT', cast(doc AS binary))"  # drawn where it is empty
+    of_a_row = (
+        "aes_encrypt(url, doc, 'CBC', 'DEFAULT', cast(doc AS binary))"  # Spark draws a random IV if the row's is empty
+    )
     for expression in (
         "rand()",
         "uuid()",

@@ -1,4 +1,4 @@
-"""Sessions and commands in a process that has the core's packages alone: they work, or name the extra that they need."""
+"""Sessions and commands in a process that has only the core's packages: they work, or name the extra that they need."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ CORE_ALONE = """
 
     session = Session(store, create=False)
 """
-"""Opens the store of the first argument where the modules of the second one cannot be imported."""
+"""Opens the store of the first argument, while the modules of the second cannot be imported."""
 
 WORKS = """
     session.insert("orders", pa.table({"id": [1, 2], "shop": [7, 8], "amount": [9.5, 1.0]}))
@@ -143,7 +143,7 @@ CALLS = {
     "table": ('session.table("orders")', "spark"),
     "verify": ('session.verify("by_shop")', "spark"),
 }
-"""A call of each public name of a session, and the extra that it needs; None: the core is enough."""
+"""A call of each public name of a session, and the extra that it needs; None if the core is enough."""
 
 OTHERS = {
     "a bucket": ('Session("s3://bucket/prefix")', "s3"),
@@ -182,7 +182,7 @@ def test_each_public_name_of_a_session_needs_the_core_or_names_the_extra(store: 
 
 
 def test_each_module_that_the_core_does_not_bring_is_named_with_its_extra() -> None:
-    """What code here imports comes with the core, or the table says which extra brings it; and that extra declares it."""
+    """Each import here comes with the core, or the table names its extra, which must declare it."""
     imported = modules_of("tussock", "jobs", "statestore", "plugins", "dags")
     optional = {module.split(".")[0] for module in imported if not distributions_of(module) & declared(extras=())}
     assert optional == set(EXTRAS)

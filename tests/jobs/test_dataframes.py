@@ -1,4 +1,6 @@
-"""DataFrames over a store's rows, and views kept from DataFrames: each beside Spark's own answer over the same rows kept elsewhere."""
+"""DataFrames over a store's rows, and views made from DataFrames, compared with Spark over separate copies of the
+rows.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,9 +43,7 @@ VISITS = pa.table(
 )
 COUNTED = "SELECT shop, count(*) AS n FROM orders GROUP BY shop"
 
-VIEWS: dict[
-    str, tuple[Callable[[Tables], DataFrame], str | None]
-] = {  # with the SQL that says the same, where one does
+VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with an equivalent SQL text, if one exists
     "filtered": (
         lambda t: (
             t("orders")
@@ -144,7 +144,7 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def judged(spark: SparkSession, chapter: int) -> Tables:
-    """Spark's frames of the rows as they are after a chapter of the story."""
+    """Spark's frames of the expected rows after a chapter of the story."""
     truth = spark.newSession()
     truth.conf.set("spark.sql.ansi.enabled", "true")
     truth.sql(f"SELECT * FROM VALUES {ORDERS[chapter]} AS t(id, shop, amount, day, note)").selectExpr(
@@ -173,7 +173,7 @@ def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(
     assert_same_answer(old.toArrow(), truth("orders").toArrow(), "the rows")
     assert_same_answer(session.table("COUNTED").toArrow(), truth("counted").toArrow(), "a view's rows")
     for name, (build, _) in VIEWS.items():
-        if name in ("of_source", "hourly"):  # of which no rows are stored
+        if name in ("of_source", "hourly"):  # sources have no stored rows
             continue
         assert_same_answer(build(session.table).toArrow(), build(truth).toArrow(), f"{name}, run by Spark")
     session.execute("UPDATE orders SET shop = 9, amount = 2.5 WHERE id = 2; DELETE FROM orders WHERE id = 3")
@@ -187,7 +187,7 @@ def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(
             if sql is not None:
                 assert_same_answer(session.read(f"{name}_sql", epoch=epoch), found, f"{name} by SQL, chapter {chapter}")
                 assert plan_of(session, f"{name}_sql") == plan_of(session, name), name
-    assert_same_answer(old.toArrow(), judged(spark, 1)("orders").toArrow(), "rows of the epoch that it was asked for")
+    assert_same_answer(old.toArrow(), judged(spark, 1)("orders").toArrow(), "rows of the epoch at which it was made")
     assert_same_answer(
         session.table("orders", first).toArrow(), judged(spark, 1)("orders").toArrow(), "an epoch by number"
     )
@@ -203,7 +203,7 @@ def created(session: Session, name: str) -> str:
 
 
 def test_a_view_of_a_dataframe_is_shown_as_the_select_that_says_the_same(session: Session, spark: SparkSession) -> None:
-    """Where one can be written; Spark gives its rows over tables kept elsewhere."""
+    """If a SELECT can be written; Spark computes its rows over separate copies of the tables."""
     truth, shown = judged(spark, 2), {}
     for name, (build, _) in VIEWS.items():
         text = created(session, name)

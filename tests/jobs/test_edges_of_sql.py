@@ -1,4 +1,7 @@
-"""Statements as people write them: silent traps are refused with their place, EXPLAIN refuses what CREATE does, advice works."""
+"""Statements as people write them.
+
+Silent traps are refused with their place, EXPLAIN refuses the statements that CREATE refuses, and the advice works.
+"""
 
 import re
 import shutil
@@ -40,7 +43,7 @@ def session(template: Path, tmp_path: Path, spark: SparkSession) -> Session:
 
 @pytest.fixture(scope="module")
 def quiet(template: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Session:
-    """One store that every refused statement is given to."""
+    """One store for all refused statements."""
     return Session(str(shutil.copytree(template, tmp_path_factory.mktemp("quiet") / "store")), spark, create=False)
 
 
@@ -154,7 +157,7 @@ def test_describe_takes_the_word_table(quiet: Session) -> None:
     assert tables[0] == tables[1] == tables[2]
 
 
-# --- advice --------------------------------------------------------------------------------------------------------------------------
+# --- advice -------------------------------------------------------------------------------------
 
 ADVICE = {
     "an aggregate by chance": (
@@ -228,7 +231,7 @@ def test_a_query_with_a_type_that_arrow_has_not_is_refused_by_its_name(session: 
         session.query("SELECT make_interval(1, 1) AS i")
 
 
-# --- threads -------------------------------------------------------------------------------------------------------------------------
+# --- threads ------------------------------------------------------------------------------------
 
 
 def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_session_of_its_own_works(

@@ -1,4 +1,4 @@
-"""INSERT … SELECT reads what is committed: refused while statements on what it reads wait in the log, and only then."""
+"""INSERT … SELECT reads committed rows. It is refused only while the log has waiting statements on its relations."""
 
 import shutil
 from pathlib import Path

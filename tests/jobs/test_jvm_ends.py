@@ -1,4 +1,4 @@
-"""A JVM that does not start, or ends while it is at work: one message and exit code 1, no stack trace."""
+"""A JVM that does not start, or ends while it works: one message and exit code 1, no stack trace."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> str:
 
 
 def started(store: str, sql: str, **environment: str) -> subprocess.Popen[str]:
-    """`tussock query` as a process of its own."""
+    """`tussock query` as a separate process."""
     command = [sys.executable, "-m", "tussock.jobs.cli", "query", "--store", store, sql]
     return subprocess.Popen(
         command,

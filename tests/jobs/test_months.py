@@ -1,4 +1,7 @@
-"""Intervals of years and months, which pyspark does not bring to Arrow: views through epochs against the same SELECT run by Spark."""
+"""Intervals of years and months, which pyspark cannot convert to Arrow.
+
+Views through epochs are compared with the same SELECT in Spark.
+"""
 
 import io
 from pathlib import Path
@@ -85,7 +88,7 @@ def _row(number: int, x: str, y: str, z: str) -> str:
 
 
 def _spark_gives(spark: SparkSession, query: str) -> pa.Table:
-    """Spark's answer, as users are given it."""
+    """Spark's answer, in the form that users receive."""
     return given_rows(collected(spark.sql(query)))
 
 

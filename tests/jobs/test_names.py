@@ -1,4 +1,4 @@
-"""Columns may be called what the engine calls its own: numbered columns, weights, keys, row ids, a file's path."""
+"""Columns with the engine's internal names: numbered columns, weights, keys, row ids, a file's path."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ NAMES = (
         "failure",
         "part",
     ),
-    *("raised", "x0", "_row_id", "vnode", "c22"),  # of 22: what is hidden behind them is called c22
+    *("raised", "x0", "_row_id", "vnode", "c22"),  # the hidden column after 22 columns is called c22
 )
 COLUMNS = ", ".join(f"`{name}` string" for name in NAMES)
 VIEWS = {

@@ -1,4 +1,4 @@
-"""Arrays, structs, maps and intervals in tables and views: what Spark says of the same rows, epoch after epoch."""
+"""Arrays, structs, maps and intervals in tables and views, compared with Spark over the same rows at each epoch."""
 
 from collections.abc import Iterator
 
@@ -92,7 +92,8 @@ VIEWS = {
     "map_concat(tags, map('n', id)) AS m FROM calls",
     "tags_of": "SELECT g, max(map_entries(tags)) AS top, count(tags) AS n FROM calls WHERE id <> 6 GROUP BY g",
     "tag_rows": "SELECT tag, count(*) AS n, sum(v) AS v FROM calls LATERAL VIEW explode(tags) AS tag, v GROUP BY tag",
-    # Not of maps with a NULL for a number: Spark's generated code makes a zero of it where it groups, its other code does not.
+    # Not of maps with a NULL for a number: in a GROUP BY, Spark's generated code reads it as zero, and its
+    # interpreted code does not.
     "by_tags": "SELECT tags, count(*) AS n, max(id) AS hi FROM calls WHERE id NOT IN (1, 7) GROUP BY tags",
     "by_known_tags": "SELECT map_filter(tags, (k, v) -> v IS NOT NULL) AS m, count(*) AS n FROM calls GROUP BY 1",
     "with_tags": "SELECT tags, map_keys(tags) AS k, count(*) AS n FROM calls WHERE id NOT IN (1, 7) GROUP BY tags "
@@ -112,7 +113,7 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def rows(table: pa.Table) -> list[str]:
-    """The rows, to be compared as they are, to the sign of a zero."""
+    """The rows, comparable exactly: zeros keep their sign."""
     return sorted(map(repr, table.to_pylist()))
 
 
@@ -124,7 +125,7 @@ def test_views_of_nested_values_are_what_spark_says(epoch: int, session: Session
     differing = {
         name: select for name, select in VIEWS.items() if rows(session.read(name)) != rows(session.query(select))
     }
-    for name in VIEWS:  # which Spark takes as they come, NULLs and slices and all
+    for name in VIEWS:  # Spark accepts the Arrow tables unchanged, with NULLs and slices
         assert session.spark.createDataFrame(session.read(name)).count() == session.read(name).num_rows
     assert not differing, [
         (rows(session.read(name)), rows(session.query(select))) for name, select in differing.items()

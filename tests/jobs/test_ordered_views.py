@@ -1,4 +1,7 @@
-"""Views with an ORDER BY: random histories beside Spark's own sort of the same rows, and the rows that partial reads take."""
+"""Views with an ORDER BY, through random histories.
+
+Spark sorts the same rows. Partial reads are checked for the number of rows that they load.
+"""
 
 import math
 import random
@@ -36,19 +39,19 @@ VALUES: dict[str, Sequence[Any]] = {
     "f": (None, False, True),
     "g": (None, [], [None], [1], [1, 2]),
 }
-#: By name: a SELECT up to its ORDER BY, that order, and the view's key, which decides among equals.
+#: By name: a SELECT up to its ORDER BY, the order, and the view's key, which orders equal rows.
 VIEWS = {
     "by_a": ("SELECT id, a, b FROM t", "a DESC NULLS FIRST, b", "id"),
     "by_c": ("SELECT c, id FROM t WHERE f", "c", "id"),
     "hidden": ("SELECT b FROM t", "d DESC, length(b) NULLS LAST, e", "id"),
     "by_array": ("SELECT g, id FROM t", "g DESC", "id"),
-    "by_spark": ("SELECT id, b FROM t", "soundex(b), f DESC", "id"),  # no kernel renders it
+    "by_spark": ("SELECT id, b FROM t", "soundex(b), f DESC", "id"),  # it has no kernel
     "grouped": ("SELECT b, count(*) AS n, sum(d) AS s FROM t GROUP BY b", "n DESC, sum(d) NULLS LAST", "b"),
     "joined": ("SELECT x.id, y.e FROM t x JOIN t y ON x.a = y.id", "y.e DESC NULLS FIRST", "x.id, y.id"),
     "nested": ("SELECT id, c FROM (SELECT * FROM t ORDER BY a, id LIMIT 9)", "c DESC", "id"),
     "over": ("SELECT a, max(b) AS m FROM by_a GROUP BY a", "m NULLS LAST", "a"),
 }
-#: Orders that Spark hands through, and a LIMIT.
+#: Orders that Spark passes through, and a LIMIT.
 THROUGH = {
     "filtered": (
         "SELECT id, e FROM (SELECT * FROM t ORDER BY e) WHERE id > 3",
@@ -136,10 +139,10 @@ def test_rows_come_in_spark_s_order_at_every_epoch_of_many_histories(
         history(seed, 6, session, beside)
 
 
-# --- reads of a part ---------------------------------------------------------------------------------------------------------------
+# --- reads of a part ----------------------------------------------------------------------------
 
-#: Queries of `v` (`ORDER BY a DESC, b` over 5,000 rows), each with the most rows that it may read of the store; None: it reads all of them.
-#: Every key column is named in an order, so that Spark's answer is the only one.
+#: Queries of `v` (`ORDER BY a DESC, b` over 5,000 rows), each with the most rows that it may load; None: all rows.
+#: Each order names every key column, so that the answer is unique.
 QUERIES = {
     "SELECT * FROM v": 5000,
     "SELECT id, b FROM v ORDER BY a DESC, b, id LIMIT 7": 7,
@@ -211,7 +214,7 @@ def test_reads_of_a_part_are_as_spark_s_and_read_their_rows_alone(
                 assert sum(part.num_rows for part in parts) <= most, sql
 
 
-#: Constants of the columns of `VALUES`, as SQL writes them.
+#: Constants of the columns of `VALUES`, in SQL.
 CONSTANTS = {
     "a": ("-5", "0", "3", "2147483647", "7"),
     "b": ("''", "'a'", "'a\\0b'", "'B'", "'é'", "'zz'"),
@@ -222,9 +225,9 @@ CONSTANTS = {
 
 
 def random_query(rng: random.Random, order: Sequence[tuple[str, str]]) -> str:
-    """A query of `v` whose answer is one: by conditions on any columns, in any order, with a limit, or an aggregate.
+    """A query of `v` with a unique answer: conditions on any columns, in any order, with a limit, or an aggregate.
 
-    `order`: the view's, by column and the direction with the place of NULL.
+    `order`: the order of the view, by column and direction, including the place of NULL.
     """
     conditions = []
     for column, _ in rng.sample(order, rng.randrange(len(order) + 1)):
@@ -286,13 +289,13 @@ def test_random_reads_are_as_spark_s(seed: int, beside: SparkSession, spark: Spa
             assert texts([tuple(row.values()) for row in session.query(sql).to_pylist()]) == collected(beside, sql), sql
 
 
-# --- the life of a view ------------------------------------------------------------------------------------------------------------
+# --- the life of a view -------------------------------------------------------------------------
 
 
 def test_an_ordered_view_lives_as_any_other(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Restated files, moved vnodes, compaction, earlier epochs, changes, verification, a key elsewhere."""
+    """Restated files, moved vnodes, compaction, earlier epochs, changes, verification, a key outside the order."""
     files, path = tmp_path / "files", str(tmp_path / "store")
     files.mkdir()
     (files / "1.csv").write_text("k,v\n1,5\n2,9\n3,\n")

@@ -1,4 +1,4 @@
-"""CREATE VIEW: a name for a query, expanded where it is used; and what a view's columns, order and limits come to."""
+"""CREATE VIEW names a query and is expanded in its readers. Also the columns, orders and limits of such views."""
 
 from collections.abc import Iterator
 
@@ -71,7 +71,8 @@ def test_a_plain_view_stores_no_rows_and_is_shown(session: Session) -> None:
 
 def test_a_plain_view_that_something_uses_is_dropped_with_it_or_not_at_all(session: Session) -> None:
     session.execute(
-        """CREATE VIEW a AS SELECT id FROM orders; CREATE VIEW b AS SELECT id FROM a; CREATE MATERIALIZED VIEW c AS SELECT id FROM b"""
+        """CREATE VIEW a AS SELECT id FROM orders; CREATE VIEW b AS SELECT id FROM a;
+        CREATE MATERIALIZED VIEW c AS SELECT id FROM b"""
     )
     with pytest.raises(RelationInUseError, match="DROP VIEW a CASCADE"):
         session.execute("DROP VIEW a")

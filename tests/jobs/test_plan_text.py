@@ -1,4 +1,7 @@
-"""What `tussock plan` says of a pipeline with one of each kind of change: tests/jobs/cases/plan.txt, which `--update-cases` writes anew."""
+"""The output of `tussock plan` for one change of each kind, in tests/jobs/cases/plan.txt.
+
+`--update-cases` rewrites the file.
+"""
 
 import re
 from pathlib import Path
@@ -29,13 +32,13 @@ CREATE MATERIALIZED VIEW gone AS SELECT id FROM shops WHERE id = 3;
 UPDATE shops SET name = upper(name) WHERE id = 2;
 """
 CHANGES = (
-    ("WHERE city = 'Ulm'", "WHERE city = 'Bonn'"),  # a plain view, and the view that was bound through it
-    ("WHERE id > 0", "WHERE id > 1"),  # a view whose reader is fed the difference
+    ("WHERE city = 'Ulm'", "WHERE city = 'Bonn'"),  # a plain view, and the view bound through it
+    ("WHERE id > 0", "WHERE id > 1"),  # a view whose reader receives the difference
     (
         "max(id) AS last FROM shops GROUP BY name",
         "min(id) AS last, count(*) AS n FROM shops GROUP BY name",
-    ),  # one with other columns
-    ("upper(name) WHERE id = 2", "lower(name) WHERE id = 2"),  # a statement that runs again, since it is another
+    ),  # a relation with other columns
+    ("upper(name) WHERE id = 2", "lower(name) WHERE id = 2"),  # a changed statement runs again
     ("CREATE MATERIALIZED VIEW gone AS SELECT id FROM shops WHERE id = 3;\n", ""),
 )
 NEW = """CREATE TABLE cities (name string, PRIMARY KEY (name));

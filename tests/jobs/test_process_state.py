@@ -1,4 +1,4 @@
-"""Every object that the threads of a process share is listed in docs/design/processes.md, with what guards it."""
+"""docs/design/processes.md lists every object that the threads of a process share, with its guard."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ _CHANGES = frozenset(
     ]
 )
 _CACHES = frozenset({"cache", "lru_cache"})
-#: What a module may make once for all threads: values that nothing changes, and types.
+#: Values that a module may create once for all threads: constants and types.
 _VALUES = frozenset(
     [
         "Annotated",
@@ -94,13 +94,13 @@ _ITEMS_OF_PROCESS = re.compile(r"(os\.environ|sys\.modules)$|warnings\.showwarni
 
 
 def state_in(tree: ast.Module) -> Iterator[str]:
-    """Names of what a module keeps for the whole process, and of the calls by which it changes the process."""
+    """Names of a module's process-wide state, and of its calls that change the process."""
     changed = set(_changed_names(tree))
     for statement in tree.body:
         for name, value in _assigned(statement):
             if name in changed or (value is not None and _is_object(value)):
                 yield name
-    # msgspec gives each struct its own copy of an empty default
+    # msgspec gives each struct a new copy of an empty default
     classes = [
         node
         for node in tree.body
@@ -131,18 +131,18 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def _is_object(value: ast.expr) -> bool:
-    """Whether a value is an object of which this test does not know that nothing changes it."""
+    """Whether a value is an object that this test cannot recognize as constant."""
     return isinstance(value, ast.Call) and _called(value) not in _VALUES
 
 
 def _called(node: ast.expr) -> str:
-    """The last word of what is called."""
+    """The last part of the called name."""
     function = node.func if isinstance(node, ast.Call) else node
     return function.attr if isinstance(function, ast.Attribute) else _dotted(function)
 
 
 def _changed_names(tree: ast.Module) -> Iterator[str]:
-    """Names that code below the module's own level changes: items, elements, attributes, or the name itself by `global`."""
+    """Names that code inside functions changes: items, elements, attributes, or the name by `global`."""
     for outer in tree.body:
         if not isinstance(outer, ast.FunctionDef | ast.ClassDef):
             continue
@@ -160,7 +160,7 @@ def _changed_names(tree: ast.Module) -> Iterator[str]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """`a.b.c` of such a name, with subscripts left out; empty for another expression."""
+    """`a.b.c` for a dotted name, without subscripts; empty for any other expression."""
     match node:
         case ast.Name(id=name):
             return name
@@ -210,7 +210,7 @@ def test_state_is_seen(code: str, expected: set[str]) -> None:
 
 
 def test_decoders_are_made_in_one_place() -> None:
-    """msgspec makes them without a lock of its own."""
+    """A msgspec decoder needs a lock."""
     other = re.compile(
         r"msgspec\.(json|msgpack)\.Decoder\((?!\))|msgspec\.json\.decode\([^\n]*type=|msgspec\.convert\("
     )

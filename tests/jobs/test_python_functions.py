@@ -1,4 +1,6 @@
-"""CREATE FUNCTION … LANGUAGE PYTHON: the user's code in views, at every epoch equal to the same function as Spark's own UDF."""
+"""CREATE FUNCTION … LANGUAGE PYTHON: views that call the user's code equal Spark's UDF of the same code at every
+epoch.
+"""
 
 import importlib
 import sys
@@ -102,7 +104,7 @@ VIEWS = {
 }
 
 
-JUDGED = {  # where Spark has no such UDF
+JUDGED = {  # for cases without an equivalent Spark UDF
     "joined": "SELECT o.id, p.name FROM orders o LEFT JOIN (SELECT o.id, c.name FROM orders o CROSS JOIN countries c "
     "WHERE spelled(o.price, c.name) = concat(c.name, '/20')) p ON o.id = p.id"
 }
@@ -136,7 +138,7 @@ def session(spark: SparkSession, base: Path) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def judge(spark: SparkSession, base: Path) -> SparkSession:
-    """A session that has the same functions as UDFs of Spark."""
+    """A session that has the same functions as Spark UDFs."""
     from pyspark.sql.functions import arrow_udf
 
     made = spark.newSession()
@@ -149,7 +151,7 @@ def judge(spark: SparkSession, base: Path) -> SparkSession:
     return made
 
 
-@needs_spark("4.1")  # Spark's own UDFs over Arrow
+@needs_spark("4.1")  # Spark's UDFs over Arrow
 def test_views_with_functions_equal_spark_at_every_epoch(session: Session, judge: SparkSession) -> None:
     rows = ", ".join(
         f"({i}, {i * 7 % 23}, {['NULL', chr(39) + 'de' + chr(39), chr(39) + 'fr' + chr(39)][i % 3]})" for i in range(40)
@@ -162,7 +164,7 @@ def test_views_with_functions_equal_spark_at_every_epoch(session: Session, judge
         "INSERT INTO orders VALUES (200, 20, 'fr')",
         "DELETE FROM orders",
     )
-    _compare(session, judge)  # nothing is there yet
+    _compare(session, judge)  # still empty
     for statements in epochs:
         session.execute(statements)
         session.flush()
@@ -338,7 +340,7 @@ def test_a_row_on_which_a_function_raises_is_named_and_can_be_gone_around(
 
 
 def _modules(base: Path) -> ModuleType:
-    """The module of the functions as any Python program imports it, and as Spark's workers can have it."""
+    """The functions' module, imported as by any Python program; Spark's workers receive it by value."""
     sys.path.insert(0, str(base / "functions"))
     try:
         for name in ("rounding", "pricing"):

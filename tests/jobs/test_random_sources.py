@@ -1,8 +1,9 @@
-"""Files that come, change, vanish, are damaged and lie where they do not belong, over many runs: each view equals the same SELECT over the
-bytes that its epoch names, and two views over one source never disagree.
+"""Files that arrive, change, vanish, are damaged or are misplaced, over many runs.
 
-What an epoch names is worked out here, from the bytes of every file that was ever written and from the runs there were, never read from the
-store. DuckDB judges each epoch, Spark some of them.
+Each view equals the same SELECT over the bytes that its epoch names. Two views over one source never disagree.
+
+The test computes the expected bytes from its own record of files and runs; it never reads them from the store. DuckDB
+checks every epoch, and Spark some of them.
 """
 
 import io
@@ -43,12 +44,12 @@ SELECTS = {
 
 @dataclass
 class World:
-    """The files as they lie there, and what a source has taken of them."""
+    """The current files, and the files that a source has taken."""
 
     root: Path
     chance: random.Random
     taken: dict[Path, bytes] = field(default_factory=dict)
-    left_alone: dict[Path, bytes] = field(default_factory=dict)  # rows were taken back while the file stays as it is
+    left_alone: dict[Path, bytes] = field(default_factory=dict)  # rows were removed, but the file stays as it is
     ids: int = 0
 
     def file(self, day: int, name: str) -> Path:
@@ -72,7 +73,7 @@ class World:
         return sink.getvalue()
 
     def disturb(self) -> None:
-        """One thing happens to the files."""
+        """Change the files once, at random."""
         path = self.file(self.chance.randrange(1, 5), self.chance.choice("abc"))
         match self.chance.choice(
             ["write", "write", "write", "vanish", "damage", "empty", "touch", "elsewhere", "back"]
@@ -93,17 +94,17 @@ class World:
             case "back" if path in self.taken:
                 path.write_bytes(self.taken[path])
 
-    # --- what each kind of run takes ----------------------------------------------------------------------------------------------
+    # --- what each kind of run takes -------------------------------------------------------------
 
     def run(self, day: int) -> None:
-        """A run of a day: what is new or has changed there, all of it or, where one of them cannot be read, nothing."""
+        """A run of one day: it takes all new and changed files, or nothing if one of them cannot be read."""
         there = self.there([day])
         emptied = [p for p in self.taken if p.parent.name == f"2026-01-0{day}" and p.exists() and not p.stat().st_size]
         comes = {p: b for p, b in there.items() if self.taken.get(p) != b and self.left_alone.get(p) != b}
         self._take(comes, emptied)
 
     def restate_day(self, day: int) -> None:
-        """As a run, and what is gone goes."""
+        """Like a run, and the rows of deleted files are removed."""
         there = self.there([day])
         gone = [p for p in self.taken if p.parent.name == f"2026-01-0{day}" and p not in there]
         comes = {p: b for p, b in there.items() if self.taken.get(p) != b and self.left_alone.get(p) != b}
@@ -129,7 +130,7 @@ class World:
             self.left_alone.pop(path, None)
 
     def rows(self) -> pa.Table:
-        """What the source has taken."""
+        """The rows that the source has taken."""
         empty = pa.schema([(c, pa.int64()) for c in ("id", "g", "v")]).empty_table()
         return pa.concat_tables([empty, *(pq.read_table(pa.BufferReader(b)) for b in self.taken.values())])
 
@@ -147,7 +148,7 @@ def in_order(table: pa.Table) -> list[tuple[object, ...]]:
 
 @pytest.fixture(scope="module")
 def scripts(spark: Any) -> Any:
-    """Makes a store with the source and views over it, bound by Spark."""
+    """Make a store with the source and views over it, bound by Spark."""
 
     def make(folder: Path, root: Path) -> Session:
         session = Session(str(folder), spark=spark, runner="local")
@@ -174,7 +175,7 @@ def check(session: Session, world: World, spark: Any | None, views: dict[str, st
 
 
 def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
-    """Runs a random history; returns the epochs that were committed."""
+    """Run a random history; return the committed epochs."""
     chance = random.Random(seed)
     world = World(folder / "files", chance)
     for day in range(1, 5):

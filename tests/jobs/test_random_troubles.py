@@ -1,8 +1,8 @@
-"""Six sources, one of which fails in random ways: the five others are as plain Python has them after every run. No Spark.
+"""Six sources, one of which fails at random; after every run the other five equal plain Python. No Spark.
 
-The one in trouble is damaged as storage and writers damage it (files cut, removed, made unreadable, names that are not UTF-8, loops of
-links, a Delta log that is cut or contradicts itself), or its reader raises an error of a library in a random method. Later the damage is
-undone, a person tries the held files again, and the sixth equals plain Python too, if its rows can be had at all.
+The failing source has damaged files (cut, removed, unreadable, names that are not UTF-8, loops of links, a Delta log
+that is cut or inconsistent), or its reader raises a library's error in a random method. Later the damage is undone
+and the held files are retried. Then the sixth source equals plain Python too, unless its rows are lost.
 """
 
 import json
@@ -41,7 +41,7 @@ RUNS = 4
 
 
 class Input:
-    """A source's folder, and the rows that a reader of it should find."""
+    """A source's folder, and the rows that a reader should find in it."""
 
     def __init__(self, root: Path, number: int) -> None:
         self.name, self.format = f"s{number}", FORMATS[number]
@@ -50,7 +50,7 @@ class Input:
         self.folder.mkdir(parents=True)
 
     def grow(self, rng: random.Random) -> None:
-        """A file, or a version, of some rows."""
+        """Add a file, or a version, with some rows."""
         found = [(rng.randrange(1000), rng.randrange(1000)) for _ in range(rng.randrange(1, 4))]
         table = pa.table(
             {"id": pa.array([i for i, _ in found], pa.int32()), "v": pa.array([v for _, v in found], pa.int32())}
@@ -86,7 +86,7 @@ def odd_name(source: Input) -> None:
 
 
 def feed(source: Input) -> None:
-    """A commit by which a row goes that is not there."""
+    """Commit a removal of a row that does not exist."""
     pq.write_table(
         pa.table({"id": pa.array([5000], pa.int32()), "v": pa.array([1], pa.int32()), "_change_type": ["delete"]}),
         source.folder / "c.parquet",
@@ -170,7 +170,7 @@ def require_equal(meta: MetaStore, sources: list[Input], taken: list[list[tuple[
 
 
 def history(seed: int, root: Path, causes: Counter[str]) -> None:
-    """One history: five sound sources and one in trouble."""
+    """One history: five healthy sources and one that fails."""
     rng = random.Random(seed)
     sources = [Input(root / "data", number) for number in range(6)]
     bad = rng.choice(sources)

@@ -1,4 +1,7 @@
-"""Everything that reads, with rights to read the bucket alone: S3 answers 403 to whatever would write, in this process and in workers."""
+"""All reading commands, with permission only to read the bucket.
+
+S3 answers 403 to every write, in this process and in workers.
+"""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +29,7 @@ BY_SHOP = "SELECT shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY
 
 
 class ReadOnlyProxy(LossyProxy):
-    """In front of an S3 server as a policy is that allows GetObject and ListBucket alone. `refused` lists what was asked beyond that."""
+    """A proxy that restricts an S3 server to GetObject and ListBucket. `refused` lists all other requests."""
 
     refused: list[str]
 
@@ -47,7 +50,7 @@ class ReadOnlyProxy(LossyProxy):
 
 @pytest.fixture
 def endpoints(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ReadOnlyProxy]]:
-    """Of one server: where everything is allowed, and where reading is."""
+    """Two endpoints of one server: one allows everything, one only reads."""
     for name, value in {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     with moto_server() as endpoint, ReadOnlyProxy(endpoint) as proxy:

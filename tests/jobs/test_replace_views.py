@@ -1,4 +1,7 @@
-"""CREATE OR REPLACE: a view is another from one epoch on, and those over it go on, fed the difference where their state stays right."""
+"""CREATE OR REPLACE: a view changes at one epoch.
+
+Views over it continue and receive the difference if their state stays valid.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +43,7 @@ VIEWS = {
 
 
 class Kept:
-    """A session with views, of which the tests know the SELECTs."""
+    """A session with views, and the SELECTs of these views."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -56,13 +59,13 @@ class Kept:
         return answer.message
 
     def flush(self) -> EpochSummary:
-        """An epoch, after which each view is what Spark makes of its SELECT, and of those below it, over the tables."""
+        """Run an epoch, then compare the views."""
         summary = self.session.flush()
         self.compare()
         return summary
 
     def compare(self) -> None:
-        """Each view with what Spark makes of its SELECT, and of those below it, over the tables."""
+        """Compare each view with Spark's answer to its SELECT, computed from the tables."""
         above: dict[str, str] = {}
         for name, select in self.in_order():
             above[name] = select
@@ -71,7 +74,7 @@ class Kept:
             assert_same_answer(self.session.read(name), expected, f"{name}: {select}")
 
     def in_order(self) -> list[tuple[str, str]]:
-        """The views, each behind what it reads."""
+        """The views in dependency order."""
         names = self.session.execute("SHOW RELATIONS")[0].table
         assert names is not None
         return [(n, self.views[n]) for n in names["name"].to_pylist() if n in self.views]
@@ -113,7 +116,7 @@ def test_readers_of_a_view_that_filters_otherwise_are_fed_the_difference(kept: K
 
 
 def rows_at(kept: Kept, epoch: int) -> list[dict[str, object]]:
-    """What readers at the epoch see of `dear`."""
+    """The rows of `dear` for readers of the epoch."""
     return kept.session.read("dear", epoch=epoch).to_pylist()
 
 
@@ -170,7 +173,7 @@ def test_what_does_not_fit_is_replaced_in_its_turn(kept: Kept) -> None:
     kept.flush()
     kept.replace("dear", "SELECT id, shop, CAST(price AS bigint) AS price, note FROM orders")
     kept.flush()
-    assert kept.session.read("every").column_names == ["id", "shop", "price", "note"], "* is what it is now"
+    assert kept.session.read("every").column_names == ["id", "shop", "price", "note"], "* means the current columns"
     kept.session.execute("DELETE FROM orders WHERE id % 2 = 0")
     kept.flush()
 

@@ -1,4 +1,8 @@
-"""A file that Spark reads is corrected: rows and rejects of before go, those of now come, from what was kept where the file has changed."""
+"""Corrections of files that Spark reads.
+
+Old rows and rejects go and the current ones are added. If the file has changed, the old rows come from the kept
+bytes.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ COLUMNS = "id int, v int"
 
 
 def spark_rows(spark: Any, folder: Path, wanted: str) -> list[Any]:
-    """What Spark itself reads of the files as they are, by PERMISSIVE mode."""
+    """Spark's own read of the current files, in PERMISSIVE mode."""
     read = (
         spark.read.schema(f"{COLUMNS}, bad string")
         .options(mode="PERMISSIVE", columnNameOfCorruptRecord="bad")

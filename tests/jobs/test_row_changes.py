@@ -1,5 +1,6 @@
-"""Statements on tables against DuckDB, which takes the same ones over the same rows: tables with and without a key, subqueries, MERGE,
-keys that change."""
+"""Statements on tables, compared with DuckDB over the same rows: tables with and without a key, subqueries, MERGE,
+changed keys.
+"""
 
 from collections.abc import Iterator
 
@@ -33,7 +34,7 @@ _E = (
 _D = "INSERT INTO d VALUES " + ", ".join(f"({i}, {-i}, 'd{i}')" for i in range(35, 45))
 VIEW = "SELECT s, count(*) AS n, sum(a) AS a FROM e GROUP BY s"
 
-#: Each takes effect on what the ones before left. Spark's and DuckDB's SQL are the same here.
+#: Each statement runs on the result of the ones before. Spark's and DuckDB's SQL are the same here.
 STATEMENTS = (
     "UPDATE e SET a = a + 10 WHERE g = 1",
     "DELETE FROM e WHERE a = 2 AND g = 2",
@@ -85,7 +86,7 @@ def test_statements_leave_the_rows_that_duckdb_has_after_them(session: Session) 
     for statement in STATEMENTS:
         judge.execute(
             statement.replace("(SELECT s FROM e)", "(SELECT DISTINCT s FROM e)")
-        )  # Spark and we take a row that goes twice
+        )  # Spark and Tussock accept a row that is deleted twice
         assert session.execute(statement)[0].message.startswith("log entry"), statement
         session.flush()
         tables += ["c"] if statement.startswith("CREATE TABLE c") else []
@@ -104,7 +105,7 @@ REFUSED = {
         TwoRowsOfOneKeyError,
         "two rows",
     ),
-    "an insert of a key that is there": (
+    "an insert of an existing key": (
         "MERGE INTO k USING (SELECT max(id) AS id FROM k) n ON k.id = n.id AND false WHEN NOT MATCHED "
         "THEN INSERT (id) VALUES (n.id)",
         TwoRowsOfOneKeyError,

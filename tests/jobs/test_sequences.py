@@ -1,4 +1,4 @@
-"""`sequence` in views: its rows, and its errors for a step that leads nowhere, beside Spark on the same rows."""
+"""`sequence` in views: its rows, and its errors for a step in the wrong direction, compared with Spark."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ COLUMNS = (
     "id int, a int, b int, c int, d date, e date, m interval month, n interval day, t timestamp, "
     "u timestamp, s interval day to second"
 )
-ROWS = {  # one that has a sequence of each kind, then one in which start and stop are equal
+ROWS = {  # first a sequence of each kind, then start equal to stop
     "far": "1, 1, 5, {i}, DATE'2020-01-31', DATE'2020-03-01', INTERVAL '{i}' MONTH, INTERVAL '{i}' DAY, "
     "TIMESTAMP'2020-01-01', TIMESTAMP'2020-01-03', INTERVAL '{i} 00:00:00' DAY TO SECOND",
     "equal": "1, 2, 2, {i}, DATE'2020-01-31', DATE'2020-01-31', INTERVAL '{i}' MONTH, INTERVAL '{i}' DAY, "

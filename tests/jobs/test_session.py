@@ -1,4 +1,6 @@
-"""The embedded face, on one story of four epochs over files and a table; answers are Spark's over the same input."""
+"""The Python session, on one story of four epochs over files and a table. Spark over the same input gives the
+answers.
+"""
 
 import gc
 from collections.abc import Iterator
@@ -48,12 +50,12 @@ def write_sales(folder: Path, day: int) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened, and where."""
+    """The epochs of the story and its paths."""
 
     store: str
     data: Path
     epochs: tuple[EpochSummary, ...]
-    pending: tuple[int, pa.Table]  # the log's end and SHOW, as another session saw them before the first flush
+    pending: tuple[int, pa.Table]  # the log's end and SHOW, read by another session before the first flush
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def judge(spark: SparkSession, story: Story, days: int, changed: bool = True) ->
     return truth
 
 
-# --- what is durable, and when it takes effect ---------------------------------------------------------------------------------------
+# --- durability, and when statements take effect ---
 
 
 def test_statements_are_durable_before_the_flush_and_another_session_sees_them(story: Story) -> None:
@@ -134,7 +136,7 @@ def test_max_epoch_bytes_cuts_what_waits_into_epochs_of_at_least_one_file_a_sour
     assert len({e.epoch for e in story.epochs}) == 4
 
 
-# --- answers -------------------------------------------------------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*VIEWS, *LATE])
@@ -216,7 +218,7 @@ def test_insert_select_reads_the_last_committed_epoch(session: Session) -> None:
     assert session.meta.log_end() == before + 1
 
 
-# --- SHOW, EXPLAIN, DROP -------------------------------------------------------------------------------------------------------------
+# --- SHOW, EXPLAIN, DROP ------------------------------------------------------------------------
 
 
 def test_show_tells_relations_columns_and_the_statement_that_made_one(session: Session) -> None:
@@ -275,7 +277,7 @@ def test_drop_cascade_takes_what_reads_it_and_a_new_relation_may_have_the_name(
         assert idle.version == session.meta.latest().id, "nothing waited: nothing was committed"
 
 
-# --- what cannot be answered ---------------------------------------------------------------------------------------------------------
+# --- what cannot be answered --------------------------------------------------------------------
 
 
 def test_a_source_has_no_stored_rows_to_query(session: Session) -> None:

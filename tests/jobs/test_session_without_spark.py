@@ -1,4 +1,4 @@
-"""A session over a store that exists inserts rows, runs epochs and reads, and never starts a JVM, nor imports Spark."""
+"""A session over an existing store inserts rows, runs epochs and reads. It never starts a JVM or imports Spark."""
 
 import json
 import os
@@ -40,7 +40,7 @@ BY_SHOP = "SELECT Shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY
 
 
 def created() -> list[Statement]:
-    """The table and the view as Spark binds them; a test with Spark binds them by SQL."""
+    """The table and the view as Spark binds them; a test with Spark verifies that."""
     table = Scan("orders", (1, 2), (ORDERS[1], ORDERS[2]))
     calls = AggCall("Count", "bigint", ()), AggCall("Sum", "double", (Column(1, "double"),), "ANSI")
     fields = Field("Shop", "int"), Field("n", "bigint"), Field("total", "double")

@@ -1,4 +1,6 @@
-"""The embedded face and the command line with store and source in S3: the same answers, few requests, and a clear word when it is away."""
+"""The Python session and the command line with store and source in S3: the same answers, few requests, and a clear
+error if S3 is down.
+"""
 
 import io
 import os
@@ -28,7 +30,7 @@ REFUSED_WITHIN_S = 20  # up to four attempts and their backoff, with room for a 
 
 @dataclass
 class Bucket:
-    """A bucket whose requests are seen, and a day's file of it at a time."""
+    """A bucket that records its requests, and its source files, one per day."""
 
     proxy: LossyProxy
     days: list[pa.Table] = field(default_factory=list)
@@ -51,7 +53,7 @@ class Bucket:
         client.put_object(Bucket=BUCKET, Key=f"files/day{len(self.days)}.parquet", Body=sink.getvalue())
 
     def requests(self) -> list[str]:
-        """What has been asked since the last call, as `LIST files`, `GET store/meta/head.json`."""
+        """The requests since the last call, such as `LIST files`, `GET store/meta/head.json`."""
         seen = [
             (method, *path.removeprefix(f"/{BUCKET}").lstrip("/").partition("?")) for method, path in self.proxy.seen
         ]
@@ -62,7 +64,7 @@ class Bucket:
 @pytest.fixture
 def bucket(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     login = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
-    for name, value in login.items():  # the JVM may have been started without them; a cluster's workers have their own
+    for name, value in login.items():  # the JVM may have started without them; a cluster's workers have their own
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     with moto_server() as endpoint, LossyProxy(endpoint) as proxy:
         yield Bucket(proxy)
@@ -86,7 +88,7 @@ def test_a_session_lives_in_s3_with_store_and_source(bucket: Bucket, spark: Spar
     bucket.put_day()
     session.flush()
     compare(session, spark, bucket, "(2, 'south'), (3, 'east')")
-    again = Session(bucket.store, spark, create=False)  # another process's way in
+    again = Session(bucket.store, spark, create=False)  # as another process would open it
     compare(again, spark, bucket, "(2, 'south'), (3, 'east')")
 
     session.execute("INSERT INTO shops VALUES (0, 'west')")
@@ -100,9 +102,10 @@ def test_a_session_lives_in_s3_with_store_and_source(bucket: Bucket, spark: Spar
 
 
 def assert_few(epoch: list[str]) -> None:
-    """The requests of an epoch of one changed row, with 2 units, one INSERT and one SST an epoch so far.
+    """Check the requests of an epoch that changes one row, with 2 units, one INSERT and one SST per earlier epoch.
 
-    Barrier, manifest, delta, published pointer and SST are written; besides the log, the log's end and what the state tables need is read.
+    It writes a barrier, manifest, delta, published pointer and SST. It reads the log, the log's end and the rows that
+    the state tables need.
     """
     assert not [r for r in epoch if r.startswith("LIST") and "store" in r], f"no LIST in the store: {epoch}"
     puts = sorted(r.split("/")[2 if "/meta/" in r else 1] for r in epoch if r.startswith("PUT"))
@@ -124,7 +127,7 @@ def compare(session: Session, spark: SparkSession, bucket: Bucket, shops: str) -
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """A store's address at a port that nobody listens on; it stays taken, so that nobody will."""
+    """A store's address at a port that refuses connections; the port stays reserved."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"s3://bucket/store?endpoint=http://127.0.0.1:{taken.getsockname()[1]}&path_style=true"

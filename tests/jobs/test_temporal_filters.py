@@ -1,4 +1,6 @@
-"""Views that compare rows with now() and current_date(), through epochs at given moments: each equals its SELECT by Spark then."""
+"""Views that compare rows with now() and current_date(), through epochs at given moments, compared with Spark at that
+moment.
+"""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,7 +65,7 @@ def rows(*given: tuple[int, str | None, int]) -> str:
     return f"INSERT INTO events VALUES {', '.join(row(*one) for one in given)}"
 
 
-#: Epochs: the moment, and what is done before it. Clocks in Berlin went an hour back on 2024-10-27 at 01:00 UTC.
+#: Epochs: the moment, and the statements before it. In Berlin, clocks went back an hour on 2024-10-27 at 01:00 UTC.
 STEPS = [
     (
         "2024-10-25 22:30:00",
@@ -71,9 +73,9 @@ STEPS = [
         + "; "
         + rows((5, "2024-09-26 00:10:00", 2), (6, "2024-10-25 22:30:00", 3), (7, "2024-11-20 09:00:00", 3)),
     ),
-    ("2024-10-25 22:30:00", rows((8, "2024-10-25 22:29:59.999999", 3))),  # the moment stands still
-    ("2024-10-26 12:00:00", ""),  # rows come without input
-    ("2024-10-27 00:15:00", "DELETE FROM events WHERE k = 3"),  # one that is not there yet
+    ("2024-10-25 22:30:00", rows((8, "2024-10-25 22:29:59.999999", 3))),  # the moment does not advance
+    ("2024-10-26 12:00:00", ""),  # rows appear without input
+    ("2024-10-27 00:15:00", "DELETE FROM events WHERE k = 3"),  # a row that has not appeared yet
     (
         "2024-10-27 00:45:00",
         rows((9, "2024-10-27 00:40:00", 2), (10, "2024-10-27 01:20:00", 2)),
@@ -82,11 +84,11 @@ STEPS = [
         "2024-10-27 01:30:00",
         "UPDATE events SET ts = ts + INTERVAL 3 HOURS WHERE k IN (1, 2)",
     ),  # 02:30 in Berlin, after 02:45
-    ("2024-10-27 23:30:00", "DELETE FROM events WHERE k IN (1, 8)"),  # ones that have gone, in some views
+    ("2024-10-27 23:30:00", "DELETE FROM events WHERE k IN (1, 8)"),  # rows that some views have already dropped
     (
         "2024-11-21 10:00:00",
         rows((11, "2024-11-21 10:00:00", 1), (12, "2025-01-01 00:00:00", 1)),
-    ),  # come and gone in between
+    ),  # rows that appear and disappear between two epochs
     ("2024-11-21 10:00:00.000001", "UPDATE events SET g = 3 WHERE k > 8"),
     ("2026-01-01 00:00:00", ""),
 ]

@@ -1,4 +1,4 @@
-"""char(n) and varchar(n) columns: what is written, read and compared as Spark's own tables do it."""
+"""char(n) and varchar(n) columns: writes, reads and comparisons equal those of Spark's own tables."""
 
 from pathlib import Path
 

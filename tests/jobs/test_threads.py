@@ -1,4 +1,6 @@
-"""Sessions in several threads of one process, over stores of their own and over one store: each equals its mirror in plain Python."""
+"""Sessions in several threads of one process, over separate stores and over one store. Each equals its mirror in
+plain Python.
+"""
 
 import os
 import random
@@ -23,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::tussock.job
 
 THREADS = 8
 THREADS_IN_CI = 4
-KEYS = 300  # of each thread
+KEYS = 300  # per thread
 PICKED = (3, 5, 8, 13, 21, 34)
 WORDS = ("a", "b", "c", "d")
 FUNCTION = """
@@ -53,7 +55,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def rows_of(model: Model) -> Rows:
-    """The views' rows over a table, as plain Python has them."""
+    """The views' rows over a table, computed in plain Python."""
     sums: dict[int, tuple[int, int]] = {}
     for g, v, _ in model.values():
         if v % 7 != 3:
@@ -67,7 +69,7 @@ def rows_of(model: Model) -> Rows:
 
 
 def rows_in(session: Session, mine: range) -> Rows:
-    """The views' rows in a store: those of one thread's groups and keys."""
+    """The views' rows in a store, for the groups and keys of one thread."""
     found = {
         name: [tuple(row.values()) for row in session.read(name).to_pylist()] for name in ("sums", "picked", "joined")
     }
@@ -84,7 +86,7 @@ class Worker:
         self.keys = range(number * 1_000, number * 1_000 + KEYS)
         self.store, self.spark = store, spark
         self.model: Model = {}
-        self.earlier = [rows_of({})]  # of epochs before the last, which another thread's epoch may show
+        self.earlier = [rows_of({})]  # of earlier epochs, which another thread's epoch may show
         self.wrong: list[str] = []
         self.epochs = 0
 
@@ -92,7 +94,7 @@ class Worker:
         return f"thread {self.number}, epoch {self.epochs}"
 
     def run(self) -> None:
-        """For a thread."""
+        """The thread's target."""
         try:
             with Session(self.store, self.spark, runner="local", on_error="pause") as session:
                 while not self.until(self.epochs):
@@ -104,7 +106,7 @@ class Worker:
     def _step(self, session: Session) -> None:
         for _ in range(self.random.randint(1, 2)):
             self._change(session)
-        if self.alone and self.epochs == 2:  # this value stops one view of this thread's store, and no other
+        if self.alone and self.epochs == 2:  # this value stops one view of this thread's store, and no other view
             self._insert(session, {self.keys.start: (self.keys.start, 1_000, "a")})
         self._flush(session)
         expected, found = rows_of(self.model), rows_in(session, self.keys)
@@ -151,14 +153,14 @@ class Worker:
             except LostRaceError:
                 if self.alone:
                     raise
-                Event().wait(self.random.random() / 20)  # so that the sessions do not meet again at once
+                Event().wait(self.random.random() / 20)  # so that the sessions do not collide again at once
 
     def _paused(self, session: Session) -> list[str]:
         return [r.name for r in session.meta.latest().catalog.live() if r.paused is not None]
 
 
 def run_all(workers: list[Worker]) -> None:
-    """Run the workers in a thread each, and wait for them."""
+    """Run each worker in a thread, and wait for all."""
     threads = [threading.Thread(target=worker.run) for worker in workers]
     for thread in threads:
         thread.start()
@@ -168,7 +170,7 @@ def run_all(workers: list[Worker]) -> None:
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with the relations, to be copied."""
+    """A store with the relations, as a template."""
     folder = tmp_path_factory.mktemp("threads")
     (folder / "functions").mkdir()
     (folder / "functions" / "thrice.py").write_text(FUNCTION)
@@ -181,7 +183,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def differences_of_own_stores(
     made: Path, folder: Path, until: Callable[[int], bool], spark: SparkSession | None, threads: int = THREADS
 ) -> list[str]:
-    """Sessions in several threads, each over a store of its own."""
+    """Run sessions in several threads, each over a separate store; return the differences."""
     stores = [str(shutil.copytree(made, folder / f"store{n}")) for n in range(threads)]
     workers = [Worker(n, store, until, spark, alone=True) for n, store in enumerate(stores)]
     run_all(workers)
@@ -191,7 +193,7 @@ def differences_of_own_stores(
 def differences_of_one_store(
     made: Path, folder: Path, until: Callable[[int], bool], spark: SparkSession | None, threads: int = THREADS
 ) -> list[str]:
-    """Sessions in several threads over one store: commits race, and each thread changes rows of its own."""
+    """Run sessions in several threads over one store, each with its own rows; commits race. Return the differences."""
     store = str(shutil.copytree(made, folder / "store"))
     workers = [Worker(n, store, until, spark, alone=False) for n in range(threads)]
     run_all(workers)
@@ -225,7 +227,7 @@ def test_threads_that_change_rows_by_one_spark_equal_their_mirrors(
 def test_minutes_of_threads(
     differences: Any, with_spark: bool, made: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """`TUSSOCK_THREADS_S` seconds of each, 120 if it is not set."""
+    """Each part runs for `TUSSOCK_THREADS_S` seconds; default 120."""
     end = time.monotonic() + float(os.environ.get("TUSSOCK_THREADS_S", "120"))
     assert differences(made, tmp_path, lambda _: time.monotonic() > end, spark if with_spark else None) == []
 

@@ -1,4 +1,4 @@
-"""Relations at epochs of their own within one query: each answer beside Spark's over the rows of each epoch, kept apart from the engine."""
+"""Relations at different epochs within one query, compared with Spark over separate copies of each epoch's rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedE
 
 pytestmark = pytest.mark.spark
 
-ROWS = {  # of orders, as each epoch left them
+ROWS = {  # orders after each epoch
     1: "(1, 7, 1.5), (2, 7, 2.0), (3, 8, 4.0), (4, CAST(NULL AS int), 8.0)",
     2: "(1, 7, 1.5), (2, 9, 2.5), (4, CAST(NULL AS int), 8.0), (5, 8, CAST(NULL AS double))",
     3: "(1, 7, 1.5), (2, 9, 2.5), (5, 8, CAST(NULL AS double)), (6, 7, 0.25)",
@@ -39,7 +39,7 @@ class Story:
     epochs: dict[int, int]  # number of the chapter -> epoch
 
     def named(self, text: str) -> str:
-        """A text in which @1, @2 and @3 stand for the chapters' epochs, and !1, !2 for moments just behind those."""
+        """The text with @1, @2 and @3 as the chapters' epochs, and !1, !2 as moments just after them."""
         for chapter, epoch in self.epochs.items():
             moment = datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC) + timedelta(microseconds=900)
             text = text.replace(f"@{chapter}", str(epoch)).replace(f"!{chapter}", f"'{moment:%Y-%m-%d %H:%M:%S.%f}'")
@@ -80,7 +80,7 @@ def session(story: Story, spark: SparkSession) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def judge(spark: SparkSession) -> SparkSession:
-    """Spark, in which orders_1 … by_shop_3 are what the chapters' epochs hold."""
+    """Spark, with the rows of each chapter as orders_1 … by_shop_3."""
     truth = spark.newSession()
     truth.conf.set("spark.sql.ansi.enabled", "true")
     for chapter, rows in ROWS.items():
@@ -95,7 +95,7 @@ def judge(spark: SparkSession) -> SparkSession:
     return truth
 
 
-QUERIES = [  # (ours, Spark's over the relations of the chapters)
+QUERIES = [  # (a query here, Spark's query over the chapters' relations)
     ("SELECT * FROM by_shop VERSION AS OF @1", "SELECT * FROM by_shop_1"),
     (
         "SELECT * FROM by_shop FOR VERSION AS OF '@2' AS b (x, y, z) WHERE y > 0",
@@ -113,12 +113,12 @@ QUERIES = [  # (ours, Spark's over the relations of the chapters)
         "OF @2 b ON a.shop <=> b.shop",
         "SELECT a.shop, a.n AS x, b.n AS y FROM by_shop_1 a FULL JOIN by_shop_2 b ON a.shop <=> b.shop",
     ),
-    (  # and at the query's own, with the columns that each epoch had
+    (  # a view at an earlier epoch and now, with the columns of each epoch
         "SELECT o.id, o.amount, orders.amount AS now FROM orders VERSION AS OF @2 AS o JOIN orders ON o.id = orders.id",
         "SELECT o.id, o.amount, orders.amount AS now FROM orders_2 AS o JOIN orders_3 AS orders ON o.id = orders.id",
     ),
     ("SELECT a.became FROM named VERSION AS OF @2 a, named b -- which had another name then", "SELECT 5 AS became"),
-    (  # twice at one
+    (  # twice at the same epoch
         "SELECT count(*) AS n FROM orders VERSION AS OF @1 a, orders VERSION AS OF @1 b WHERE a.shop = b.shop",
         "SELECT count(*) AS n FROM orders_1 a, orders_1 b WHERE a.shop = b.shop",
     ),
@@ -131,7 +131,7 @@ QUERIES = [  # (ours, Spark's over the relations of the chapters)
         "shop FROM by_shop_2 WHERE n = 1) "
         "AND NOT EXISTS (SELECT 1 FROM orders_1 p WHERE p.id = o.id)",
     ),
-    (  # a WITH may have the name of what it reads
+    (  # a WITH may have the name of the relation that it reads
         "WITH by_shop AS (SELECT * FROM by_shop VERSION AS OF @1), "
         "more AS (SELECT * FROM by_shop UNION ALL SELECT * FROM late) "
         "SELECT shop, sum(n) AS n FROM more GROUP BY shop",
@@ -140,7 +140,7 @@ QUERIES = [  # (ours, Spark's over the relations of the chapters)
     (
         "SELECT * FROM small VERSION AS OF @1 UNION ALL SELECT * FROM orders_of_1",
         None,
-    ),  # a view of the judge's is no relation of ours
+    ),  # a temporary view of the other Spark session is unknown here
     ("SELECT * FROM small VERSION AS OF @1", "SELECT * FROM small_1"),
     (
         "SELECT s.id, o.amount FROM small VERSION AS OF @2 s JOIN orders o USING (id)",
@@ -219,7 +219,7 @@ def test_statements_take_rows_of_an_earlier_epoch(session: Session, story: Story
 
 
 def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: SparkSession) -> None:
-    """Net: what EXCEPT ALL says, either way, of the rows at both ends."""
+    """A net change equals EXCEPT ALL of the rows at both ends, in each direction."""
     both = (
         "SELECT *, '{}' AS _change_type, CAST({} AS bigint) AS _from_epoch, CAST({} AS bigint) AS _to_epoch FROM ({})"
     )
@@ -239,7 +239,7 @@ def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: S
             assert_same_answer(
                 session.query(asked).select(changes.column_names), changes, "as Session.changes has them"
             )
-    # moments, an epoch that is left out, and a place among other relations
+    # moments, an omitted epoch, and a join with another relation
     asked = story.named(
         "SELECT c.shop, c.n FROM table_changes('BY_SHOP', "
         "!1) AS c JOIN late USING (shop) WHERE c._change_type = 'insert'"
@@ -363,11 +363,11 @@ def test_a_pinned_epoch_is_readable_in_each_way_until_its_pin_is_removed(
         assert sorted(capsys.readouterr().out.split()[1:]) == ["1,10", "2,20"]
         assert (
             cli.main(["pin", "add", "--store", store, "--epoch", str(first)]) == 0
-        )  # a longer lease, by another holder
+        )  # a longer lease, of another holder
         later = capsys.readouterr().out.rpartition("held by ")[2].strip()
         assert cli.main(["pin", "remove", holder, "--store", store]) == 0
         assert found(session.read("t", epoch=first)) == then
-        with pytest.raises(EpochExpiredError):  # its rows are kept, and not every change since
+        with pytest.raises(EpochExpiredError):  # its rows are kept, but not all changes since
             session.changes("t", first)
 
     with Session(store, spark, runner=here(spark)) as session:

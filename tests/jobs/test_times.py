@@ -1,4 +1,7 @@
-"""Times of day, which Spark itself knows under a setting: views through epochs against the same SELECT run by Spark."""
+"""Times of day, which Spark supports only with a setting.
+
+Views through epochs are compared with the same SELECT in Spark.
+"""
 
 from pathlib import Path
 
@@ -32,7 +35,7 @@ TIMES = ["10:00:00.123456", "23:59:59.999999", None, "10:00:00.123456", "00:00:0
 
 @pytest.fixture
 def judge(spark: SparkSession) -> SparkSession:
-    """The judge, who needs a setting to know the type."""
+    """The Spark session for expected answers; it needs a setting for the type."""
     session = spark.newSession()
     session.conf.set("spark.sql.timeType.enabled", "true")
     return session

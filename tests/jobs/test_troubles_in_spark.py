@@ -1,4 +1,7 @@
-"""Troubles of sources that Spark reads: the file at fault is named, also if Spark does not name it, and the others go on."""
+"""Failures of sources that Spark reads.
+
+The message names the file, even if Spark does not, and the other sources continue.
+"""
 
 import gzip
 from pathlib import Path
@@ -39,7 +42,7 @@ def test_each_source_in_trouble_is_held_with_its_file_and_column_and_the_sound_o
     for number in range(3):
         (tmp_path / "xml" / f"{number}.xml.gz").write_bytes(data)
     damaged = bytearray(data)
-    damaged[-6] ^= 0x20  # of the checksum
+    damaged[-6] ^= 0x20  # a byte of the checksum
     (tmp_path / "xml" / "3.xml.gz").write_bytes(damaged)
     lines = gzip.compress(b"a\n" + b"1\n" * 50, mtime=0)
     (tmp_path / "header" / "1.csv.gz").write_bytes(lines)

@@ -1,6 +1,8 @@
-"""docs/tutorial.md and docs/sql.md are true: their commands are run, in order, and say what the pages say; their statements are taken.
+"""docs/tutorial.md and docs/sql.md are true.
 
-`pytest tests/jobs/test_user_pages.py --update-cases` (`make tutorial`) writes the tutorial's outputs anew.
+Their commands run in order and print the output on the page. Their statements are accepted.
+
+`pytest tests/jobs/test_user_pages.py --update-cases` (`make tutorial`) rewrites the tutorial's outputs.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from tussock.jobs.plan.statement_log import WaitingStatementsError
 from tussock.jobs.session import Session
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-FOLDER = "/home/you/first"  # stands in the tutorial for the folder in which it begins
+FOLDER = "/home/you/first"  # the tutorial's name for its first folder
 VARIES = [
     (r"\b[0-9a-f]{64}\b", "DIGEST"),
     (r"\b\d{17,}\b", "EPOCH"),
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 
 def run(command: str) -> str:
-    """What a command prints, of both streams; `tussock` in this process, whose Spark session it then uses."""
+    """The output of a command, both streams. `tussock` runs in this process and uses its Spark session."""
     if not command.startswith("tussock "):
         return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
     printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
@@ -41,7 +43,7 @@ def run(command: str) -> str:
 
 
 def console(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of the blocks called console, and the output below it."""
+    """Each command in a console block, with its output."""
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         yield from re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
 
@@ -54,7 +56,7 @@ def without_what_varies(text: str) -> str:
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in."""
+    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("TUSSOCK_STORE", "TUSSOCK_PIPELINES"):
         monkeypatch.delenv(name, raising=False)
@@ -92,7 +94,7 @@ def test_the_statements_of_the_sql_page_are_taken(begun: Path, spark: SparkSessi
             sql = statement.replace("${data}", str(begun))
             try:
                 session.execute(sql)
-            except WaitingStatementsError:  # as the page says, an epoch settles that
+            except WaitingStatementsError:  # an epoch settles that, as the page explains
                 session.flush()
                 session.execute(sql)
         session.flush()

@@ -1,4 +1,4 @@
-"""Variants in tables, sources and views, through epochs, against the same SELECT run by Spark over the same texts."""
+"""Variants in tables, sources and views, through epochs, compared with the same SELECT in Spark over the same texts."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ TEXTS = [
     '{"a": 1.50}',
 ]
 
-#: Over docs (id, p). Each variant of an answer is compared as JSON.
+#: Over docs (id, p). Answers that are variants are compared as JSON.
 VIEWS = {
     "whole": "SELECT id, p FROM docs",
     "parts": "SELECT id, p:a::int AS a, p:b.c::string AS c, p:l AS l, p:b AS b FROM docs WHERE NOT is_variant_null(p)",
@@ -90,7 +90,7 @@ def test_views_of_variants_are_equal_to_spark_through_epochs(spark: SparkSession
 
 
 def _collected(spark: SparkSession, query: str) -> pa.Table:
-    """Spark's own answer, without the cast by which its toArrow() fails on a variant that is NULL."""
+    """Spark's answer without its toArrow(), whose cast fails on a NULL variant."""
     return pa.Table.from_batches(
         spark.sql(query)._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
     )
@@ -114,7 +114,7 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
     shredding = "spark.sql.variant.writeShredding.enabled"
     for name, on in (("whole", "false"), ("shredded", "true")):
         spark.conf.set(shredding, on)
-        like = TEXTS if name == "whole" else ['{"a": 1}'] * 9  # values that are alike are taken apart
+        like = TEXTS if name == "whole" else ['{"a": 1}'] * 9  # Spark shreds variants of equal shape
         texts = (
             spark.createDataFrame(list(enumerate(like)), "id int, t string")
             .selectExpr("id", "parse_json(t) AS p")

@@ -1,4 +1,7 @@
-"""Windows over long partitions that are computed whole: their changes go through the fragment in pieces, compared with Spark."""
+"""Windows over long partitions that are computed whole.
+
+Their changes pass through the fragment in pieces and are compared with Spark.
+"""
 
 import random
 from pathlib import Path
@@ -30,7 +33,10 @@ VIEWS = {
 def test_pieces_of_a_partition_keep_views_equal_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows come, go, and change their places in the order, so that one goes in another piece than it comes; a view reads the first."""
+    """Rows arrive, leave and change their place, so that a row may leave in another piece than it arrived in.
+
+    A second view reads the first.
+    """
     monkeypatch.setattr(over_window, "PIECE_ROWS", 8)
     rng, judge, rows = random.Random(3), spark.newSession(), dict[int, dict[str, Any]]()
     judge.conf.set("spark.sql.ansi.enabled", "true")

@@ -1,6 +1,7 @@
-"""The store's time zone, wherever Spark reads or computes. The judge is Python's zoneinfo.
+"""The store's time zone in every place that reads or computes with Spark. Python's zoneinfo gives the expected
+values.
 
-Wall clocks are those of nights on which clocks go forward or back, and of nights beside them.
+Wall clocks are of nights when clocks go forward or back, and of the nights next to them.
 """
 
 import json
@@ -32,7 +33,8 @@ from tussock.jobs.spark.session import epoch_session
 pytestmark = pytest.mark.spark
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns")
-#: In Berlin 02:30 does not exist on 29 March and comes twice on 25 October; in St John's on 8 March and on 1 November.
+#: In Berlin 02:30 does not exist on 29 March and occurs twice on 25 October; in St John's on 8 March and on 1
+#: November.
 WALL_CLOCKS = (
     "2026-01-02 23:30:00",
     "2026-03-08 02:30:00",
@@ -44,17 +46,17 @@ WALL_CLOCKS = (
     "2026-01-15 23:30:00Z",
     "2026-01-15 23:30:00+05:30",
 )
-OTHER = "America/New_York"  # the zone of the session that the user hands in
+OTHER = "America/New_York"  # the zone of the user's session
 
 
 def instant(text: str, zone: str) -> datetime:
-    """The instant of a text, as Spark reads it: a local time that is skipped moves forward, of one that comes twice it is the first."""
+    """The instant of a text as Spark reads it. A skipped local time moves forward; a repeated one is the first."""
     found = datetime.fromisoformat(text)
     return (found if found.tzinfo is not None else found.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
 
 
 def shown(at: datetime, zone: str) -> str:
-    """As `date_format(…, 'yyyy-MM-dd HH:mm XXX')` shows it."""
+    """The form of `date_format(…, 'yyyy-MM-dd HH:mm XXX')`."""
     local = at.astimezone(ZoneInfo(zone))
     offset = local.strftime("%z")
     return f"{local:%Y-%m-%d %H:%M} {'Z' if offset == '+0000' else f'{offset[:3]}:{offset[3:]}'}"
@@ -62,7 +64,7 @@ def shown(at: datetime, zone: str) -> str:
 
 @pytest.fixture
 def in_another_zone(spark: SparkSession) -> Iterator[SparkSession]:
-    """The user's session, in a zone that no store has. It must not be changed."""
+    """The user's session, in a zone that no store has. It must not change."""
     name = "spark.sql.session.timeZone"
     before = spark.conf.get(name)
     spark.conf.set(name, OTHER)
@@ -162,7 +164,9 @@ def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch
 def test_a_file_goes_as_it_was_read(
     in_another_zone: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A release before read text in UTC. Its files go in UTC; new ones are in the store's zone; one command corrects old ones."""
+    """A release before read text in UTC, so its files' rows are removed in UTC. New files use the store's zone. One
+    command corrects old files.
+    """
     zone, files = "America/St_Johns", tmp_path / "files"
     files.mkdir()
 
@@ -195,7 +199,7 @@ def test_a_file_goes_as_it_was_read(
         assert session.read("mixed").num_rows == 3, "paused: nothing records the zone of its rows"
         session.restate("s", Restated(str(files / "1.csv"), gone=True))
         require(_0="UTC", _2="UTC", _3=zone)
-        (files / "2.csv").unlink()  # files may have been cleared away since
+        (files / "2.csv").unlink()  # files may have been deleted since
         (files / "3.csv").unlink()
         assert session.restate("s", Restated(time_zone=True))
         require(_0=zone, _2=zone, _3=zone)
@@ -210,7 +214,8 @@ def test_a_file_goes_as_it_was_read(
         assert rows == {(k, shown(instant(WALL_CLOCKS[k], zone), zone)) for k in (0, 2)}
 
 
-#: Expressions over (k int, at timestamp, n timestamp_ntz, d date, s string): first those of kernels, then those of Spark.
+#: Expressions over (k int, at timestamp, n timestamp_ntz, d date, s string): first with kernels, then computed by
+#: Spark.
 EXPRESSIONS = (
     "CAST(at AS STRING)",
     "CAST(at AS DATE)",
@@ -235,14 +240,17 @@ EXPRESSIONS = (
 )
 NIGHTS = tuple(
     text for text in WALL_CLOCKS if len(text) == 19
-)  # of no offset and whole seconds, as the formats above want them
+)  # without an offset, in whole seconds, as the formats above require
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("zone", ZONES)
 def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path, zone: str) -> None:
-    """Each place listed in docs/design/time.md, compared with Spark in that zone or with zoneinfo. Each command opens a new Session."""
+    """Each place listed in docs/design/time.md, compared with Spark in that zone or with zoneinfo.
+
+    Each command opens a new Session.
+    """
     judge = in_another_zone.newSession()
     for name, value in (("session.timeZone", zone), ("ansi.enabled", "true")):
         judge.conf.set(f"spark.sql.{name}", value)
@@ -254,7 +262,7 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
     names = [f"e{i}" for i in range(len(EXPRESSIONS))]
 
     def told(frame: object) -> dict[int, tuple[object, ...]]:
-        """Rows by k; instants as microseconds, nested values as JSON, so that no Python zone comes in."""
+        """Rows by k; instants as microseconds, nested values as JSON, so that Python's zone has no influence."""
         kinds = dict(frame.dtypes)  # type: ignore[attr-defined]
         texts = [
             f"unix_micros({n})" if kinds[n] == "timestamp" else f"unix_micros({n}.at)" if "struct" in kinds[n] else n
@@ -307,7 +315,7 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
             {"s": NIGHTS[3]}
         ]  # type: ignore[union-attr]
         first = session.meta.latest().epoch
-    for k in (2, 4):  # now(), whose dates and local times are of the zone; both nights
+    for k in (2, 4):  # dates and local times of now() depend on the zone; both nights
         at = instant(NIGHTS[k], zone)
         command(moment=at + (timedelta(hours=1) if k == 4 else timedelta(0)))
         shown_day = (at + (timedelta(hours=1) if k == 4 else timedelta(0))).astimezone(ZoneInfo(zone)).date()
@@ -360,7 +368,7 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
 
 
 def test_sessions_are_made_in_one_place() -> None:
-    """A session that is made elsewhere has the time zone of the application, or of the JVM."""
+    """A session made elsewhere has the time zone of the application, or of the JVM."""
     root = Path(__file__).parents[2]
     own = root / "jobs" / "spark" / "session.py"
     makes = re.compile(r"\.newSession\(|session\.timeZone|cloneSession\(")

@@ -1,4 +1,4 @@
-"""Stores whose epochs run in this process over statements written by hand: no JVM anywhere."""
+"""Stores whose epochs run in this process, over statements that the tests build. No JVM."""
 
 from itertools import count
 from pathlib import Path
@@ -28,18 +28,18 @@ def new_store(folder: Path, units: int = 2) -> MetaStore:
 
 
 def open_store(folder: Path, writer: str = "test") -> MetaStore:
-    """The store, for another process as it were."""
+    """Open the store again, as another process would."""
     return MetaStore(open_object_store(str(folder)), writer, lambda: _CLOCK_MS + next(_ids))
 
 
 def append(meta: MetaStore, *statements: Statement) -> None:
-    """Bound statements into the log."""
+    """Append bound statements to the log."""
     for statement in statements:
         meta.append_log(f"{meta.writer}/{next(_ids)}", msgspec.json.encode(statement))
 
 
 def insert(meta: MetaStore, table: str, *rows: tuple[int | None, ...]) -> None:
-    """Rows of (k int, g int, a int) into a table."""
+    """Insert rows of (k int, g int, a int) into a table."""
     columns = {name: pa.array([row[i] for row in rows], pa.int32()) for i, name in enumerate(("k", "g", "a"))}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.table(columns).schema) as writer:
@@ -48,7 +48,7 @@ def insert(meta: MetaStore, table: str, *rows: tuple[int | None, ...]) -> None:
 
 
 def epoch(meta: MetaStore, runner: LevelRunner | None = None) -> EpochSummary:
-    """One epoch over all that waits."""
+    """Run one epoch over all waiting input."""
     barrier = inject(meta)
     assert barrier is not None, "nothing waits"
     return run_epoch(runner or LocalRunner(), meta, barrier)

@@ -1,6 +1,7 @@
-"""ALTER SOURCE … ADD COLUMN: files taken before have NULL there, files taken from then on have what they hold. No Spark.
+"""ALTER SOURCE … ADD COLUMN: rows of earlier files have NULL in the column, rows of later files their value. No
+Spark.
 
-What should be there is computed from the values that were written into the files.
+The expected rows are computed from the values written into the files.
 """
 
 import shutil
@@ -44,7 +45,7 @@ def add(known: tuple[Field, ...], *fields: Field) -> AddSourceColumns:
 
 
 def write(folder: Path, name: str, *ids: int, **columns: list[object]) -> None:
-    """Files hold the later columns, too, from the beginning."""
+    """Write a file; every file has the later columns too."""
     folder.mkdir(exist_ok=True)
     held = {"s": TEXTS[: len(ids)], "n": [10 * i for i in ids], **columns}
     held = {k: v for k, v in held.items() if v}
@@ -63,7 +64,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def meta(tmp_path: Path, files: Path) -> MetaStore:
-    """A store of one epoch: the source of one column, and a view over it."""
+    """A store of one epoch: a source with one column, and a view over it."""
     meta = new_store(tmp_path / "store")
     append(meta, source(files), view("ids", FIRST))
     run(meta)
@@ -156,7 +157,9 @@ def test_in_a_pipelines_files_it_runs_once(meta: MetaStore) -> None:
 def test_killed_wherever_something_is_created_it_ends_in_the_same_rows(
     tmp_path: Path, meta: MetaStore, files: Path
 ) -> None:
-    """A file that holds the source comes with the statement, so that its barrier is superseded; then one is whole."""
+    """A bad file that arrives with the statement holds the source and supersedes the barrier. It is repaired at the
+    end.
+    """
     append(meta, add((FIRST,), MORE), view("both", FIRST, MORE))
     write(files, "b.parquet", 3, s=[])
     write(files, "c.parquet", 4)

@@ -1,6 +1,6 @@
-"""Views that read more than one epoch takes in are built over several, while everything else goes on. No Spark.
+"""Views that read more than one epoch's share are built over several epochs, while other views continue. No Spark.
 
-What the views should hold is computed from the rows of the tables and files, in plain Python or by DuckDB.
+The expected rows are computed from the rows of the tables and files, in plain Python or by DuckDB.
 """
 
 import random
@@ -70,12 +70,12 @@ def above(plan: Plan, column: int, least: int) -> Filter:
 
 
 def replacing(*views: CreateView) -> Transaction:
-    """The views in the places of those of their names."""
+    """These views as replacements of the views of the same names."""
     return Transaction(tuple(msgspec.structs.replace(v, or_replace=True) for v in views))
 
 
 def answers(t: Sequence[Row], u: Sequence[Row], **views: str) -> dict[str, list[tuple[object, ...]]]:
-    """What views hold over tables t and u, by DuckDB; each may read those before it."""
+    """The views' rows over tables t and u, computed by DuckDB; a view may read earlier ones."""
     with duckdb.connect() as db:
         for name, found in (("t", t), ("u", u)):
             columns = zip(*found, strict=True) if found else ((), (), ())
@@ -94,7 +94,7 @@ FEW = "SELECT t.g, count(*) AS n FROM t JOIN u ON t.g = u.g WHERE u.a > 3 GROUP 
 
 
 def few(name: str = "per_g") -> CreateView:
-    """FEW: per_g by another SELECT, over t and u."""
+    """FEW: per_g with another SELECT, over t and u."""
     pairs = joined(scan("t"), above(scan("u"), 2, 3), 1, 1)
     return CreateView(name, FEW, counted(pairs, 1))
 
@@ -148,7 +148,7 @@ def test_the_old_view_and_the_one_over_it_go_on_until_the_new_one_has_read_every
 
 
 def replace_per_g(meta: MetaStore, *, units: int | None = None) -> tuple[list[Row], list[Row]]:
-    """Tables with rows, and a statement that replaces per_g, the first step of whose build is committed."""
+    """Tables with rows, and a statement that replaces per_g; the first step of its build is committed."""
     draw = random.Random(1)
     t, u = ([*random_rows(draw, count).values()] for count in (500, 300))
     insert(meta, "t", *t)
@@ -230,7 +230,7 @@ def test_what_units_did_for_a_build_is_told_by_its_name(meta: MetaStore) -> None
 def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers_saw(tmp_path: Path) -> None:
     meta = new_store(tmp_path / "store", units=2)
     vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.latest().mapping.units))
-    bad = int(np.argmin(vnodes))  # read first, so no row of the last epoch's
+    bad = int(np.argmin(vnodes))  # read first, so not among the last epoch's rows
     append(meta, table("t"), view("v", above(scan("t"), 2, 3)))
     insert(meta, "t", *((k, 1, -5 if k == bad else 7) for k in range(600)))
     folder = tmp_path / "pipelines" / "shop"
@@ -289,7 +289,7 @@ def test_what_would_disturb_a_build_is_refused_and_everything_else_is_not(meta: 
     [
         Drop(RelationKind.VIEW, "per_g", cascade=True),
         Drop(RelationKind.TABLE, "u", cascade=True),
-        replacing(view("per_g", counted(scan("t"), 1))),  # as it was
+        replacing(view("per_g", counted(scan("t"), 1))),  # unchanged
         replacing(
             CreateView("per_g", "other", counted(scan("t"), 2)), view("per_n", counted(over("per_g", "a", "n"), 1))
         ),
@@ -306,7 +306,7 @@ def test_a_build_is_given_up_by_saying_something_else_and_nothing_of_it_is_left(
     assert not version.catalog.builds
     stored = {section.table_id for level in version.levels for sst in level for section in sst.sections}
     assert built & stored
-    assert built & stored <= dropped_tables(version, version.epochs), "compaction drops what it has stored"
+    assert built & stored <= dropped_tables(version, version.epochs), "compaction drops the stored rows"
     if isinstance(statement, Transaction) and len(statement.statements) == 1:
         wanted = answers(t, u, per_g=PER_G, per_n=PER_N)
         assert {name: rows(meta, name) for name in wanted} == wanted
@@ -323,7 +323,7 @@ def test_a_build_survives_compaction_another_number_of_units_and_a_superseded_ba
         assert barrier.catalog is not None
         superseding = abandon(meta, Detour(take_log=True))
         assert superseding.catalog is not None
-        assert superseding.catalog.builds == barrier.catalog.builds, "it reads what the other one was to read"
+        assert superseding.catalog.builds == barrier.catalog.builds, "it has the superseded barrier's builds"
         run_epoch(LocalRunner(), meta, superseding)
     assert meta.latest().catalog.builds
     advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
@@ -335,7 +335,7 @@ LEAST = -(2**63)
 
 
 def raising_below(least: int) -> CreateView:
-    """SELECT g, count(*) AS n, <an overflow where n < least> FROM t GROUP BY g, in the place of per_g"""
+    """SELECT g, count(*) AS n, <an overflow if n < least> FROM t GROUP BY g, as a replacement of per_g."""
     under = Call("Subtract", "bigint", (Literal(least, "bigint"), Column(1, "bigint")), "ANSI")
     checked = Call("Subtract", "bigint", (Literal(LEAST, "bigint"), under), "ANSI")
     fields = (Field("g", "int"), Field("n", "bigint"), Field("c", "bigint"))
@@ -405,7 +405,7 @@ def test_files_of_a_source_are_read_in_pieces_while_others_come_and_one_is_resta
     steps, largest = 0, max(file.stat().st_size for file in data.iterdir())
     while not steps or meta.latest().catalog.builds:
         write(f"g{steps}", 10_000 + 100 * steps)
-        write("f0" if steps == 1 else "f5", 20_000 + 100 * steps, 30)  # one that is read already, one that is not
+        write("f0" if steps == 1 else "f5", 20_000 + 100 * steps, 30)  # one file that is already read, one that is not
         next_barrier(meta, 3 * largest)
         steps += 1
         found = [row for rows in files.values() for row in rows]

@@ -1,4 +1,4 @@
-"""An epoch that has failed stops: no unit computes a later level, seals or uploads anything for it."""
+"""An epoch that has failed stops: no unit computes a later level, seals or uploads for it."""
 
 from pathlib import Path
 
@@ -31,11 +31,11 @@ def sums() -> CreateView:
 
 
 class Watched(LocalRunner):
-    """Notes what tasks answer."""
+    """Records the tasks' answers."""
 
     def __init__(self, policy: FlushPolicy) -> None:
         super().__init__(policy)
-        self.failures: list[int] = []  # failures that each task answered, level by level and unit by unit
+        self.failures: list[int] = []  # failures in each task's answer, by level and unit
         self.reported: set[int] = set()  # levels whose fragments ran
 
     def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
@@ -49,7 +49,7 @@ class Watched(LocalRunner):
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    """Two epochs old: a table, the view that may raise on level 0, an aggregate over it, and one over that."""
+    """A store of two epochs: a table, a view that may raise on level 0, an aggregate over it, and a view over that."""
     meta = new_store(tmp_path / "store", units=3)
     over = counted(Scan("sums", (0, 1), (Field("k", "int"), Field("s", "int"))), 1)
     again = counted(Scan("per_sum", (0, 1), (Field("s", "int"), Field("n", "bigint"))), 1)
@@ -83,7 +83,7 @@ def test_one_bad_row_costs_neither_later_levels_nor_an_upload(meta: MetaStore, p
     assert last == [1, 1, 1]
     assert watched.reported <= {0}
     made = {found.name for found in meta.objects.list("data/")} - uploaded
-    if policy.driver_bytes:  # else units upload what they seal at once, the first level too
+    if policy.driver_bytes:  # otherwise units upload sealed rows at once, on the first level too
         assert made == set()
 
 

@@ -1,6 +1,7 @@
-"""Costs grow in a straight line: no line of the project runs four times as often for twice as many things.
+"""Costs grow linearly: no line of the project runs four times as often for twice the input.
 
-A walk over all things for each thing is found, however cheap it still is. `python -m benchmarks growth` measures seconds.
+The test finds each loop over all items that runs once per item, however cheap it is now. `python -m benchmarks
+growth` measures seconds.
 """
 
 from pathlib import Path
@@ -37,13 +38,13 @@ def filtered(number: int) -> Plan:
 
 
 class Stores:
-    """Stores under one folder, of which each use gets its own."""
+    """Stores below one folder; each call creates a new one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._count = folder, 0
 
     def new(self, *, empty: bool = False) -> MetaStore:
-        """A store, with a table `t` of one row unless it is to be empty."""
+        """A new store, with a table `t` of one row, or none if `empty`."""
         self._count += 1
         meta = new_store(self.folder / "store")
         if not empty:
@@ -54,7 +55,7 @@ class Stores:
 
     @property
     def folder(self) -> Path:
-        """That of the newest store."""
+        """The newest store's folder."""
         return self._folder / str(self._count)
 
 
@@ -75,7 +76,7 @@ def test_views_side_by_side(stores: Stores) -> None:
         def use() -> None:
             insert(meta, "t", (2, 1, 1))
             epoch(meta)
-            append(meta, view("late", filtered(1)))  # the catalog changes: all is scheduled anew
+            append(meta, view("late", filtered(1)))  # the catalog changes: everything is scheduled again
             epoch(meta)
 
         return use
@@ -242,7 +243,7 @@ def test_an_epoch_queries_the_kernel_for_the_views_that_its_rows_reach(
     monkeypatch.setattr(Kernel, "_in_order", counting)
 
     def reached(n: int) -> tuple[int, int]:
-        """Queries of the kernel, and relations that took part."""
+        """The kernel's queries, and the relations in them."""
         meta = stores.new()
         append(meta, *(view(f"v{i}", filtered(i)) for i in range(n)))
         epoch(meta)

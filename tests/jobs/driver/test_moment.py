@@ -1,4 +1,4 @@
-"""The moment of an epoch: where it comes from, that it never goes back, and that it moves rows where nothing else does. Without Spark."""
+"""The moment of an epoch: its origin, its order, and the rows that it alone moves. No Spark."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,7 +39,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 
 def run(meta: MetaStore, second: int) -> bool:
-    """An epoch at this moment; whether there was anything to do."""
+    """Run an epoch at this moment; return whether it had work to do."""
     if (barrier := inject(meta, Wish(moment=second * SECOND))) is None:
         return False
     run_epoch(LocalRunner(), meta, barrier)
@@ -51,7 +51,7 @@ def test_an_epoch_without_input_lets_rows_come(meta: MetaStore) -> None:
     assert run(meta, 25)
     assert rows(meta, "due") == [(1, 10), (2, 20)]
     assert meta.latest().moment == 25 * SECOND
-    assert not run(meta, 25), "the moment is where it was, and nothing waits"
+    assert not run(meta, 25), "the moment is unchanged, and no input waits"
 
 
 def test_the_moment_never_goes_back(meta: MetaStore) -> None:

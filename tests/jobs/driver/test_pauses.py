@@ -1,6 +1,7 @@
-"""A view that cannot take an epoch's rows is paused by the run itself, where it may: its rows stay, everything else goes on. No Spark.
+"""A run may pause a view that cannot process an epoch's rows.
 
-What the views should hold is computed from the rows that were inserted, in plain Python.
+The view keeps its rows and everything else continues. The expected rows are computed from the inserted rows, in plain
+Python. No Spark.
 """
 
 import shutil
@@ -62,7 +63,7 @@ def counts_of(found: list[Row]) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    """Two epochs old: a table, the view that may raise, one over it, and one beside it."""
+    """A store of two epochs: a table, a view that may raise, a view over it, and an independent view."""
     meta = new_store(tmp_path / "store", units=3)
     over = counted(Scan("sums", (0, 1), (Field("k", "int"), Field("s", "int"))), 1)
     append(meta, table("t"), sums(), view("per_sum", over), view("per_g", counted(scan("t"), 1)))
@@ -73,7 +74,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 
 def run(meta: MetaStore, run: str = "a") -> list[EpochSummary]:
-    """A run that may pause."""
+    """A run that may pause views."""
     return advance(LocalRunner(), meta, Wish(run={"run": run}), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
 
 
@@ -117,7 +118,7 @@ def test_later_runs_go_on_without_failing_for_it_again(meta: MetaStore) -> None:
     require_paused_at(meta, GOOD)
     assert rows(meta, "per_g") == per_g([*GOOD, BAD, (5, 3, 5), BAD])
     require_none_paused_by(meta, {"run": "b"})
-    with pytest.raises(PausedViewsError, match=RAISED):  # the run that paused it says so, however often it is asked
+    with pytest.raises(PausedViewsError, match=RAISED):  # the same run reports it, even if it is retried
         require_none_paused_by(meta, {"run": "a"})
 
 
@@ -160,7 +161,7 @@ def test_a_paused_view_goes_on_once_the_row_is_right_and_its_run_is_fine_then(me
     over = counted(Scan("sums", (0, 1), (Field("k", "int"), Field("s", "int"))), 1)
     resume = Transaction(tuple(msgspec.structs.replace(v, or_replace=True) for v in (sums(), view("per_sum", over))))
     append(meta, resume)
-    with pytest.raises(ViewRowError, match="--skip-entry"):  # too early: the new view meets the row
+    with pytest.raises(ViewRowError, match="--skip-entry"):  # too early: the new view reads the row
         run(meta, "b")
     (entry,) = range(meta.latest().log_end, meta.log_end())
     abandon(meta, Detour(skip_entries=(entry,)))
@@ -286,7 +287,7 @@ def test_a_driver_killed_at_any_request_of_a_run_that_pauses_leaves_what_another
         run(other)
         require_paused_at(other, GOOD)
         assert rows(other, "per_g") == per_g([*GOOD, (4, 2, 4), BAD]), f"killed at request {number}"
-        with pytest.raises(PausedViewsError, match=RAISED):  # whoever committed it, the run says so
+        with pytest.raises(PausedViewsError, match=RAISED):  # the run reports it, even if another process committed it
             require_none_paused_by(other, {"run": "a"})
         shutil.rmtree(store)
         number = next_death(calls, number)

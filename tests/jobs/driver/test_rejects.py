@@ -1,6 +1,7 @@
-"""A source that quarantines: records that cannot be read go to its table of rejects, the rest of the file is taken. No Spark.
+"""A source that quarantines: unreadable records go to its table of rejects, and the rest of the file is taken. No
+Spark.
 
-What should be there is computed from the values that were written into the files, value by value.
+The expected rows are computed from the values written into the files.
 """
 
 import shutil
@@ -77,7 +78,7 @@ def write(path: Path, records: Sequence[Record]) -> None:
 
 
 def reason_of(record: Record) -> str | None:
-    """Why a record cannot be read, by the values alone."""
+    """The reason why a record cannot be read, from its values."""
     number, value, text = record
     if number is not None and not -(2**31) <= number < 2**31:
         return f"column 'id': {number} is no int (the file's type is bigint)"
@@ -254,7 +255,7 @@ def test_text_where_a_number_is_declared_is_no_matter_of_single_records(meta: Me
 
 
 def test_killed_wherever_something_is_created_a_train_rejects_each_record_once(tmp_path: Path, files: Path) -> None:
-    """Files come one an epoch, statements empty the table in between, and rejects feed a view."""
+    """Each epoch takes one file. Statements in between empty the table, and rejects feed a view."""
     template = tmp_path / "template"
     first = new_store(template)
     over = CreateView("complaints", "SELECT …", Scan("events__rejects", (1, 2), (REJECT_FIELDS[1], REJECT_FIELDS[2])))

@@ -1,4 +1,6 @@
-"""Another number of parallel units: from the next barrier on, within a train too, and no row is lost, doubled or changed."""
+"""A new number of parallel units takes effect at the next barrier, within a train too. No row is lost, duplicated or
+changed.
+"""
 
 import random
 from collections import Counter
@@ -41,7 +43,9 @@ Rows = dict[int, tuple[int, int]]
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    """A table, its rows counted by g, and the table joined to the counts: by equality, by an inequality, and with a scalar subquery."""
+    """A table, its counts by g, and joins of the table with the counts: by equality, by inequality, and by a scalar
+    subquery.
+    """
     meta = new_store(tmp_path / "store", units=2)
     below = Join(
         scan("t"), BY_G, JoinKind.LEFT, (), (), (), Call("LessThan", "boolean", (Column(1, "int"), Column(3, "int")))
@@ -57,7 +61,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 
 def change(meta: MetaStore, held: Rows, rng: random.Random) -> None:
-    """Insert rows anew, some over others."""
+    """Insert new rows; some replace others."""
     chosen = {rng.randrange(300): (rng.randrange(20), rng.randrange(9)) for _ in range(40)}
     insert(meta, "t", *((k, g, a) for k, (g, a) in chosen.items()))
     held.update(chosen)
@@ -141,7 +145,7 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
 )
 @pytest.mark.deep
 def test_a_train_whose_units_change_drains_and_goes_on(seed: int, meta: MetaStore, tmp_path: Path) -> None:
-    """Asked for by the train's own run, or done by another process beside it."""
+    """Requested by the train's own run, or by another process."""
     rng, held, pinned = random.Random(seed), Rows(), []
     shuffle, other, units = UnkindShuffle(seed), open_store(tmp_path / "store", "other"), 2
     with Train(shuffle, meta, depth=1 + seed % 3, keep=seed % 2) as train:

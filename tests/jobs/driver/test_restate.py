@@ -1,6 +1,7 @@
-"""What a source has taken is corrected: rows of before go, rows of now come, and views that come later see what the others see. No Spark.
+"""Restating a source removes the old rows and adds the current ones.
 
-What views should hold is what pyarrow read of the files when they were written.
+Views created later see the same rows as the others. The expected rows are pyarrow's read of each file when it was
+written. No Spark.
 """
 
 import os
@@ -58,7 +59,9 @@ def day(days: Path, n: int, name: str = "a") -> Path:
 
 @pytest.fixture
 def meta(tmp_path: Path, days: Path) -> MetaStore:
-    """A source of a folder a day, two views over it and one over those; a file taken of each of three days."""
+    """A source with one folder per day, two views over it, and a view over those; one file taken for each of three
+    days.
+    """
     meta = new_store(tmp_path / "store")
     for n in (1, 2, 3):
         write(day(days, n), n, 10 + n)
@@ -74,7 +77,7 @@ def meta(tmp_path: Path, days: Path) -> MetaStore:
 
 
 def restate(meta: MetaStore, restated: Restated) -> bool:
-    """As the command does. Returns whether there was anything to do."""
+    """Restate like the command. Returns whether it had work to do."""
     restating = Restating(meta, "s", restated)
     if restating.begin() is None:
         return False
@@ -84,7 +87,7 @@ def restate(meta: MetaStore, restated: Restated) -> bool:
 
 
 def require(meta: MetaStore, expected: Rows) -> None:
-    """All views hold these rows, and so does one that is made now."""
+    """Check that all views, and a newly created one, have these rows."""
     assert rows(meta, "of_s") == sorted(expected, key=repr)
     assert rows(meta, "over") == sorted(expected, key=repr)
     append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
@@ -116,14 +119,16 @@ def test_a_corrected_file_takes_the_place_of_what_was_taken_in_every_view(meta: 
 
 
 def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days: Path) -> None:
-    """As a tool that keeps times leaves it (`cp -p`, `rsync -t`, an archive)."""
+    """As left by a tool that preserves times (`cp -p`, `rsync -t`, an archive)."""
     before = day(days, 2).stat()
     write(day(days, 2), 2, 99)
     os.utime(day(days, 2), ns=(before.st_atime_ns, before.st_mtime_ns))
     assert day(days, 2).stat().st_size == before.st_size, "else its size would show it"
     append(meta, CreateView("at_once", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     epoch(meta)
-    assert rows(meta, "at_once") == sorted(of(1, 11, 2, 12, 3, 13), key=repr), "a new view sees what the others see"
+    assert rows(meta, "at_once") == sorted(of(1, 11, 2, 12, 3, 13), key=repr), (
+        "a new view has the same rows as the others"
+    )
     advance(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
@@ -134,8 +139,10 @@ def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days
 def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
     written_ns: int, later_ns: int, tmp_path: Path, days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is taken and written again, in the same size, before the clock of its file system moves: one that ticks every 4 ms, and one
-    that keeps whole seconds."""
+    """A file is rewritten in the same size before its file system's clock moves.
+
+    One file system's clock ticks every 4 ms, another keeps whole seconds.
+    """
     etag = f"{{}}-{written_ns}-{written_ns}"
     monkeypatch.setattr(local, "_info", lambda name, stat: ObjectInfo(name, stat.st_size, etag.format(stat.st_size)))
     monkeypatch.setattr(pins.time, "time_ns", lambda: written_ns + later_ns)
@@ -179,7 +186,7 @@ def test_a_record_of_an_earlier_release_still_names_its_file(tmp_path: Path) -> 
     path, size, etag = listed.path, listed.size, listed.etag
     time_alone = "-".join(etag.split("-")[:2])
     assert pins.is_as_recorded(path, size, etag, size, time_alone)
-    assert pins.is_as_recorded(path, size, etag, size, f"{time_alone}#of another content, as nobody looks")
+    assert pins.is_as_recorded(path, size, etag, size, f"{time_alone}#of another content, which is not compared")
     assert not pins.is_as_recorded(path, size, etag, size, f"{size}-1")
 
 
@@ -381,7 +388,7 @@ def test_what_cannot_be_restated_is_refused_with_the_reason(meta: MetaStore, day
 def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwards(meta: MetaStore, days: Path) -> None:
     assert len(copies(meta)) == 3
     write(day(days, 2), 2, 99)
-    Restating(meta, "s", Restated(str(day(days, 2))))  # looked at alone
+    Restating(meta, "s", Restated(str(day(days, 2))))  # examined alone
     assert len(copies(meta)) == 4
     sweep(meta)
     assert len(copies(meta)) == 4, "a run that is about to begin may have made it"
@@ -402,7 +409,7 @@ def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwar
 def test_rows_that_go_leave_smallest_and_largest_values_as_they_would_be_without_them(
     meta: MetaStore, days: Path
 ) -> None:
-    """What a source of files that only come may forget, one whose rows can go has to keep."""
+    """An append-only source may forget these values. A source whose rows can be removed must keep them."""
     statement = source(days / "x")
     assert not reader_of(statement).append_only(statement)
     promised = source(days / "x", retain="none")
@@ -440,7 +447,7 @@ def test_a_restatement_that_is_killed_at_any_request_is_done_once_when_it_is_rep
 
 
 def test_in_a_bucket_the_server_copies_or_its_versions_stand_for_the_files(tmp_path: Path) -> None:
-    """And what was taken is read again from either."""
+    """The taken rows are read again from either."""
     with moto_process() as endpoint:
         clock = count(1_700_000_000_000)
         for versions in (False, True):

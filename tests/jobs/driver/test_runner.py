@@ -1,4 +1,4 @@
-"""Where levels run: which runner takes an epoch, and that all of them write the same bytes."""
+"""The choice of the runner for an epoch. All runners write the same bytes."""
 
 import random
 import shutil
@@ -28,7 +28,7 @@ from tussock.statestore.objectstore.open import open_object_store
 
 
 class Asked(LocalRunner):
-    """Stands for Spark and notes that it was asked."""
+    """Replaces Spark and records whether it is used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def test_spark_that_is_at_work_runs_small_epochs_too(meta: MetaStore) -> None:
 
 
 def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
-    """The version after the epoch that waits in a copy of the store."""
+    """The version after the waiting epoch, in a copy of the store."""
     shutil.copytree(template, to)
     meta = MetaStore(open_object_store(str(to)), "the same", lambda: 1_800_000_000_000)
     barrier = inject(meta)
@@ -104,7 +104,10 @@ def test_spark_and_this_process_write_the_same_ssts(
 
 @pytest.mark.spark
 def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession, tmp_path: Path) -> None:
-    """Two of four tasks wait until they have been counted; Spark writes down some ends of tasks only with its next heartbeat (10 s)."""
+    """Two of four tasks wait until the others are counted.
+
+    Spark records some task ends only with its next heartbeat (10 s).
+    """
     counted = tmp_path / "counted"
 
     def wait(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

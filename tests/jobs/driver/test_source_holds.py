@@ -1,6 +1,7 @@
-"""A source in trouble is held: its new files wait with a reason, everything else goes on, and so does it once the cause is gone. No Spark.
+"""A failing source is held: its new files wait with a reason, and everything else continues.
 
-What views should hold is read from the files' own bytes as they were when they were taken, by pyarrow.
+The source continues once the cause is gone. The expected rows are read by pyarrow from the files' bytes at the time
+they were taken. No Spark.
 """
 
 import shutil
@@ -39,7 +40,7 @@ FILE_FIELDS = (Field("id", "int"), Field("v", "int"))
 
 
 class Counting(LocalRunner):
-    """Counts what it runs; `before` runs before the levels of an epoch."""
+    """Counts its runs; `before` runs before the levels of an epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,12 +58,12 @@ def source(name: str, path: object) -> CreateSource:
 
 
 def over(source_name: str) -> CreateView:
-    """SELECT id, v FROM a source"""
+    """SELECT id, v FROM a source."""
     return CreateView(f"of_{source_name}", "SELECT …", Scan(source_name, (0, 1), FILE_FIELDS))
 
 
 def write(path: Path, *ids: int) -> list[tuple[object, ...]]:
-    """A file of these ids; what a reader finds in it."""
+    """Write a file of these ids; return its rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"id": pa.array(ids, pa.int32()), "v": pa.array([10 * i for i in ids], pa.int32())}), path)
     return [(row["id"], row["v"]) for row in pq.read_table(path).to_pylist()]
@@ -75,7 +76,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def meta(tmp_path: Path, files: Path) -> MetaStore:
-    """Sources `s` and `other` with a file taken of each, a view over each, and a table."""
+    """Sources `s` and `other` with one taken file each, a view over each, and a table."""
     meta = new_store(tmp_path / "store")
     write(files / "s" / "1.parquet", 1)
     write(files / "other" / "1.parquet", 100)
@@ -93,14 +94,14 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
 
 
 def run(meta: MetaStore, interval: Interval | None = None, runner: LocalRunner | None = None) -> list[EpochSummary]:
-    """A run, as the commands run it: all that waits, then the failure where it did not get all that it wanted."""
+    """Run as the commands do: process all waiting input, then raise if some of it failed."""
     done = advance(runner or LocalRunner(), meta, Wish(interval))
     require_not_held(meta.latest().catalog, interval)
     return done
 
 
 def reason(meta: MetaStore, interval: Interval | None = None) -> str:
-    """Of a run that did not get the files of `s`."""
+    """The reason why a run could not take the files of `s`."""
     with pytest.raises(HeldSourcesError, match="Everything else was taken and committed") as raised:
         run(meta, interval)
     assert list(raised.value.reasons) == ["s"]
@@ -108,7 +109,7 @@ def reason(meta: MetaStore, interval: Interval | None = None) -> str:
 
 
 def damage(path: Path) -> bytes:
-    """Cut the file in the middle; its whole bytes."""
+    """Cut the file in the middle; return its original bytes."""
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     return whole
@@ -157,7 +158,7 @@ def test_a_source_that_stays_held_is_not_read_again_and_makes_no_epochs(meta: Me
     with pytest.raises(HeldSourcesError):
         run(meta, runner=again)
     assert (again.ran, meta.latest().epoch) == (0, epoch)
-    write(files / "s" / "3.parquet", 3)  # good, and waits with the other
+    write(files / "s" / "3.parquet", 3)  # undamaged, and waits with the other
     assert reason(open_store(files.parent / "store", "another")) == first
     assert meta.latest().epoch == epoch
     change_the_rest(meta, files)
@@ -237,10 +238,10 @@ def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
     assert "2026-01-02.parquet" in reason(meta, intervals[1])
     run(meta, intervals[2])
     assert rows(meta, "of_s") == [(0, 0), (2, 20)]
-    assert "2026-01-02.parquet" in state_of(meta, "s"), "a run of another interval does not look at it"
+    assert "2026-01-02.parquet" in state_of(meta, "s"), "a run of another interval does not read it"
     run(meta, intervals[0])
     assert "2026-01-02.parquet" in reason(meta, intervals[1])
-    assert "2026-01-02.parquet" in reason(meta), "a run that takes whatever waits wants it too"
+    assert "2026-01-02.parquet" in reason(meta), "a run over all waiting input needs it too"
     taken = (days / "2026-01-01.parquet").read_bytes()
     write(days / "2026-01-01.parquet", 77, 78)
     assert "2026-01-01.parquet has changed" in reason(meta, intervals[0])
@@ -258,7 +259,7 @@ def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
 def test_a_train_with_a_damaged_file_in_the_middle_goes_on_with_the_others_and_takes_it_once_it_is_repaired(
     meta: MetaStore, files: Path
 ) -> None:
-    """An epoch a file of each source: the damaged one is met while epochs before it are in flight."""
+    """Each epoch takes one file per source. The damaged file is read while earlier epochs are in flight."""
     for n in range(2, 8):
         write(files / "s" / f"{n}.parquet", n)
         write(files / "other" / f"{n}.parquet", 99 + n)
@@ -302,7 +303,7 @@ def test_columns_that_new_files_hold_and_the_source_does_not_declare_are_named_a
     assert rows(meta, "of_s") == [(1, 10), (2, 7), (3, 7)]
     append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     (later,) = run(meta)
-    assert later.undeclared == {}, "it was said when the files were new"
+    assert later.undeclared == {}, "the summary reports them only for new files"
     assert rows(meta, "late") == rows(meta, "of_s")
 
 

@@ -1,4 +1,4 @@
-"""What a train does when something stops it: epochs before the failing one stand, and what comes after was never there."""
+"""A train that is stopped: epochs before the failing one stay committed, and later ones leave no trace."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def _write(data: Path, number: int, divisor: int = 1) -> None:
 
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Session:
-    """A view over a source whose files come one an epoch."""
+    """A view over a source; each epoch takes one file."""
     data = tmp_path / "bids"
     _write(data, 0)
     session = Session(str(tmp_path / "store"), spark)
@@ -119,7 +119,7 @@ def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leave
     broken = RuntimeError("Spark is gone")
 
     def ride() -> None:
-        with Train(SparkRunner(spark), session.meta, keep=0) as train:  # every checkpoint pins a version to move on to
+        with Train(SparkRunner(spark), session.meta, keep=0) as train:  # every checkpoint pins a version for the next
             for _ in range(2):
                 barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
                 assert barrier is not None
@@ -142,7 +142,7 @@ def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(
         while (barrier := train.next_barrier(settings=EpochSettings(max_bytes=1))) is not None:
             train.run(barrier)
             under_way.append(train.pending())
-            train.next_barrier(settings=EpochSettings(max_bytes=1))  # a draft that is thrown away
+            train.next_barrier(settings=EpochSettings(max_bytes=1))  # a draft that is discarded
     assert max(under_way) <= 1
     assert len(train.done) == 5
     assert _counted(session) == 6

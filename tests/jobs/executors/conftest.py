@@ -1,4 +1,4 @@
-"""A bucket of its own for every executor under test."""
+"""Each executor under test gets a new bucket."""
 
 import pytest
 

@@ -33,7 +33,10 @@ def kernel() -> Kernel:
 
 
 class Bench:
-    """An executor that is built anew each epoch, as an actor does it, over tables committed in between and rows its process remembers."""
+    """An executor that is created for each epoch, as actors do it.
+
+    Its tables are committed in between. The rows that its process remembers stay.
+    """
 
     def __init__(self, node: Node, objects: ObjectStore, remembered: RowCache | None = None) -> None:
         self.node = node
@@ -44,7 +47,7 @@ class Bench:
         self.actor = Actor(kernel(), range(VNODES), VNODES)
 
     def at(self, moment: int) -> None:
-        """The next epoch is at this moment (Unix microseconds), and the one before was at the last one."""
+        """Set the next epoch's moment (Unix microseconds); the epoch before had the previous one."""
         self.actor = replace(self.actor, moment_before=self.actor.moment, moment=moment)
 
     def tables(self) -> list[StateTable]:
@@ -67,7 +70,7 @@ class Bench:
         return out
 
     def pieces(self, *chunks: pa.Table) -> list[pa.Table]:
-        """As `apply`, as the pieces in which an actor hands it on."""
+        """Like `apply`, but in the pieces that an actor passes on."""
         tables = self.tables()
         executor = self.node.executor(tables, self.actor)
         assert isinstance(executor, MakesPieces)
@@ -89,7 +92,10 @@ def chunk_of(types: Sequence[str], rows: Iterable[tuple[Row, int]]) -> pa.Table:
 
 
 def pairs_of(chunk: pa.Table) -> list[tuple[Row, int]]:
-    """The chunk as (row, weight) pairs. Every NaN is the same object, so that it equals itself; a list is a tuple: these are counted."""
+    """The chunk as (row, weight) pairs.
+
+    Every NaN is the same object, so that it equals itself. Lists become tuples, so that they can be counted.
+    """
     columns = [[_plain(v) for v in column.to_pylist()] for column in chunk.columns[:-1]]  # by place: names may repeat
     rows = list(zip(*columns, strict=True)) if columns else [()] * chunk.num_rows
     return list(zip(rows, chunk.column(chunk.num_columns - 1).to_pylist(), strict=True))
@@ -102,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def integrate(content: Counter[Row], chunk: pa.Table) -> Counter[Row]:
-    """What a stream holds after a chunk; no row may be there less than never."""
+    """The rows of a stream after a chunk; no count may be negative."""
     after = Counter(content)
     for row, weight in pairs_of(chunk):
         after[row] += weight
@@ -114,29 +120,30 @@ def assert_netted(chunk: pa.Table, key: Sequence[int]) -> None:
     """At most one -old and one +new per stream key, and never the same row."""
     seen = Counter((tuple(row[k] for k in key), weight) for row, weight in pairs_of(chunk))
     assert all(n == 1 and abs(w) == 1 for (_, w), n in seen.items()), "not netted"
-    rows = Counter(repr(row) for row, _ in pairs_of(chunk))  # as text: -0.0 is another row than 0.0
+    rows = Counter(repr(row) for row, _ in pairs_of(chunk))  # as text: -0.0 and 0.0 are different rows
     assert all(n == 1 for n in rows.values()), "a row both goes and comes"
 
 
-# --- case files -----------------------------------------------------------------------------------------------------------------
+# --- case files ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Case:
-    """A node, and what it puts out for what it is given. `sql` is the batch query over `input` (of a join: `left_input`, `right_input`), in
-    which `$moment` is the epoch's."""
+    """A node, its input and its output.
+
+    `sql` is the batch query over `input` (of a join: `left_input`, `right_input`); `$moment` in it is the epoch's
+    moment.
+    """
 
     name: str
     node: Node
     sql: str
     input_types: tuple[tuple[str, ...], ...]
-    steps: tuple[
-        tuple[tuple[str, ...], str, int], ...
-    ]  # what comes in, what goes out, and the epoch's moment (Unix microseconds)
+    steps: tuple[tuple[tuple[str, ...], str, int], ...]  # input, output, and the epoch's moment (Unix microseconds)
 
 
 def load_cases(file: str) -> list[Case]:
-    """Cases of a file below `cases/`. `node` is written as the catalog stores it."""
+    """Cases of a file below `cases/`. `node` has the catalog's stored form."""
     cases = []
     for entry in yaml.safe_load((Path(__file__).parent / "cases" / file).read_text()):
         node = msgspec.convert(entry["node"], Node)
@@ -150,7 +157,7 @@ def load_cases(file: str) -> list[Case]:
 
 
 def parse_chunk(text: str, types: Sequence[str]) -> pa.Table:
-    """`+1 | 7 east ; -1 | 7 NULL` as a chunk; values are separated by blanks."""
+    """`+1 | 7 east ; -1 | 7 NULL` as a chunk; values are separated by spaces."""
     pairs = []
     for item in filter(None, (part.strip() for part in text.split(";"))):
         weight, _, values = item.partition("|")
@@ -161,7 +168,7 @@ def parse_chunk(text: str, types: Sequence[str]) -> pa.Table:
 
 
 def show_chunk(chunk: pa.Table) -> str:
-    """The inverse: what goes before what comes, each in order of its text."""
+    """The inverse of parse_chunk: deletes before inserts, each sorted by text."""
     lines = sorted((w, " ".join("NULL" if v is None else str(v) for v in row)) for row, w in pairs_of(chunk))
     return " ; ".join(f"{w:+d} | {text}".rstrip() for w, text in lines)
 

@@ -1,4 +1,4 @@
-"""The executors that have semantics of their own against Spark on the rows that are live at the end: types, rounding, NULL, NaN, -0.0."""
+"""Executors that implement SQL semantics, compared with Spark over the final rows: types, rounding, NULL, NaN, -0.0."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ from tussock.statestore.types import type_name
 
 pytestmark = pytest.mark.spark
 
-# What Spark adds up in doubles, rounding on the way.
+# Spark adds these in doubles and rounds at each step.
 FLOAT_SUMS = {i for i, call in enumerate(CALLS) if call.type == "double" and call.function in ("Sum", "Average")}
 
 
@@ -56,7 +56,7 @@ def _close(ours: Any, sparks: Any) -> bool:
 @pytest.mark.sampled(2)
 def test_every_aggregate_equals_sparks(spark: Any, keys: tuple[int, ...], objects: ObjectStore) -> None:
     rows = _live(5)
-    # A sum of doubles that differ by 300 decimal powers depends on Spark's order of adding, so these stay out of it.
+    # The sum of doubles that differ by 300 decimal orders of magnitude depends on Spark's order, so it is left out.
     rows = rows.set_column(
         5, "c5", pa.array([v if v is None or abs(v) < 1e6 or v != v else 1.0 for v in rows["c5"].to_pylist()])
     )

@@ -1,4 +1,4 @@
-"""Every case file: what an executor emits, and that the sum of it is the batch query's answer (by DuckDB) over the sum of its input."""
+"""Every case file: an executor's output, whose sum equals the batch query (in DuckDB) over the sum of its input."""
 
 from collections import Counter
 

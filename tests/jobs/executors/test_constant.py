@@ -1,4 +1,4 @@
-"""Constant rows: all of them in the view's first epoch, each once over all actors, and none after it."""
+"""Constant rows: each appears once over all actors, in the view's first epoch only."""
 
 from dataclasses import replace
 from itertools import chain

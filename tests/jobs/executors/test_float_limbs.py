@@ -46,7 +46,7 @@ def _far(rng: random.Random) -> float:
 
 
 def _near_the_ends(rng: random.Random) -> float:
-    """Around the least and greatest sizes whose products are taken apart: 2**187 for four factors to 2**907 for one."""
+    """Sizes near the limits of the products that are split: 2**187 for four factors to 2**907 for one."""
     reach = rng.choice((187, 267, 427, 907)) + rng.randint(-2, 2)
     return math.ldexp(rng.uniform(0.5, 1), rng.choice((reach, -reach)))
 

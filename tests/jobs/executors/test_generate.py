@@ -1,4 +1,4 @@
-"""Rows made of lists: every element with its place, and with OUTER a row where there is none; by plain Python over the same rows."""
+"""Rows from lists: each element with its position; OUTER adds a row for an empty list. Compared with plain Python."""
 
 import random
 from collections import Counter
@@ -21,7 +21,7 @@ def node(generator: Generator, types: tuple[str, ...], made: tuple[str, ...], ou
 
 
 def expected(rows: list[Row], generator: Generator, made: int, outer: bool) -> Counter[str]:
-    """The rows as text, since lists are no keys of a dict."""
+    """The rows as text, because lists cannot be dict keys."""
     found: Counter[str] = Counter()
     for row in rows:
         elements = row[1] or []
@@ -76,7 +76,7 @@ def test_every_element_comes_out_with_its_place(
 
 
 def test_only_kept_columns_are_copied_for_each_element(objects: ObjectStore) -> None:
-    """A list that comes out beside each of its elements is as many copies of itself."""
+    """If the list is an output column too, it is copied once per element."""
     types = ("array<int>", "int", "string")
     bench = Bench(
         GenerateNode(Generator.EXPLODE, Column(0, types[0]), True, 2, ("string", "int", "int", "int"), (2, 1)), objects

@@ -1,4 +1,4 @@
-"""GroupTopN under random changes, against sorting and numbering every group in plain Python, epoch by epoch."""
+"""GroupTopN under random changes, compared at each epoch with plain Python, which sorts and numbers every group."""
 
 import random
 from collections import Counter
@@ -15,7 +15,7 @@ TYPES = ("int", "int", "bigint")
 
 
 def first_rows(node: GroupTopN, live: list[Row]) -> Counter[Row]:
-    """Every row with its number, where that is within the limit."""
+    """Every row with its number, up to the limit."""
     found: Counter[Row] = Counter()
     groups: dict[Row, list[Row]] = {}
     for row in live:

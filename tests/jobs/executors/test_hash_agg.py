@@ -1,4 +1,4 @@
-"""HashAgg under random inserts and deletes, against groups worked out in plain Python, epoch by epoch."""
+"""HashAgg under random inserts and deletes, compared at each epoch with groups computed in plain Python."""
 
 import random
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ from tussock.statestore.table.row_cache import RowCache
 
 NUMERIC = ("int", "double", "tinyint", "bigint", "float", "double", "decimal(7,2)", "decimal(25,3)", "decimal(38,10)")
 TYPES = (*NUMERIC, "string", "binary", "boolean", "date", "timestamp", "bigint")
-KEY = len(TYPES) - 1  # the stream key, a number of its own for every row
+KEY = len(TYPES) - 1  # the stream key, unique per row
 NUMBERS = range(2, len(NUMERIC))
 
 
@@ -69,7 +69,7 @@ def _senders(node: HashAgg, chunks: Sequence[pa.Table]) -> pa.Table:
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
-    """All digits, whatever the context's precision."""
+    """All digits, with any precision of the context."""
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
@@ -97,7 +97,7 @@ def _row(rng: random.Random, number: int) -> Row:
 
 
 def random_epochs(seed: int, epochs: int, deletes: bool) -> list[list[tuple[Row, int]]]:
-    """Random changes; rows come and go also within one epoch, and in no order."""
+    """Random changes; rows are inserted and deleted within one epoch too, in any order."""
     rng = random.Random(seed)
     live: list[Row] = []
     number, out = 0, []
@@ -111,12 +111,12 @@ def random_epochs(seed: int, epochs: int, deletes: bool) -> list[list[tuple[Row,
             changes.append((live.pop(rng.randrange(len(live))), -1))
         rng.shuffle(changes)
         out.append(changes)
-    if deletes:  # and at last everything goes
+    if deletes:  # at last, delete everything
         out.append([(row, -1) for row in live])
     return out
 
 
-# --- the judge: one group at a time, in exact arithmetic -----------------------------------------------------------------------
+# --- the judge: one group at a time, in exact arithmetic ----------------------------------------
 
 
 def _batch(rows: Counter[Row], keys: Sequence[int], calls: Sequence[Agg]) -> Counter[Row]:
@@ -169,7 +169,7 @@ def _float_answer(function: str, values: list[float]) -> float:
     return total if function == "Sum" else total / len(values)
 
 
-# --- random ----------------------------------------------------------------------------------------------------------------------
+# --- random -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keys", [(0,), (1,), (0, 1, 9), (7, 10, 11), ()], ids=str)
@@ -219,11 +219,11 @@ def test_what_goes_out_does_not_depend_on_what_the_process_remembers(tmp_path_fa
     assert hits["nothing"] == 0 < hits["a few"] < hits["much"], hits
 
 
-# --- edges -----------------------------------------------------------------------------------------------------------------------
+# --- edges --------------------------------------------------------------------------------------
 
 
 def _rows(column: int, *values: Any) -> list[Row]:
-    """Rows of group 1 that have a value in one column."""
+    """Rows of group 1 with a value in one column."""
     places = range(len(TYPES))
     return [tuple({0: 1, column: value, KEY: n}.get(i) for i in places) for n, value in enumerate(values)]
 
@@ -250,7 +250,7 @@ def test_try_sum_that_overflows_is_null_and_comes_back(objects: Store) -> None:
 @pytest.mark.parametrize("function", ["Sum", "Average"])
 def test_a_decimal_that_does_not_fit_names_its_group(function: str, objects: Store) -> None:
     bench = Bench(agg_node((0,), (_call(function, 8),), False, False), objects)
-    nines = _decimal(10**38 - 1, 10)  # the average has four more places, for which 38 digits have no room
+    nines = _decimal(10**38 - 1, 10)  # the average has four more places, which do not fit in 38 digits
     with pytest.raises(AggregateOverflowError, match=rf"{function} for group \(1\) does not fit decimal\(38,"):
         bench.apply(chunk_of(TYPES, [(row, 1) for row in _rows(8, nines, nines)]))
 

@@ -1,4 +1,6 @@
-"""HashJoin of every kind under random changes of both sides, against a nested loop in plain Python, epoch by epoch."""
+"""HashJoin of every kind under random changes of both sides, compared at each epoch with a nested loop in plain
+Python.
+"""
 
 import random
 import resource
@@ -41,7 +43,7 @@ def _equal(a: Any, b: Any, null_safe: bool) -> bool:
 
 
 def _joined(node: HashJoin, left: Counter[Row], right: Counter[Row], keep: Callable[[Row], bool]) -> Counter[Row]:
-    """The join's rows; of a full join without its hidden columns."""
+    """The join's rows; for a full join, without its hidden columns."""
 
     def match(one: Row, two: Row) -> bool:
         keys = zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
@@ -64,7 +66,7 @@ def _joined(node: HashJoin, left: Counter[Row], right: Counter[Row], keep: Calla
 
 
 class _Side:
-    """One input: rows that come, go and change their key."""
+    """One input: rows that are inserted, deleted or change their key."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.live, self.number = random.Random(seed), dict[int, Row](), 0
@@ -105,7 +107,7 @@ class _Side:
 def test_joined_rows_equal_the_nested_loop_at_every_epoch(
     node: HashJoin, kind: JoinKind, seed: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hash_join, "_LEAST_PAIRS", 2)  # keys are cut anywhere
+    monkeypatch.setattr(hash_join, "_LEAST_PAIRS", 2)  # keys are split at any place
     monkeypatch.setattr(hash_join, "PIECE_BYTES", 1 if seed == 1 else 1 << 20)
     node = _of_kind(node, kind)
     bench, sides = Bench(node, objects), (_Side(seed), _Side(seed + 100))
@@ -141,8 +143,8 @@ def test_a_single_join_is_a_left_join_that_stops_at_a_second_partner(objects: Ob
     with pytest.raises(TooManyRowsError, match=r"more than one row .* for the row \(1, 10\)"):
         apply([], [((1, 7), 1)])  # of a row that stays
     with pytest.raises(TooManyRowsError, match=r"\(2, 21\)"):
-        apply([((2, 20), -1), ((2, 21), 1)], [((2, 8), 1), ((2, 9), 1)])  # of a row that comes
-    assert apply([((1, 10), -1)], [((1, 7), 1)]) == {(1, 10, 1, 6): -1}  # no row asks
+        apply([((2, 20), -1), ((2, 21), 1)], [((2, 8), 1), ((2, 9), 1)])  # of a new row
+    assert apply([((1, 10), -1)], [((1, 7), 1)]) == {(1, 10, 1, 6): -1}  # no row needs it
     assert apply([((2, 20), -1)], [((2, 8), 1), ((2, 9), 1)]) == {(2, 20, None, None): -1}
 
 
@@ -191,7 +193,7 @@ def test_a_side_without_partners_costs_no_row_of_the_other(objects: ObjectStore)
 
 
 def _check_hidden(node: HashJoin, content: Counter[Row]) -> None:
-    """A full join's hidden columns: the join key of whichever side is there, and which sides are."""
+    """A full join's hidden columns: the join key of the present side, and which sides are present."""
     for row in content:
         left, right, sides = row[3] is not None, row[7] is not None, row[-1]
         assert sides == {(True, True): 0, (True, False): 1, (False, True): 2}[left, right]
@@ -206,7 +208,7 @@ def test_a_pair_that_exists_neither_before_nor_after_the_epoch_is_not_looked_at(
             _node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("0.5", "double")))), kind
         )
         bench = Bench(node, objects)
-        bench.apply(chunk_of(SIDE, []), chunk_of(SIDE, [((1, "r", 0.0, 1), 1)]))  # no partner: nothing is divided
+        bench.apply(chunk_of(SIDE, []), chunk_of(SIDE, [((1, "r", 0.0, 1), 1)]))  # no partner: no division
         out = bench.apply(
             chunk_of(SIDE, [((1, "l", 10.0, 1), 1)]), chunk_of(SIDE, [((1, "r", 0.0, 1), -1), ((1, "r", 2.0, 1), 1)])
         )
@@ -221,7 +223,7 @@ def _rss_bytes() -> int:
 
 
 def peak_growth(work: Callable[[], object]) -> int:
-    """By how many bytes the process grew at most while it worked, looked at every other millisecond."""
+    """The process's peak growth in bytes during the work, sampled every 2 ms."""
     started, found, done = _rss_bytes(), [0], threading.Event()
 
     def look() -> None:
@@ -251,7 +253,7 @@ def test_one_key_with_nine_million_pairs_takes_the_memory_of_a_piece(objects: Ob
 
 @pytest.mark.parametrize("goes", [False, True], ids=["rows that only come", "rows that come and go"])
 def test_rows_that_can_meet_no_other_are_not_stored(goes: bool, objects: ObjectStore) -> None:
-    """A NULL in the key; they come out of a left join all the same."""
+    """Rows with a NULL in the key. A left join emits them nevertheless."""
     node = _of_kind(_node((0,), (0,), (False,)), JoinKind.LEFT)
     bench = Bench(node, objects)
     rows: list[tuple[Row, int]] = [((None, "a", 1.5, 1), 1), ((1, "a", 1.5, 2), 1), ((None, "b", None, 3), 1)]

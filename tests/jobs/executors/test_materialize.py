@@ -1,4 +1,4 @@
-"""Materialize: the table is the sum of the changes, and changes that do not fit its rows are named errors."""
+"""Materialize: the table is the sum of the changes. Changes that contradict its rows raise named errors."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""NOT IN under random changes, against SQL's own words in plain Python, epoch by epoch and at several units."""
+"""NOT IN under random changes, compared with SQL's definition in plain Python, at each epoch and with several units."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ NODE = NullAwareAnti(LEFT, RIGHT, (0,), (0,), (1,), (1,), LEFT)
 
 
 def not_in(left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
-    """x NOT IN r: true where r is empty, or where x and all of r are known and differ."""
+    """x NOT IN r: true if r is empty, or if x and all of r are not NULL and differ."""
     values = [row[0] for row in right]
     return Counter(
         row for row in left if not values or (row[0] is not None and None not in values and row[0] not in values)
@@ -28,7 +28,7 @@ def counts_of(right: Counter[Row]) -> Row:
 
 
 class _Run:
-    """Epochs of one executor; the counts come as a global aggregate would put them out."""
+    """Epochs of one executor; the counts come from a global aggregate."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self.bench = Bench(NODE, objects)
@@ -70,7 +70,7 @@ def test_not_in_equals_its_definition_at_every_epoch(seed: int, objects: ObjectS
         right_values = some_null if epoch % 5 == 2 else (1, 2, 3, 4)
         left = _changes(rng, run.left, some_null)
         right = _changes(rng, run.right, right_values)
-        if epoch % 7 == 5:  # the right side is emptied
+        if epoch % 7 == 5:  # empty the right side
             right = [(row, -1) for row in run.right]
         run.epoch(left, right)
 

@@ -1,4 +1,7 @@
-"""first, last, min_by and max_by over rows that only come: right at every epoch, and little is stored. Expected rows by plain Python."""
+"""first, last, min_by and max_by over append-only rows: correct at every epoch, with little stored state.
+
+Plain Python computes the expected rows.
+"""
 
 import random
 from collections import Counter
@@ -35,19 +38,19 @@ def by(function: str, kind: str, **params: str) -> Agg:
 
 
 def place(value: Any) -> tuple[bool, Any]:
-    """Where a value stands: NaN behind all numbers."""
+    """The rank of a value: NaN after all numbers."""
     is_nan = isinstance(value, float) and isnan(value)
     return (is_nan, 0 if is_nan else value)
 
 
 def ranked(rows: list[Row], largest: bool) -> list[int]:
-    """The keys of rows with a value, by value, equal ones by key."""
+    """The keys of rows with a value, sorted by value, then by key."""
     found = sorted((row for row in rows if row[1] is not None), key=lambda row: row[2])
     return [row[2] for row in sorted(found, key=lambda row: place(row[1]), reverse=largest)]
 
 
 def expected(rows: list[Row], several: bool) -> Row:
-    # Of equal values `reverse` keeps the order that they had: that of the keys.
+    # `reverse` keeps the order of equal values, which is the order of their keys.
     greatest, least = ranked(rows, True), ranked(rows, False)
     most, best = tuple(greatest[:3]) or None, greatest[0] if greatest else None
     return (best, least[0] if least else None, most if several else best, rows[0][2], rows[-1][2])

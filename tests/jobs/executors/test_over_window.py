@@ -1,4 +1,4 @@
-"""OverWindow under random changes, against every frame taken literally in plain Python, epoch by epoch."""
+"""OverWindow under random changes, compared at each epoch with plain Python, which evaluates every frame literally."""
 
 import math
 import random
@@ -26,7 +26,8 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.table.schema import KeyedRows
 from tussock.statestore.table.state_table import StateTable
 
-# group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes, a FILTER
+# Columns: group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two
+# doubles without extremes, a FILTER.
 TYPES = (
     "int",
     "int",
@@ -71,7 +72,7 @@ def over(
 
 
 def kept(call: Over) -> Over:
-    """The same of the rows that a FILTER leaves."""
+    """The same for the rows that pass a FILTER."""
     return msgspec.structs.replace(call, kept=KEPT)
 
 
@@ -97,11 +98,11 @@ def node(
     return OverWindow(partition, order, (KEY,), partition, tuple(calls), TYPES, (*TYPES, *(c.type for c in calls)))
 
 
-# --- the same in plain Python --------------------------------------------------------------------------------------------------------
+# --- the same in plain Python -------------------------------------------------------------------
 
 
 def compare(a: Any, b: Any, by: Order) -> int:
-    """Spark's order: NULL where it is wanted, NaN above all, -0.0 equal to 0.0."""
+    """Spark's order: NULL at the requested end, NaN after all numbers, -0.0 equal to 0.0."""
     if a is None or b is None:
         side = int(a is None) - int(b is None)
         return side if by.nulls_last else -side
@@ -110,7 +111,7 @@ def compare(a: Any, b: Any, by: Order) -> int:
 
 
 def answer(node: OverWindow, live: Sequence[Row]) -> Counter[Row]:
-    """All rows with what each call gives for them."""
+    """All rows with the result of each call."""
     groups: dict[Any, list[Row]] = {}
     for row in live:
         groups.setdefault(tuple(row[c] for c in node.partition), []).append(row)
@@ -167,7 +168,10 @@ def value(call: Over, node: OverWindow, rows: list[Row], i: int) -> Any:
 
 
 def start_of_session(rows: list[tuple[int, int]]) -> int | None:
-    """Of the last row's session, each row a start and an end; a row that begins as another ends is of its session."""
+    """The start of the last row's session; each row is a start and an end.
+
+    A row that begins when another ends belongs to its session.
+    """
     begin, until = None, None
     for start, end in rows:
         if until is None or start > until:
@@ -250,7 +254,7 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
 
 
 def percentiles(call: Over, known: list[Any]) -> Any:
-    """Interpolated between two of the sorted values; of percentile_disc the first that reaches the share."""
+    """Interpolated between two of the sorted values; for percentile_disc, the first value that reaches the share."""
     params = dict(call.params)
     ordered, shares = (
         sorted(known, reverse=params["reverse"] == "true"),
@@ -271,7 +275,7 @@ def percentiles(call: Over, known: list[Any]) -> Any:
 
 
 def estimate(values: list[int]) -> int:
-    """HyperLogLog with sixteen registers, its tables of biases all 0."""
+    """HyperLogLog with sixteen registers and all bias tables 0."""
     registers = [0] * 16
     for value in values:
         hashed = xxhash.xxh64_intdigest(value.to_bytes(8, "little"), 42)
@@ -284,7 +288,9 @@ def estimate(values: list[int]) -> int:
 
 
 def of_pairs(call: Over, pairs: list[tuple[Any, Any]]) -> Any:
-    """Of min_by the value at the least, of several the last; the rest over pairs of numbers that are both there."""
+    """For min_by, the value at the minimum, the last of several. The others use pairs in which both numbers are
+    present.
+    """
     if call.function is F.MIN_BY:
         ranked = [(by, -i, value) for i, (value, by) in enumerate(pairs) if by is not None]
         return min(ranked)[2] if ranked else None
@@ -301,7 +307,7 @@ def of_pairs(call: Over, pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def of_moments(function: WindowFunction, values: list[Any]) -> Any:
-    """Spark's formulas over central moments without rounding."""
+    """Spark's formulas over central moments, without rounding."""
     n = len(values)
     if any(not math.isfinite(v) for v in values):
         return None if function is F.STDDEV_SAMP and n == 1 else NAN
@@ -325,17 +331,21 @@ def exact_sum(values: list[Any]) -> Any:
 
 
 def seen(rows: Counter[Row]) -> Counter[Row]:
-    """-0.0 is 0.0 in a least or greatest value, and every NaN is one; of a double twelve digits count, since formulas round."""
+    """The value in comparable form.
+
+    In a minimum or maximum -0.0 equals 0.0. All NaN are equal. Doubles count to twelve digits, because formulas
+    round.
+    """
     return Counter({tuple(_seen(v) if isinstance(v, float) else v for v in row): n for row, n in rows.items()})
 
 
 def _seen(value: float) -> float:
     return (
         NAN if value != value else float(f"{value * math.pi:.12g}") + 0.0
-    )  # so that no short decimal lies half-way between two
+    )  # so that no short decimal lies halfway between two
 
 
-# --- what is computed ----------------------------------------------------------------------------------------------------------------
+# --- what is computed ---------------------------------------------------------------------------
 
 RUNNING = (True, BEGIN, HERE)
 BY_PEERS = (False, BEGIN, HERE)
@@ -376,7 +386,7 @@ def aggregates(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
 
 
 def of_groups(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
-    """The aggregates that are computed as those of groups are."""
+    """The aggregates that are computed like those of groups."""
     return [
         *(agg(f, (INT,), "int", frame) for f in (F.BIT_AND, F.BIT_OR, F.BIT_XOR)),
         *(agg(f, (X,), "double", frame) for f in (F.VAR_POP, F.STDDEV_SAMP, F.KURTOSIS)),
@@ -463,7 +473,7 @@ NODES = {
         order=(Order(ORDER, True, True),),
     ),
     "sessions": node([Over(F.SESSION, (ORDER, AHEAD), "int", "int", *RUNNING)]),
-    "sessions with gaps of their own": node(
+    "sessions with varying gaps": node(
         [Over(F.SESSION, (ORDER, FAR), "int", "int", *RUNNING), over(F.LAG, INT, number=1)], ()
     ),
     "no partition": node([over(F.ROW_NUMBER), over(F.SUM, DOUBLE, "double", BY_PEERS), over(F.LAG, INT, number=1)], ()),
@@ -498,7 +508,7 @@ def some_row(rng: random.Random, key: int) -> Row:
     )
 
 
-#: Nodes of each way to compute a piece; the deep run takes all.
+#: Nodes for each way to compute a piece; the deep run takes all.
 PIECES = (
     *("as groups, around", "as groups, carried", "numbers", "shifts", "running", "before"),
     *("near", "up to a value", "everything at once"),
@@ -506,7 +516,7 @@ PIECES = (
 
 
 def _some(names: Iterable[str], *kept: str) -> list[Any]:
-    """Each of the names as a case of a test, deep but for those that are kept."""
+    """Each name as a test case; only the kept ones are not deep."""
     return [name if name in kept else pytest.param(name, marks=pytest.mark.deep) for name in names]
 
 
@@ -522,7 +532,7 @@ def test_every_call_equals_its_frames_taken_one_by_one(
     name: str, marks: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(over_window, "MARK_EVERY", marks)
-    monkeypatch.setattr(over_window, "PIECE_ROWS", 12)  # pieces within partitions, and frames longer than they
+    monkeypatch.setattr(over_window, "PIECE_ROWS", 12)  # pieces within partitions, and frames longer than pieces
     monkeypatch.setattr(over_window, "_LEAST", 2)
     monkeypatch.setattr(over_window, "_FIRST_PIECE", 4)
     rng, under_test = random.Random(f"{name} {marks}"), NODES[name]
@@ -554,7 +564,7 @@ def test_frames_that_are_too_long_to_be_gone_through(
     test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["sessions", "sessions with gaps of their own"])
+@pytest.mark.parametrize("name", ["sessions", "sessions with varying gaps"])
 def test_sessions_of_more_partitions_than_moments_leave_room_for(
     name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,7 +577,9 @@ def test_sessions_of_more_partitions_than_moments_leave_room_for(
 def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
     name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No row of them stays, which a piece would begin at; of others beside them some do, behind many that are new."""
+    """No row of these partitions stays, so no piece can begin at one. Other partitions keep rows, after many new
+    ones.
+    """
     monkeypatch.setattr(over_window, "MARK_EVERY", 4)
     monkeypatch.setattr(over_window, "PIECE_ROWS", 12)
     monkeypatch.setattr(over_window, "_LEAST", 2)
@@ -590,7 +602,7 @@ def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
             key = 1000 * number + 100 * groups.index(group) + at
             live[key] = (group, *some_row(rng, key)[1:])
             changes.append((live[key], 1))
-        for group in some:  # at both ends, whichever way rows are ordered
+        for group in some:  # at both ends, in either order
             for at in range(24):
                 key, order = 1000 * number + 500 + 100 * groups.index(group) + at, 200 * (-1) ** at
                 row = some_row(rng, key)
@@ -606,7 +618,9 @@ def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
 def test_a_partition_that_is_computed_whole_comes_out_in_pieces_with_no_key_in_two(
     objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row whose place in the order changes goes from one piece's rows and comes to another's: both are in the first piece."""
+    """A row that changes its place in the order leaves one piece's rows and enters another's. Both are in the first
+    piece.
+    """
     monkeypatch.setattr(over_window, "PIECE_ROWS", 12)
     under_test = node([over(F.NTILE, number=3), over(F.PERCENT_RANK, kind="double")])
     bench, content, live = Bench(under_test, objects), Counter[Row](), dict[int, Row]()
@@ -636,7 +650,7 @@ def gone(changes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
 
 
 def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each scan of a state reads, from now on."""
+    """From now on, record the rows that each scan of a state reads."""
     read: list[int] = []
     scan = StateTable.scan_between
 
@@ -672,7 +686,7 @@ def test_rows_behind_a_change_are_read_until_results_are_again_what_they_were(
     bench.apply(chunk_of(TYPES, many))
     read = rows_read(monkeypatch)
     emitted = bench.apply(chunk_of(TYPES, gone(many[100:101])))
-    assert len(pairs_of(emitted)) == {"lag alone": 5, "sessions": 1}[name]  # the row, and those whose lag it was
+    assert len(pairs_of(emitted)) == {"lag alone": 5, "sessions": 1}[name]  # the row, and rows with it as lag
     assert 0 < sum(read) < 400
 
 

@@ -1,4 +1,4 @@
-"""RowDigest and NumberCopies: rows without a key, told apart by their values alone."""
+"""RowDigest and NumberCopies: rows without a key, distinguished by their values alone."""
 
 import struct
 from typing import Any
@@ -45,7 +45,10 @@ def test_rows_that_differ_to_the_bit_have_different_digests_and_equal_ones_the_s
 
 
 def test_a_digest_is_the_same_in_every_release(objects: ObjectStore) -> None:
-    """Computed apart: xxh64 of each value's bytes, the hash so far as seed; first the half's number, then which columns are NULL."""
+    """Computed independently: xxh64 of each value's bytes, with the previous hash as seed.
+
+    The half's number comes first, then a mask of the NULL columns.
+    """
 
     def digest(half: int, nulls: int, *values: bytes) -> int:
         seed = 42

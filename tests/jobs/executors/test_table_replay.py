@@ -1,4 +1,6 @@
-"""DML replay against a plain dict that takes the same statements one after the other, over a real store and at several units."""
+"""DML replay over a real store with several units, compared with a plain dict that executes the same statements in
+order.
+"""
 
 import random
 from collections.abc import Sequence
@@ -70,7 +72,7 @@ class Table:
         return Insert("t", len(rows), name)
 
     def epoch(self, *entries: Statement, commit: bool = True) -> list[tuple[int, Row]]:
-        """The weighted rows that all units put out."""
+        """The weighted rows that all units emit."""
         store = HummockStore(self.objects, self.version, BlockCache())
         sealed, out = [], []
         for unit in range(self.units):
@@ -108,7 +110,7 @@ def weighted(chunk: pa.Table) -> list[tuple[int, Row]]:
 
 
 def applied(rows: list[Row], changes: list[tuple[int, Row]]) -> list[str]:
-    """Rows, shown, after the changes: all deletes first, each of a row that is there."""
+    """Rows, as text, after the changes: all deletes first, each of an existing row."""
     left = [repr(r) for r in rows]
     for weight, row in changes:
         if weight < 0:
@@ -170,7 +172,7 @@ def test_a_where_that_names_the_keys_reads_only_them(table: Table, monkeypatch: 
     table.epoch(table.insert(*((i, "a", float(i)) for i in range(100))))
 
     def no_scan(*_: object, **__: object) -> None:
-        raise AssertionError("a scan, where the keys are known")
+        raise AssertionError("a scan, although the keys are known")
 
     named = [
         call("EqualTo", column(0), long(5)),
@@ -206,7 +208,7 @@ def test_a_composite_key_is_read_by_the_product_of_its_choices(tmp_path: Path, k
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 8))])
 @pytest.mark.sampled(2)
 def test_random_statements_match_a_dict(table: Table, seed: int) -> None:
-    """20 epochs of up to 6 statements; the dict takes each in turn."""
+    """20 epochs of up to 6 statements; the dict executes each in turn."""
     rng = random.Random(seed)
     model: dict[int, Row] = {}
     for _ in range(20):
@@ -301,7 +303,7 @@ def test_without_a_key_equal_rows_are_kept_and_changed_by_condition(tmp_path: Pa
 
 
 def test_row_ids_come_from_the_log_alone(tmp_path: Path, kernel: Kernel) -> None:
-    """Whoever replays, in however many units, gives a row the same id; no two rows share one."""
+    """A row's id does not depend on the process or the number of units. No two rows share an id."""
     found = []
     for units in (1, 3):
         table = Table(tmp_path / str(units), kernel, KEYLESS, units)
@@ -345,7 +347,7 @@ def test_of_an_append_only_table_the_first_row_of_a_key_stays(tmp_path: Path, ke
         entries = []
         for _ in range(rng.randrange(4)):
             rows = [(rng.randrange(30), rng.choice("abc"), rng.random()) for _ in range(rng.randrange(1, 9))]
-            if rng.random() < 0.3:  # the rows of a MERGE that inserts: no key twice
+            if rng.random() < 0.3:  # the rows of a MERGE that inserts: no duplicate key
                 rows = list({row[0]: row for row in rows}.values())
                 insert = table.insert(*rows)
                 table.payloads[insert.object] = table.payloads[insert.object].add_column(

@@ -1,4 +1,6 @@
-"""TemporalFilter under random changes and moments, against comparing every row in plain Python, epoch by epoch."""
+"""TemporalFilter under random changes and moments, compared at each epoch with plain Python, which compares every
+row.
+"""
 
 import operator
 import random
@@ -78,7 +80,7 @@ DAY = 86_400_000_000
 
 
 def test_a_bound_is_computed_of_the_moment_by_the_kernels_that_selects_use(objects: ObjectStore) -> None:
-    """`day = current_date() - 1`, upper half: what is of yesterday or later."""
+    """`day = current_date() - 1`, the upper bound: rows of yesterday or later."""
     today = Call("Cast", "date", (MOMENT,), "ANSI", (("timeZoneId", "Europe/Berlin"),))
     node = TemporalFilterNode(
         0,
@@ -116,7 +118,7 @@ def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, m
 
 
 def test_senders_leave_out_what_has_expired_and_no_more(objects: ObjectStore) -> None:
-    """Rows that go by the moment before, rows that come by this one."""
+    """Rows that leave by the previous moment, rows that enter by this one."""
     node = TemporalFilterNode(0, Comparison.GREATER, MOMENT, True, (1,), (1,), TYPES)
     sender = Bench(Unexpired(node), objects)
     sender.at(5)

@@ -1,4 +1,4 @@
-"""TopN under random changes, against sorting everything in plain Python, epoch by epoch."""
+"""TopN under random changes, compared at each epoch with plain Python, which sorts all rows."""
 
 import random
 from collections import Counter
@@ -21,7 +21,7 @@ TYPES = ("double", "string", "bigint")
 
 
 def _compare(a: Any, b: Any) -> int:
-    """Spark's order without NULLs: NaN above all, -0.0 equal to 0.0."""
+    """Spark's order without NULLs: NaN after all numbers, -0.0 equal to 0.0."""
     if a != a or b != b:
         return int(a != a) - int(b != b)
     return int(a > b) - int(a < b)
@@ -86,7 +86,7 @@ def test_the_top_equals_the_head_of_all_rows_sorted(node: TopNNode, seed: int, o
 def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(
     node: TopNNode, sent: bool, objects: ObjectStore
 ) -> None:
-    """`sent`: by senders that leave out what cannot be among the first."""
+    """`sent`: by senders that omit rows that cannot be among the first."""
     node = msgspec.structs.replace(node, append_only=True)
     senders = [Bench(FirstRows(node.key, node.first, TYPES), objects) for _ in range(2)]
     rng, bench = random.Random(7), Bench(node, objects)

@@ -27,7 +27,7 @@ def test_an_epoch_reports_rows_seconds_and_what_it_changed(meta: MetaStore) -> N
 
 
 def test_the_first_manifest_sealed_is_the_one_that_is_reported(meta: MetaStore) -> None:
-    """Another driver of the same barrier seals later, with seconds of its own: nothing changes."""
+    """Another driver of the same barrier seals later, with other seconds: nothing changes."""
     *_, before = epochs(meta, 1)
     sealed = meta.sealed(before.epoch)
     assert sealed is not None

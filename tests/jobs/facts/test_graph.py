@@ -1,4 +1,4 @@
-"""The graph of a pipeline, what is around a node of it, who follows a relation, and its fragments."""
+"""The graph of a pipeline, the neighbours of a node, the readers of a relation, and its fragments."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""What manifests and versions keep of the work of an epoch: each number is compared with one that was counted another way."""
+"""The work of an epoch, as manifests and versions record it.
+
+Each number is compared with an independent count.
+"""
 
 import random
 from collections import Counter
@@ -33,7 +36,7 @@ from tussock.statestore.vnode import vnodes_of
 
 @pytest.mark.parametrize("runner", [LocalRunner(), UnkindShuffle(2)], ids=["local", "each task twice"])
 def test_a_version_knows_how_many_rows_each_relation_has(tmp_path: Path, runner: LocalRunner) -> None:
-    """Under random inserts and deletes, views that come later included."""
+    """Under random inserts and deletes, with views created later."""
     meta, draw, keys = new_store(tmp_path / "store", units=3), random.Random(7), set[int]()
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
     for step in range(8):
@@ -52,7 +55,7 @@ def test_a_version_knows_how_many_rows_each_relation_has(tmp_path: Path, runner:
 
 
 def test_rows_are_not_known_where_an_epoch_was_not_counted(meta: MetaStore) -> None:
-    """An earlier release commits in between: what it changed is nowhere."""
+    """An epoch of an earlier release in between does not record its changes."""
     assert len(meta.latest().rows) == 2
     barrier = inject(meta)
     assert barrier is not None
@@ -79,7 +82,10 @@ def test_the_rows_and_bytes_of_units_add_up_to_those_of_relations(tmp_path: Path
 
 
 def test_a_hot_key_is_found_with_its_share(tmp_path: Path) -> None:
-    """Three in four rows have one key. A join takes them as they are; an aggregation gets them from its senders as one row."""
+    """Three in four rows have one key.
+
+    A join processes them all; an aggregation gets them from its senders as one row.
+    """
     draw = random.Random(1)
     groups = [7 if draw.random() < 0.75 else draw.randrange(1_000, 9_000) for _ in range(20_000)]
     chunk = pa.table(
@@ -100,7 +106,7 @@ def test_a_hot_key_is_found_with_its_share(tmp_path: Path) -> None:
 
 
 def test_an_epoch_counts_the_requests_that_the_server_sees(tmp_path: Path) -> None:
-    """All up to its manifest, of the driver and of the units, by kind and with their bytes."""
+    """All requests up to its manifest, of the driver and of the units, by kind and with their bytes."""
     seen: list[Seen] = []
     with moto_server(seen) as endpoint:
         meta = store_in_s3(endpoint, "local")
@@ -111,11 +117,11 @@ def test_an_epoch_counts_the_requests_that_the_server_sees(tmp_path: Path) -> No
 
 @pytest.mark.spark
 def test_an_epoch_on_spark_counts_what_its_workers_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it is flushed. The units' seconds come with the requests."""
+    """With every flush policy. The units' seconds come with the requests."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
-    }.items():  # the JVM may have been started without
+    }.items():  # the JVM may have been started without them
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     seen: list[Seen] = []
     with moto_server(seen) as endpoint:
@@ -131,7 +137,7 @@ def test_an_epoch_on_spark_counts_what_its_workers_do(spark: SparkSession, monke
 
 
 def store_in_s3(endpoint: str, name: str, units: int = 2) -> MetaStore:
-    """A table and a view over it wait to be created."""
+    """A table and a view over it, not created yet."""
     objects, ids = (
         open_object_store(f"s3://{BUCKET}/{name}?endpoint={endpoint}&path_style=true"),
         count(1_700_000_000_000),
@@ -143,7 +149,7 @@ def store_in_s3(endpoint: str, name: str, units: int = 2) -> MetaStore:
 
 
 def run_and_compare(runner: LevelRunner, meta: MetaStore, seen: list[Seen]) -> SealedManifest:
-    """Run what waits, and compare the requests in its manifest with those that the server saw."""
+    """Run the waiting input, and compare the requests in its manifest with those that the server received."""
     barrier = inject(meta)
     assert barrier is not None
     del seen[:]
@@ -157,7 +163,7 @@ def run_and_compare(runner: LevelRunner, meta: MetaStore, seen: list[Seen]) -> S
 
 
 def requests_of(seen: Sequence[Seen]) -> Requests:
-    """As S3 bills them."""
+    """As S3 charges them."""
     gets = [one for one in seen if one.method in ("GET", "HEAD") and "list-type" not in one.query]
     puts = [one for one in seen if one.method == "PUT"]
     lists, deletes = (sum(mark in one.query for one in seen) for mark in ("list-type", "delete"))
@@ -184,7 +190,7 @@ def test_a_local_store_counts_as_a_bucket_would(tmp_path: Path) -> None:
 
 
 def use(objects: ObjectStore) -> None:
-    """Each operation, what is not there and what is lost included."""
+    """Each operation, including missing objects and lost answers."""
     for number in range(5):
         objects.put(f"a/{number}", bytes(100 * number))
     assert len(objects.get("a/3")) == 300

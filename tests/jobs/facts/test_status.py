@@ -1,4 +1,7 @@
-"""The status of a pipeline: each number is compared with one that was found another way, and each trouble is brought about."""
+"""The status of a pipeline.
+
+Each number is compared with an independent one, and the test causes each kind of trouble.
+"""
 
 import json
 import os
@@ -44,7 +47,7 @@ FIELDS = (Field("k", "bigint"), Field("g", "int"))
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A folder of files with (k, g); the first holds ten rows."""
+    """A folder of files with (k, g); the first file has ten rows."""
     (tmp_path / "files").mkdir()
     write(tmp_path / "files" / "1.parquet", range(10))
     return tmp_path / "files"
@@ -52,7 +55,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long work is what takes a hundredth of a second."""
+    """Work counts as long after a hundredth of a second."""
     monkeypatch.setattr("tussock.statestore.meta.work.EVERY_S", 0.01)
 
 
@@ -97,7 +100,7 @@ def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop
     assert found.oldest == NOW - timedelta(seconds=500)
     seen = look(shop).views
     assert {v.view: v.freshness_s for v in seen} == {"per_g": 500.0, "sizes": 500.0, "t": 0.0, "per_t": 0.0}, (
-        "of what reads the source"
+        "only readers of the source are behind"
     )
     epoch(shop)
     (found,) = sources(shop)
@@ -106,7 +109,7 @@ def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop
     assert {v.freshness_s for v in look(shop).views} == {wait}, "it is committed, and not published"
     write(files / "4.parquet", range(20, 21))
     os.utime(files / "4.parquet", (NOW.timestamp() - 50, NOW.timestamp() - 50))
-    assert {v.freshness_s for v in look(shop).views} == {wait}, "the oldest of what is not seen"
+    assert {v.freshness_s for v in look(shop).views} == {wait}, "the age of the oldest invisible change"
     (files / "4.parquet").unlink()
     assert (
         named(look(shop).views, "per_g").rows
@@ -137,7 +140,7 @@ def test_what_the_last_verification_found_is_wrong_until_the_views_are_built_ane
     _, do, _ = compared(equal, msgspec.structs.replace(wrong, read_in_utc=("s",)))
     assert do.startswith("Run `tussock restate s --time-zone` first")
     _, _, is_wrong = compared(equal, msgspec.structs.replace(wrong, epoch=epoch_now - 1))
-    assert not is_wrong, "the view is younger than what was found"
+    assert not is_wrong, "the view is newer than the finding"
 
 
 def test_how_fresh_a_view_is_is_not_known_where_its_source_cannot_be_listed(shop: MetaStore, files: Path) -> None:
@@ -244,13 +247,13 @@ def test_an_open_epoch_is_shown_and_is_wrong_when_it_does_not_get_on(shop: MetaS
 
 @pytest.mark.usefixtures("impatient")
 def test_an_epoch_that_takes_long_says_how_far_it_is(shop: MetaStore) -> None:
-    """In its own log, and to whoever looks meanwhile."""
+    """In its own log, and to readers of the status meanwhile."""
     seen, said = list[Status](), list[str]()
 
     class Slow(LocalRunner):
         def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
             if unit == 1 and not seen:
-                # the first reports may be from before the first unit was done
+                # the first reports may precede the first unit's end
                 eventually("a unit is reported", lambda: any(work.done for work in look(shop, datetime.now(UTC)).work))
                 seen.append(look(shop, datetime.now(UTC)))
             return super().attempt(unit, function, cells)
@@ -268,7 +271,7 @@ def test_an_epoch_that_takes_long_says_how_far_it_is(shop: MetaStore) -> None:
 
 
 def test_pages_of_epochs_follow_each_other_without_a_gap(tmp_path: Path) -> None:
-    """Also below what readers may name, as far as manifests are there; each manifest is read once."""
+    """Epochs below the readable floor have pages too, as long as their manifests exist. Each manifest is read once."""
     meta = new_store(tmp_path / "store")
     append(meta, table("t"))
     made = []

@@ -1,4 +1,4 @@
-"""The quality gate over Spark DataFrames: what passes, what fails and how it is told, and suites that cannot be used."""
+"""The quality gate over Spark DataFrames: passing and failing suites, their reports, and unusable suites."""
 
 import json
 from pathlib import Path
@@ -249,7 +249,7 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
         check = QualityGate.check
 
         def check_later(gate: QualityGate, *given: Any) -> SuiteFound:
-            """The frame is there, and nothing of it has been read yet."""
+            """The frame exists, but none of it has been read yet."""
             other = open_meta(f"{tmp_path}/store")
             assert [task.outcome for task in compact(other, full=True)] == ["merged"]
             session.execute("DELETE FROM items WHERE id = 1")
@@ -268,7 +268,7 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
 
 
 def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
-    """A pipeline with one suite: no value of the view's column is negative."""
+    """A pipeline with one suite: the view's column has no negative value."""
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)
     (folder / f"quality/{view}.json").write_text(
@@ -283,7 +283,10 @@ def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
 def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Three epochs of a table view: published, one bad row added, and put right; each looks at what changed since the published one."""
+    """Three epochs of a table view: published, one bad row added, and corrected.
+
+    Each check reads the changes since the published epoch.
+    """
     pipeline = pipeline_whose("dear", "price", tmp_path)
     with Session(pipeline.store, spark) as session:
         meta = session.meta
@@ -294,7 +297,7 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(
         (view,) = validate_epoch(
             lambda _: spark, meta, pipeline, first.epoch, small_view_rows=10, most_rows_here=0
         ).views
-        assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # nobody has looked at any of it before
+        assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # the first check reads all rows
         meta.publish(first.epoch)
 
         session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
@@ -314,7 +317,7 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(
             (),
         )  # 7 and 51: the epoch between was never published
         (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch).views
-        assert (view.rows, view.all_rows) == (50, True)  # a small view is looked at whole
+        assert (view.rows, view.all_rows) == (50, True)  # a small view is read completely
 
 
 def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
@@ -327,7 +330,7 @@ def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark:
         session.execute("CREATE MATERIALIZED VIEW price AS SELECT id, price div n AS each FROM items")
         first = session.flush()
         session.execute("INSERT INTO items VALUES (2, -6, 2)")
-        (second,) = advance(SparkRunner(spark), meta)  # held: nobody published it
+        (second,) = advance(SparkRunner(spark), meta)  # held back, so not published
         session.execute("INSERT INTO items VALUES (3, 1, 0)")
         with pytest.raises(InputError, match="view 'price'"):
             advance(SparkRunner(spark), meta)
@@ -339,7 +342,7 @@ def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark:
         (view,) = (relation for relation in meta.latest().catalog.live() if relation.name == "price")
         assert not stays_published(meta.latest(), view, third.epoch)
 
-        meta.publish(second.epoch)  # by hand, as `tussock epoch` does
+        meta.publish(second.epoch)  # manually, like `tussock epoch`
         record = validate_epoch(without_spark, meta, pipeline, third.epoch)
         assert (record.views, record.paused, record.passed) == ((), ("price",), True)
         with meta.reading(first.epoch) as version:

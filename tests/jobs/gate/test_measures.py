@@ -1,4 +1,7 @@
-"""What a suite asks of all rows, answered by what epochs keep of a view: equal to Great Expectations over all rows by Spark."""
+"""Measures of views answer suites that need all rows.
+
+Their verdicts equal those of Great Expectations over all rows in Spark.
+"""
 
 import json
 import random
@@ -52,7 +55,7 @@ def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
     return {"type": kind, "kwargs": kwargs}
 
 
-#: Each kind that is kept, some of them more than once; about half fail in some epochs.
+#: Each kind of measure, some more than once; about half fail in some epochs.
 ITEMS = [
     expectation("expect_table_row_count_to_be_between", min_value=45, max_value=60),
     expectation("expect_table_row_count_to_equal", value=50),
@@ -114,13 +117,13 @@ def apply(session: Session, pipeline: Pipeline) -> list[tuple[StepAction, str]]:
 
 
 def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> SuiteFound:
-    """What Great Expectations finds over all rows, by Spark."""
+    """The verdict of Great Expectations over all rows, in Spark."""
     assert pipeline.quality is not None
     (file,) = pipeline.quality.suites()
     suite = read_suite(file)
     with session.meta.reading(epoch) as version, QualityGate(pipeline.quality.docs.with_name("spark")) as gate:
         frame = relation_frame(spark, session.meta.objects.uri, version, find(version.catalog, suite.view), epoch)
-        rows = frame.coalesce(1).cache()  # each expectation is a query or two over them
+        rows = frame.coalesce(1).cache()  # each expectation runs a query or two over them
         try:
             return gate.check(suite, suite.whole, SparkRows(rows), epoch, ["id"])
         finally:
@@ -223,7 +226,7 @@ def test_measures_come_and_go_with_their_suite_and_view(
         monkeypatch.setattr("tussock.jobs.gate.measures.SMALL_VIEW_ROWS", 100)
         pipeline_in(tmp_path, [MEAN])
         assert steps() == [(StepAction.CHANGE, NUMBERS), (StepAction.DROP, REPEATED)], (
-            "what has measures keeps them, and what is not asked for goes"
+            "needed measures stay, and the others are dropped"
         )
         pipeline_in(tmp_path, [MEAN], scan="full")
         assert steps() == [(StepAction.DROP, NUMBERS)]
@@ -246,15 +249,15 @@ def test_measures_come_and_go_with_their_suite_and_view(
 
 @pytest.mark.spark
 def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    """A median is looked for in all rows, a rule on rows in changed ones, the others in no row; a warning does not change that."""
+    """A median reads all rows, a rule on rows only changed ones, the others none. A warning does not change that."""
     warned = {**UNIQUE, "severity": "warning"}
     pipeline = pipeline_in(tmp_path, [MEAN, MEDIAN, FILLED, warned], maintain=True)
     with Session(pipeline.store, spark) as session:
         apply(session, pipeline)
         session.execute("INSERT INTO sales SELECT id, 'a', NULL, id, 1.5, 1.25, 'k' FROM range(50) AS t(id)")
-        epoch = session.flush().epoch  # published, so that the next is looked at where it differs from this one
+        epoch = session.flush().epoch  # published, so that the next check reads only the difference
         (view,) = validate_epoch(lambda _: spark, session.meta, pipeline, epoch, small_view_rows=10).views
-        assert (view.maintained, view.scanned, view.rows) == (2, 2, 50), "nobody has looked at its rows before"
+        assert (view.maintained, view.scanned, view.rows) == (2, 2, 50), "the first check reads all rows"
         assert [w.observed for w in view.warnings] == ["50 of 50 rows, e.g. " + ", ".join("k" * 10)]
         session.execute("UPDATE sales SET shop = NULL WHERE id = 7")
         (run,) = advance(SparkRunner(spark), session.meta)
@@ -271,7 +274,7 @@ def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: Spar
 
 @pytest.mark.spark
 def test_measures_that_are_not_what_the_suite_asks_for_are_not_used(spark: SparkSession, tmp_path: Path) -> None:
-    """A suite that was changed and not applied, a measure that is paused, a sum beyond its type: all rows are looked at."""
+    """All rows are read if the suite was changed but not applied, a measure is paused, or a sum exceeds its type."""
     total = expectation("expect_column_sum_to_be_between", column="price", min_value=0)
     pipeline = pipeline_in(tmp_path, [MEAN, total], maintain=True)
     with Session(pipeline.store, spark) as session:
@@ -330,7 +333,7 @@ def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
 
 @pytest.mark.spark
 def test_a_rule_is_compared_with_what_its_runs_before_found(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows within 30 % of the median of the last four runs that readers saw; a run that fails is none of them."""
+    """Rows within 30 % of the median of the last four published runs. A failed run does not count."""
     rule = {
         "type": "expect_table_row_count_to_be_between",
         "kwargs": {},
@@ -405,7 +408,7 @@ def test_a_suite_that_passed_by_its_rules_on_rows_is_known_to_have(tmp_path: Pat
     assert not passed_before(None, suite)
 
 
-#: Names that a separator would join to the same text, and those of the measures' own columns.
+#: Names that a separator would join to the same text, and names like those of the measures' columns.
 NAMES = [
     "a",
     "b",
@@ -435,7 +438,10 @@ NAMES += ["a`, `b", '["a"]', "x" * 120]
 )
 @QUICK
 def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: list[list[str]], column: str) -> None:
-    """As many views and numbers as there are lists of columns; each view may be called so; each number has a column of its own."""
+    """There are as many views and numbers as lists of columns.
+
+    Every view name is valid, and each number has a separate column.
+    """
     items = [expectation("expect_compound_columns_to_be_unique", column_list=key) for key in keys]
     items += [expectation("expect_column_values_to_be_unique", column=column)]
     items += [expectation("expect_column_distinct_values_to_be_in_set", column=column, value_set=[1])]
@@ -457,7 +463,7 @@ def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: l
 
 
 def verdicts(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> list[dict[str, Any]]:
-    """Of each suite what failed, and each number."""
+    """The failures of each suite, and every number."""
     views = validate_epoch(lambda _: spark, session.meta, pipeline, epoch).views
     return [
         {"failed": {f.expectation for f in v.failures}, **{m.expectation: m.value for m in v.metrics}} for v in views
@@ -467,8 +473,10 @@ def verdicts(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: i
 @pytest.mark.spark
 @pytest.mark.deep
 def test_what_is_kept_changes_no_verdict_whatever_columns_are_called(spark: SparkSession, tmp_path: Path) -> None:
-    """Two views of the same rows, one with measures; in the other, Great Expectations looks at every row. The names of some columns, joined
-    by underscores, are equal; others are called as the columns of measures."""
+    """Two views of the same rows, one with measures. For the other, Great Expectations reads every row.
+
+    Some columns' names are equal when joined by underscores; others are named like the columns of measures.
+    """
     columns = ["a", "b", "a__b", "c", "b__c", "rows", "value", "c0"]
     names = ", ".join(f"`{name}`" for name in columns)
     rows = [(1, 1, None, 7, 1, 5, 5, 1), (2, 1, None, 7, 2, 5, 6, 2), (2, 2, 3, 7, 3, 6, 7, 2)]
@@ -501,7 +509,9 @@ def test_what_is_kept_changes_no_verdict_whatever_columns_are_called(spark: Spar
 def test_measures_of_an_earlier_release_are_never_read_and_go_with_the_next_apply(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their names joined columns by underscores. Until the next apply every row is looked at; afterwards the view has measures again."""
+    """Their names joined columns by underscores. Every row is read until the next apply, which gives the view
+    measures again.
+    """
     pipeline = pipeline_in(tmp_path, [MEAN], maintain=True)
     with Session(pipeline.store, spark) as session:
         with monkeypatch.context() as before:

@@ -1,4 +1,4 @@
-"""Suites that are judged over pandas: what they find, and the pages about it, are what Spark gives; anything else is left to Spark."""
+"""Suites that run over pandas: their verdicts and report pages equal Spark's. All other suites run in Spark."""
 
 import json
 import re
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EPOCH = 1_357_084_800_000 << 16
 KEY = ["id", "day"]
 
-#: Rows for which `PASS` holds. Of each type on the list, with NULL where the list allows it.
+#: Rows for which `PASS` holds. They have every supported type, with NULL if the type allows it.
 GOOD = pa.table(
     {
         "id": pa.array(range(6), pa.int32()),
@@ -42,7 +42,7 @@ GOOD = pa.table(
     }
 )
 
-#: The same, but each expectation of PASS finds something in it.
+#: The same, but each expectation of PASS fails on some row.
 BAD = pa.table(
     {
         "id": pa.array([0, 1, 2, 3, 4, 4, 6], pa.int32()),
@@ -63,7 +63,7 @@ def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
     return {"type": kind, "kwargs": kwargs, "meta": {}}
 
 
-#: Every expectation of the list, with each of its arguments; each holds for GOOD and not for BAD.
+#: Every supported expectation, with each of its arguments; each holds for GOOD and not for BAD.
 BOTH = [
     expectation("expect_column_values_to_be_null", column="none"),
     expectation("expect_column_values_to_not_be_null", column="day"),
@@ -98,14 +98,14 @@ def suite(folder: Path, *items: dict[str, Any]) -> Suite:
 
 
 def judged(docs: Path, read: Suite, rows: ViewRows) -> tuple[SuiteFound, dict[str, str]]:
-    """What a gate finds, and its pages by name."""
+    """The gate's verdict, and its pages by name."""
     with QualityGate(docs) as gate:
         found = gate.check(read, read.whole, rows, EPOCH, KEY)
     return found, {str(page.relative_to(docs)): page_text(page) for page in docs.rglob("*.html")}
 
 
 def page_text(page: Path) -> str:
-    """Without what differs from one run to the next (ids of elements, when the rows were looked at), and which engine did."""
+    """The page without the parts that vary: element ids, the time of the check, and the engine."""
     text = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "<id>", page.read_text())
     text = re.sub(r"<tr>(?:(?!<tr>).)*pandas_data_fingerprint.*?</tr>", "", text, flags=re.DOTALL)
     return re.sub(r"\d{8}T\d{6}\.\d{6}Z", "<moment>", re.sub(r"\b(Pandas|Spark)DataFrame\b", "<engine>", text))

@@ -1,4 +1,4 @@
-"""Edge values per type, and tables made of them: what expressions are compared with Spark over."""
+"""Edge values per type, and tables made of them, for comparisons of expressions with Spark."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _decimals(precision: int, scale: int) -> list[Decimal | None]:
 
 
 def _scaled(unscaled: int, scale: int) -> Decimal:
-    """Exact, whatever the context's precision."""
+    """Exact with any precision of the context."""
     return Decimal((int(unscaled < 0), tuple(int(d) for d in str(abs(unscaled))), -scale))
 
 
@@ -124,7 +124,7 @@ EDGES: dict[str, list[object]] = {
     "time(6)": [0, 1000, 86_399_999_999_000, None, 3_600_000_000_000, 36_000_123_456_000],
 }
 
-#: Texts to be read as something else.
+#: Texts for casts to other types.
 TEXTS: dict[str, list[object]] = {
     "numbers": [
         "0", "-0", "1", "+1", " 12 ", "\t3\n", "007", "1.5", "-1.5", "1.", ".5", ".", "-.", "+", "-", "", " ", None,
@@ -178,7 +178,7 @@ def edges_of(name: str) -> list[object]:
 
 
 def _nested_edges(kind: pa.DataType) -> list[object]:
-    """Arrays, structs and maps, NULL and with NULLs, empty, in every pair of neighbours of their parts' edge values."""
+    """Arrays, structs and maps: NULL, with NULLs, empty, and with every pair of neighbouring edge values."""
     if pa.types.is_map(kind):
         keys, items = (
             [k for k in edges_of(type_name(kind.key_type)) if k is not None],
@@ -221,8 +221,8 @@ def type_of(name: str) -> str:
 def edge_table(columns: Sequence[str]) -> pa.Table:
     """A table of edge values, columns `c0`, `c1`, … of these kinds.
 
-    One column: each value once. More: each column against itself (all equal rows) and against shifts of the others, so that most
-    pairs of neighbours in the lists meet; the lists are of different lengths and repeat.
+    One column: each value once. More: each column with itself (all rows equal) and with shifts of the others, so that
+    most pairs of neighbours in the lists meet. The lists have different lengths and repeat.
     """
     lists = [edges_of(c) for c in columns]
     longest = max(len(values) for values in lists)

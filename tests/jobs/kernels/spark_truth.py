@@ -1,4 +1,4 @@
-"""What Spark answers: values of expressions row by row, and the rows on which they raise."""
+"""Spark's answers: values of expressions row by row, and the rows on which they raise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tussock.statestore.types import array_name, map_name, struct_name
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Per expression: Spark's type, the value on every row (NULL where it raises) and the rows on which it raises."""
+    """Per expression: Spark's type, the value on every row (NULL if it raises) and the rows on which it raises."""
 
     types: list[str]
     values: pa.Table
@@ -24,8 +24,8 @@ class Truth:
 def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> Truth:
     """Evaluate SQL texts over rows with Spark.
 
-    Which rows raise is asked first, with errors turned into marks; the values then come from an ordinary query, in which a raising
-    expression is kept from its raising rows by a CASE.
+    A first query finds the rows that raise, with errors turned into marks. A second one computes the values; a CASE
+    keeps each expression from the rows on which it raises.
     """
     numbered = rows.append_column("row", pa.array(range(rows.num_rows), pa.int32()))
     frame = frame_of(spark, numbered).coalesce(1)
@@ -43,7 +43,7 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> 
 
 
 def name_of(kind: DataType) -> str:
-    """The name of a type of PySpark's."""
+    """The name of a PySpark type."""
     if isinstance(kind, ArrayType):
         return array_name(name_of(kind.elementType))
     if isinstance(kind, MapType):
@@ -54,7 +54,7 @@ def name_of(kind: DataType) -> str:
 
 
 def _raising_rows(frame: DataFrame, texts: Sequence[str]) -> list[frozenset[int]]:
-    """Rows on which each expression raises: where its hash, which is never NULL, is NULL when errors are turned into NULL."""
+    """Rows on which each expression raises: its hash, which is never NULL, becomes NULL when errors become NULL."""
     jvm = frame.sparkSession._jvm
     assert jvm is not None
     expressions, optimizer = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.catalyst.optimizer

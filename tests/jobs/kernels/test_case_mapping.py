@@ -1,4 +1,4 @@
-"""Upper and lower case of every character against Spark."""
+"""Upper and lower case of every character, compared with Spark."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -16,8 +16,10 @@ SIGMA = "\u03a3"
 
 
 def characters() -> Iterator[str]:
-    """Every character of Unicode's first two planes (beyond, none has a case) but the surrogates, alone and, where scripts with case
-    mostly are, among letters: a mapping may look at its neighbours."""
+    """Every character of Unicode's first two planes except the surrogates; no character beyond has a case.
+
+    Characters of the main scripts with case are tested among letters too, because a mapping may depend on neighbours.
+    """
     for code in range(0x20000):
         if not 0xD800 <= code <= 0xDFFF:
             yield chr(code)

@@ -1,4 +1,4 @@
-"""DuckDB ends its instance at bytes that are no UTF-8; the kernel goes on with another."""
+"""DuckDB shuts its instance down on bytes that are not UTF-8; the kernel continues with a new one."""
 
 import pyarrow as pa
 import pytest

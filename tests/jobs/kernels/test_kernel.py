@@ -1,4 +1,4 @@
-"""The kernel itself: what it passes on, what it refuses, which row it blames, and that it is closed off."""
+"""The kernel itself: its results, refusals, failing rows, and isolation."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Every expression on the tested list against Spark, node by node, over edge values: values, types and the rows that raise."""
+"""Every expression on the tested list, compared with Spark over edge values: values, types and the rows that raise."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ from tussock.statestore.types import arrow_type
 class Case:
     """Expressions over one table of edge values.
 
-    `close` allows the last bits of a transcendental function to differ. `declines` allows the kernel to raise "not supported" on
-    rows that Spark takes: an epoch then stops with that reason, which is not a wrong answer.
+    `close` allows the last bits of a transcendental function to differ. `declines` allows the kernel to raise "not
+    supported" on rows that Spark accepts. An epoch then stops with that reason, which is not a wrong answer.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Case:
 
 
 def load_cases() -> Iterator[Case]:
-    """All case files; `also` repeats a case's expressions over other columns, `zones` in other time zones."""
+    """All case files. `also` repeats a case's expressions over other columns, `zones` in other time zones."""
     for path in sorted((Path(__file__).parent / "cases").glob("*.yaml")):
         for entry in yaml.safe_load(path.read_text()):
             for columns in [entry["columns"], *entry.get("also", [])]:
@@ -54,7 +54,7 @@ def load_cases() -> Iterator[Case]:
 
 CASES = list(load_cases())
 _REPEATED = [case for case in CASES if not case.first]
-#: The quick run computes one in three cases over their own columns, and one in 30 repetitions over other columns and zones.
+#: The quick run computes a third of the cases over their own columns, and one in 30 repetitions.
 _QUICK = {*sample([case for case in CASES if case.first], 3), *sample(_REPEATED, 30)}
 _COVERED: dict[Case, set[str]] = {}
 
@@ -87,13 +87,13 @@ def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, k
 
 
 def bound_in(spark: SparkSession, case: Case) -> tuple[SparkSession, list[Expr]]:
-    """A session in the case's zone, and its expressions over c0, c1, …; their shapes are noted."""
+    """A session in the case's zone, and its expressions over c0, c1, …. Records their shapes."""
     session = spark.newSession()
     session.conf.set("spark.sql.timeType.enabled", "true")
     session.conf.set("spark.sql.session.timeZone", case.zone)
     session.conf.set("spark.sql.ansi.enabled", "true")
-    session.conf.set("spark.sql.legacy.allowHashOnMapType", "true")  # which rows raise is asked by a hash
-    # else a part shared by two expressions is computed ahead of the AND that guards it in either
+    session.conf.set("spark.sql.legacy.allowHashOnMapType", "true")  # a hash finds the rows that raise
+    # otherwise Spark computes a part of two expressions before the AND that guards it in either
     session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     fields = [Field(f"c{i}", type_of(c)) for i, c in enumerate(case.columns)]
     bound = bind_expressions(session, fields, case.exprs, case.zone)
@@ -102,7 +102,7 @@ def bound_in(spark: SparkSession, case: Case) -> tuple[SparkSession, list[Expr]]
 
 
 def moved(kernel: Kernel, rows: pa.Table, exprs: Sequence[Expr]) -> list[str]:
-    """Expressions whose values are elsewhere when the rows come in short and long pieces; and plans that may move rows."""
+    """Expressions whose values move when the rows arrive in short and long pieces, and plans that may move rows."""
     types = [expr.type for expr in exprs]
     which, pieces = [], []
     for length in (1, 7, 100, 1):
@@ -120,7 +120,7 @@ def moved(kernel: Kernel, rows: pa.Table, exprs: Sequence[Expr]) -> list[str]:
     return wrong + [sql for (sql, _), keeps in kernel._plans.items() if not keeps]
 
 
-#: What only Catalyst itself puts into a plan. MapSort, around a map that is grouped by: tests/jobs/test_nested_types.py.
+#: Expressions that only Catalyst creates. MapSort, for maps in a GROUP BY: tests/jobs/test_nested_types.py.
 _NEVER_WRITTEN = {"MapSort(map)->map"}
 
 
@@ -133,7 +133,9 @@ def test_every_shape_on_the_list_is_covered_by_a_case(spark: SparkSession) -> No
 
 
 def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int, case: Case) -> Iterator[str]:
-    """What the kernel does otherwise than Spark: type, rows that raise, values; the rows that do not raise are computed in one go."""
+    """The kernel's differences from Spark: type, rows that raise, values. Rows that do not raise are computed in one
+    call.
+    """
     expected, type_name, raising = truth.values[f"r{i}"], truth.types[i], truth.raising[i]
     if expr.type != type_name:
         yield f"bound as {expr.type}, Spark has {type_name}"
@@ -160,7 +162,7 @@ def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int
 
 
 def outcome(kernel: Kernel, row: pa.Table, expr: Expr) -> str:
-    """The kernel's value on one row as text, or what it raises."""
+    """The kernel's value on one row as text, or its error."""
     try:
         return repr(plain(kernel.project(row, [expr], [expr.type])["c0"])[0])
     except RowError as err:
@@ -168,7 +170,7 @@ def outcome(kernel: Kernel, row: pa.Table, expr: Expr) -> str:
 
 
 def plain(column: pa.ChunkedArray) -> list[object]:
-    """Values as Python compares them; dates and times as numbers, since Spark's reach beyond Python's years."""
+    """Values in a comparable form; dates and times as numbers, because Spark's range exceeds Python's years."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(column.type):
@@ -178,7 +180,7 @@ def plain(column: pa.ChunkedArray) -> list[object]:
 
 
 def same(a: object, b: object, close: bool) -> bool:
-    """Equal to the bit, all NaN being one; with `close`, to within a few units in the last place."""
+    """Equal to the bit, with all NaN equal; with `close`, within a few units in the last place."""
     if isinstance(a, float) and isinstance(b, float):
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)
@@ -193,7 +195,7 @@ def same(a: object, b: object, close: bool) -> bool:
 
 
 def shown(rows: pa.Table, i: int) -> str:
-    """One row, to be read in a failure."""
+    """One row as text, for a failure message."""
     columns = rows.slice(i, 1).columns
     as_they_are = (pa.types.is_binary, pa.types.is_nested)
     return str(

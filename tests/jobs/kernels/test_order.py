@@ -1,4 +1,4 @@
-"""Each row's answer comes out at its place: random kernels over pieces of every length, beside plain Python."""
+"""Each row gets its own answer: random kernels over pieces of every length, compared with plain Python."""
 
 import ast
 import datetime
@@ -22,7 +22,7 @@ from tussock.statestore.types import arrow_type
 
 ROOT = Path(__file__).parents[3]
 
-#: Columns of the rows, and values of their types: in Python, and as a Literal holds them.
+#: The columns' types, and values of each: in Python, and in a Literal.
 TYPES = ("int", "string", "decimal(9,2)", "date", "bigint")
 _DAY_0 = datetime.date(1970, 1, 1)
 _PHYSICAL: dict[str, Callable[[Any], Any]] = {"decimal(9,2)": str, "date": lambda day: (day - _DAY_0).days}
@@ -42,7 +42,10 @@ Kerneled = tuple[Expr, Eval]  # an expression, and the same in Python
 
 
 class Maker:
-    """Random expressions around IN, each with its meaning in Python: NULL is None, and a function of a row gives the value."""
+    """Random expressions around IN, each with its meaning in Python.
+
+    NULL is None, and a function of a row gives the value.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -99,7 +102,7 @@ class Maker:
         return Call("In", "boolean", (value, *literals)), is_in
 
     def _guarded(self, otherwise: Kerneled) -> Kerneled:
-        """`CASE WHEN c4 <> 0 THEN 100 div c4 IN (…) ELSE … END`: on rows that the CASE leaves out, the value raises."""
+        """`CASE WHEN c4 <> 0 THEN 100 div c4 IN (…) ELSE … END`: the value raises on rows that the CASE omits."""
         divisor = Column(4, "bigint")
         quotient = Call("IntegralDivide", "bigint", (Literal(100, "bigint"), divisor), "ANSI")
         found, f = self._in(
@@ -130,7 +133,7 @@ class Rows:
         self._numbers = np.random.default_rng(seed)
 
     def pieces(self, lengths: Sequence[int]) -> tuple[pa.Table, np.ndarray]:
-        """(sum(lengths), …) in Arrow pieces of these lengths, and which distinct row each is."""
+        """(sum(lengths), …) in Arrow pieces of these lengths, and the number of each row's distinct row."""
         which = self._numbers.integers(0, DISTINCT_ROWS, sum(lengths))
         ends = np.cumsum(lengths)
         parts = [
@@ -141,7 +144,7 @@ class Rows:
 
 
 def differences(kernel: Kernel, made: Sequence[Kerneled], rows: Rows, lengths: Sequence[int]) -> list[str]:
-    """Where `project` or `filter` gives other rows than Python."""
+    """Rows on which `project` or `filter` differs from Python."""
     table, which = rows.pieces(lengths)
     found = kernel.project(table, [expr for expr, _ in made], ["boolean"] * len(made))
     wrong = []
@@ -179,7 +182,10 @@ def test_a_thousand_random_kernels_over_pieces_in_all_orders(kernel: Kernel) -> 
 
 
 def test_no_expression_makes_a_plan_that_moves_rows_whatever_their_number(kernel: Kernel) -> None:
-    """A plan with another operator is put in order, but it also computes what a CASE leaves out: no expression may need one."""
+    """The kernel restores the order for a plan with another operator.
+
+    Such a plan also computes the rows that a CASE excludes, so no expression may need one.
+    """
     table = Rows(3).pieces([100_000])[0]
     for seed in range(16):
         columns = kernels._columns_text((Maker(seed).boolean(2)[0],))
@@ -199,7 +205,7 @@ def test_a_plan_that_moves_rows_is_put_in_order(kernel: Kernel) -> None:
 
 
 def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB's rule for long lists of constants, which the kernel switches off, would move rows."""
+    """DuckDB's rule for long lists of constants would move rows; the kernel disables it."""
     joins = Kernel()
     joins._connection = duckdb.connect(":memory:", config={"threads": 1})
     rows = pa.concat_tables([pa.table({"a": range(n)}) for n in (3, 2_048, 1, 7)])
@@ -229,7 +235,7 @@ def test_constant_rows_come_in_their_order(kernel: Kernel) -> None:
 
 
 def test_nothing_but_the_kernel_computes_rows_by_duckdb() -> None:
-    """The difference of a sink asks DuckDB as well: it sorts what it gets."""
+    """A sink's difference uses DuckDB too; it sorts the result."""
     imports = [
         (file, node) for file, tree in _code("import duckdb") for node in ast.walk(tree) if isinstance(node, ast.Import)
     ]
@@ -240,7 +246,7 @@ def test_nothing_but_the_kernel_computes_rows_by_duckdb() -> None:
 
 
 def test_arrow_groups_rows_in_one_thread_and_joins_none() -> None:
-    """With several threads, groups come in any order; the rows of a join come in any order with one as well."""
+    """With several threads, groups come in any order. The rows of a join do so even with one thread."""
     calls = [
         (file, node) for word in ("group_by", "join_type") for file, tree in _code(word) for node in ast.walk(tree)
     ]

@@ -1,4 +1,4 @@
-"""What conditions come to over a chunk, beside what the kernel makes of each row."""
+"""Summaries of conditions over a chunk, compared with the kernel's result for each row."""
 
 import random
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def some_rows(draw: random.Random, count: int) -> pa.Table:
 
 
 def computed(draw: random.Random) -> Expr:
-    """A value of type int that is no plain column. Two of three may raise: by an overflow, by a zero."""
+    """A value of type int that is not a plain column. Two of three may raise: by an overflow, by a zero."""
     column, constant = Column(0, "int"), Literal(draw.choice([1, 3]), "int")
     return draw.choice(
         [number("BitwiseAnd", column, constant), number("Add", column, constant), number("Remainder", constant, column)]
@@ -136,7 +136,7 @@ def test_of_one_row_and_plain_columns_the_answer_is_the_kernels() -> None:
 
 
 def _other_ways(one: Expr) -> bool:
-    """Whether a condition reads a double, whose NaN Python compares otherwise, or what takes a query."""
+    """Whether a condition reads a double, whose NaN Python compares differently, or needs a query."""
     match one:
         case Column():
             return one.type == "double"

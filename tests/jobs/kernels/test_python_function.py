@@ -1,4 +1,4 @@
-"""Python functions of the user as kernels call them: what they are given, and what becomes of what they give."""
+"""The user's Python functions as kernels call them: their arguments, and the handling of their results."""
 
 import datetime
 from decimal import Decimal

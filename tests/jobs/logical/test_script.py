@@ -45,7 +45,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # a machine that others use is no fault of the pieces
+@settings(suppress_health_check=[HealthCheck.too_slow])  # other work may slow the machine down
 @given(st.lists(st.lists(_PIECES, min_size=1), max_size=5), st.sampled_from([" ", "\n", "\t "]))
 def test_joined_statements_come_apart_again(statements: list[list[str]], blank: str) -> None:
     def is_comment(piece: str) -> bool:
@@ -55,7 +55,7 @@ def test_joined_statements_come_apart_again(statements: list[list[str]], blank: 
     expected = [[p for p in pieces if not is_comment(p)] for pieces in statements]
     found = split_script(script)
     assert [[t.text for t in tokens_of(SourceText(s.text))] for s in found] == [pieces for pieces in expected if pieces]
-    for statement in found:  # the place is where the text stands
+    for statement in found:  # each place points to the statement's text
         assert script[SourceText(script).offset(statement.place.line, statement.place.column) :].startswith(
             statement.text
         )

@@ -1,4 +1,4 @@
-"""The room of operations: they print nothing and know no entry point, and entry points change a store through them alone."""
+"""The operations room: it prints nothing and imports no entry point. Entry points change a store only through it."""
 
 import ast
 import inspect
@@ -28,9 +28,9 @@ STRANGERS = (
 READING = {
     "tussock.jobs.driver.detour": {"Detour"},
     "tussock.jobs.driver.summary": {"show_summary"},
-    "tussock.jobs.upkeep.rebalance": {"measure", "plan"},  # of the page that shows moves before a person wants them
+    "tussock.jobs.upkeep.rebalance": {"measure", "plan"},  # for the page that shows moves before the rebalance
 }
-"""What entry points import from rooms that change a store, apart from errors."""
+"""Names that entry points import from rooms that change a store, without errors."""
 CHANGING = {
     *(
         "append_log",
@@ -58,7 +58,7 @@ CHANGING = {
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Module and name of each import, lazy ones included."""
+    """Module and name of each import, including lazy ones."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)

@@ -1,4 +1,4 @@
-"""Catalogs for planner tests, from statements whose plans are written by hand: no JVM."""
+"""Catalogs for planner tests, from statements with handwritten plans. No JVM."""
 
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Join, JoinKind, Plan, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
@@ -24,7 +24,7 @@ def view(name: str, plan: Plan) -> CreateView:
 
 
 def scan(relation: str, width: int = 3) -> Scan:
-    """All of a relation's first `width` columns."""
+    """The first `width` columns of a relation."""
     return Scan(relation, tuple(range(width)), tuple(Field(f"c{i}", "int") for i in range(width)))
 
 
@@ -42,7 +42,7 @@ def joined(left: Plan, right: Plan, left_key: int, right_key: int) -> Join:
 
 
 def catalog_of(*statements: Statement, epoch: int = 1, before: Catalog | None = None) -> Catalog:
-    """The catalog after statements, all of one epoch."""
+    """The catalog after these statements, all of one epoch."""
     catalog = Catalog() if before is None else before
     for statement in statements:
         catalog = apply_statement(catalog, statement, epoch)

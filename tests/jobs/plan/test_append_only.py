@@ -1,4 +1,6 @@
-"""Tables that are append-only: the cheap states of views over them, and statements that another session bound to another table."""
+"""Append-only tables: the small states of views over them, and statements that another session bound to another
+table.
+"""
 
 import msgspec
 import pytest
@@ -38,7 +40,7 @@ def test_a_maximum_over_an_append_only_table_is_one_value(
     assert any("append-only" in text for text in texts) is (append_only is True)
     assert len(view.state_tables) == (
         2 if append_only is True else 3
-    )  # the values; the rows of the view; else the values of all rows
+    )  # the values and the rows of the view; otherwise the values of all rows
 
 
 def test_statements_that_change_rows_are_rejected_when_they_meet_an_append_only_table_in_the_log() -> None:

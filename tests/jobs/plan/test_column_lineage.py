@@ -1,4 +1,4 @@
-"""Which columns a view's columns are made of, and which decide what rows it has, plan by plan."""
+"""The columns that a view's columns come from, and those that decide its rows, plan by plan."""
 
 from tests.jobs.plan.catalogs import counted, joined, scan
 from tussock.jobs.logical.nodes import (
@@ -33,7 +33,7 @@ POSITIVE = Call("GreaterThan", "boolean", (C, Literal(0, "int")))
 
 
 def found(plan: Plan) -> tuple[list[set[str]], set[str]]:
-    """As text: of each column, then of the rows."""
+    """As text: for each column, then for the rows."""
 
     def text(origins: frozenset[ColumnOrigin]) -> set[str]:
         return {f"{o.relation}.{'kga'[o.column]} {o.how.value}" for o in origins}

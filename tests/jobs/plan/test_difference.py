@@ -1,4 +1,7 @@
-"""IF NOT EXISTS, and a name that is taken: what is the same definition, how another differs, and whether what the message says works."""
+"""IF NOT EXISTS and existing names.
+
+Equal definitions are recognized, differences are described, and the remedy in the message works.
+"""
 
 import re
 from dataclasses import dataclass
@@ -27,11 +30,11 @@ def positive(place: Place | None) -> Filter:
 
 @dataclass(frozen=True)
 class Again:
-    """A statement, and another of the same name."""
+    """A statement, and another with the same name."""
 
     first: Create
     second: Create
-    says: tuple[str, ...] = ()  # the lines of the difference; none: they define the same
+    says: tuple[str, ...] = ()  # the lines of the difference; none: the definitions are equal
 
 
 VIEW = CreateView("v", "SELECT k, g, a FROM t WHERE g > 0", positive(Place(1, 30)))

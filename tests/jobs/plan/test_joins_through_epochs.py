@@ -1,8 +1,9 @@
-"""Joins of every kind and UNION ALL as views, through whole epochs in this process at three units, against DuckDB over the same rows.
+"""Joins of every kind and UNION ALL as views, through whole epochs in this process at three units, compared with
+DuckDB.
 
-What the executors' own tests can't see is here: stream keys and distributions (views over these views, aggregates and joins above them),
-exchanges, places of joins without an equality, the broadcast of NOT IN's facts and of scalar subqueries' rows, and views that are created
-over rows that are there.
+These tests cover more than those of the executors: stream keys and distributions (views over these views, aggregates
+and joins that read them), exchanges, places of joins without an equality, the broadcast of NOT IN's facts and of
+scalar subqueries' rows, and views created over existing rows.
 """
 
 import random
@@ -75,7 +76,7 @@ def unequal(kind: JoinKind, left: Plan, right: Plan, condition: Expr | None) -> 
 
 
 def extreme(function: AggFunction, plan: Plan, column: int) -> Plan:
-    """The least or the greatest value of a column: one row."""
+    """The minimum or maximum of a column: one row."""
     return Aggregate(plan, (), (AggCall(function, "int", (Column(column, "int"),)),), (Field("c0", "int"),))
 
 
@@ -203,7 +204,7 @@ def _read(meta: MetaStore, name: str) -> Counter[Row]:
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.deep), pytest.param(1, marks=pytest.mark.deep), 2])
 @pytest.mark.sampled(2)
 def test_every_view_equals_duckdb_after_every_epoch(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if seed == 2:  # pieces of two pairs, so that what reads joins takes them in many pieces
+    if seed == 2:  # pieces of two pairs, so that the readers of joins receive many pieces
         monkeypatch.setattr(hash_join, "_LEAST_PAIRS", 2)
         monkeypatch.setattr(hash_join, "PIECE_BYTES", 1)
         monkeypatch.setattr(partial_agg, "MERGED_ROWS", 4)

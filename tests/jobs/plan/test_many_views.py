@@ -1,4 +1,4 @@
-"""A catalog of hundreds of views: one more costs what it reads itself, not what there is."""
+"""A catalog of hundreds of views: a new view costs as much as its own input, not as the catalog."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from tussock.statestore.meta.store import MetaStore
 
 
 def town(views: int) -> list[Statement]:
-    """A table and views over it, every second one over the view before."""
+    """A table and views over it; every second view reads the one before."""
     plans = (counted(scan(f"v{n - 1}", 2) if n % 2 else scan("t"), 1) for n in range(views))
     return [table("t"), *(view(f"v{n}", plan) for n, plan in enumerate(plans))]
 

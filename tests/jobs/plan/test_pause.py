@@ -1,4 +1,6 @@
-"""Pausing a view in the catalog: what stops with it, what cannot be paused, and what cannot be built upon it."""
+"""Pausing a view in the catalog: which views pause with it, which cannot be paused, and which cannot be built over
+it.
+"""
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from tussock.statestore.meta.catalog import Catalog, RelationKind
 
 
 def shop() -> Catalog:
-    """A table, a view over it, a view over that, and one beside them."""
+    """A table, a view over it, a view over that, and an independent view."""
     over = view("v", counted(scan("t"), 1)), view("w", counted(scan("v", 2), 1)), view("beside", counted(scan("t"), 2))
     return catalog_of(table("t"), *over)
 

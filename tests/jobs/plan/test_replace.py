@@ -1,4 +1,6 @@
-"""What takes the place of a relation: which views keep their state, in which order relations stand, and what the schedule feeds them."""
+"""Replacing a relation: which views keep their state, the order of relations, and the input that the schedule gives
+them.
+"""
 
 import msgspec
 import pytest
@@ -16,7 +18,7 @@ EVEN = Filter(scan("t"), Literal(True, "boolean"))
 
 
 def replacing(changed: CreateView, *readers: CreateView) -> Transaction:
-    """One view by another SELECT, and its readers by their own."""
+    """Replace one view with another SELECT, and its readers with their own."""
     views = msgspec.structs.replace(changed, sql="another SELECT"), *readers
     return Transaction(tuple(msgspec.structs.replace(v, or_replace=True) for v in views))
 

@@ -1,4 +1,7 @@
-"""Levels, leaves, shared exchanges and backfill of an epoch's schedule; the levels are worked out by hand from the module's rules."""
+"""Levels, leaves, shared exchanges and backfill of an epoch's schedule.
+
+The expected levels follow the module's rules and were computed by hand.
+"""
 
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
 from tussock.jobs.executors.hash_agg import HashAgg

@@ -1,4 +1,4 @@
-"""Projections that become one, and what a top-n carries along."""
+"""Merged projections, and the columns that a top-n keeps."""
 
 import pytest
 
@@ -87,8 +87,10 @@ def test_a_top_n_by_an_expression_carries_it_behind_the_visible_columns() -> Non
 
 
 def _several_distincts() -> Plan:
-    """SELECT c1, count(DISTINCT c0), count(DISTINCT c2) GROUP BY c1, as Catalyst rewrites it: rows once per DISTINCT, their values unique,
-    and then counted."""
+    """SELECT c1, count(DISTINCT c0), count(DISTINCT c2) GROUP BY c1, as Catalyst rewrites it.
+
+    It repeats the rows once per DISTINCT, removes duplicate values, and counts.
+    """
     nothing, fields = Literal(None, "int"), tuple(Field(n, "int") for n in ("g", "a", "b", "gid"))
     rows = ((column(1), column(0), nothing, Literal(1, "int")), (column(1), nothing, column(2), Literal(2, "int")))
     unique = Aggregate(Expand(scan("t"), rows, fields), tuple(column(i) for i in range(4)), (), fields)
@@ -100,7 +102,7 @@ def test_values_of_several_distincts_are_where_their_groups_are() -> None:
     definition = definition_of(catalog_of(table("t"), view("v", _several_distincts())).live()[-1])
     assert isinstance(definition, ViewDefinition)
     exchanges = [i for f in definition.fragments for i in f.inputs if i.dispatch is Dispatch.HASH]
-    assert [i.keys for i in exchanges] == [(0,)]  # by the group's key, once
+    assert [i.keys for i in exchanges] == [(0,)]  # once, by the group's key
     (last,) = [f for f in definition.fragments if any(isinstance(o.node, hash_agg.HashAgg) for o in f.operators)]
     assert [o.node.keys for o in last.operators if isinstance(o.node, hash_agg.HashAgg)] == [(0, 1, 2, 3), (0,)]
 

@@ -1,4 +1,4 @@
-"""pyarrow without pandas, in a process of its own: what is imported already cannot be left."""
+"""pyarrow without pandas, in a separate process, because an imported module cannot be unloaded."""
 
 import subprocess
 import sys

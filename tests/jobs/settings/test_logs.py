@@ -1,4 +1,4 @@
-"""The engine's log: silent unless it is asked for, and every line of an epoch's work names the epoch, level and unit."""
+"""The engine's log: silent by default. Every line about an epoch's work names the epoch, level and unit."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """What the engine logs, as `logger work: message`."""
+    """The lines that the engine logs, as `logger work: message`."""
     found: list[str] = []
 
     class Kept(logging.Handler):

@@ -1,4 +1,4 @@
-"""What a pipeline.toml may say, and what each mistake in one is answered with."""
+"""The content of a pipeline.toml, and the error for each mistake in it."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,7 +85,8 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.store == str(tmp_path / "elsewhere/store")
     assert pipeline.data == str(tmp_path / "data")
     assert pipeline.schedule is not None
-    assert pipeline.schedule.start == datetime(2012, 12, 31, 23, tzinfo=UTC)  # a date begins in the pipeline's zone
+    # A date begins in the pipeline's time zone.
+    assert pipeline.schedule.start == datetime(2012, 12, 31, 23, tzinfo=UTC)
     assert pipeline.schedule.end == datetime(2013, 1, 3, 12, tzinfo=UTC)
     assert (pipeline.schedule.cron, pipeline.schedule.catchup) == ("15 2 * * *", True)
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes, pipeline.epoch.in_flight) == (
@@ -301,7 +302,7 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
 @given(names(), st.sampled_from("'\""))
 @QUICK
 def test_a_variable_in_a_string_stands_for_its_own_characters(value: str, quote: str) -> None:
-    """Spark's rules of strings, as the reader of statements has them. Outside of strings, and in a default, the text is as it is."""
+    """Strings follow Spark's rules, as in statements. Outside of strings, and in a default, the text is unchanged."""
     script = f"SELECT {quote}a ${{V}} b{quote}, ${{N}}, ${{D:-'it\\'s'}} -- {quote}${{N}}\n"
     filled = _substitute_in_sql(script, {"V": value, "N": "1 + 'x'"}, "views.sql")
     found = [token.value() for token in tokens_of(SourceText(filled)) if token.kind == "string"]

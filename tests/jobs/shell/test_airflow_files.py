@@ -1,4 +1,7 @@
-"""`tussock airflow-files`: what it writes makes DAGs in an Airflow, and it touches nothing else. The whole path: tests/test_package.py."""
+"""`tussock airflow-files` writes files that define DAGs in Airflow, and changes nothing else.
+
+tests/test_package.py covers the whole path.
+"""
 
 from pathlib import Path
 
@@ -27,7 +30,7 @@ def test_written_again_the_files_are_the_same_and_the_settings_are_said(
         written.append({path.name: path.read_text() for path in tmp_path.glob("*.py")})
     assert written[0] == written[1]
     assert sorted(written[0]) == ["tussock_broken_pipelines.py", "tussock_pipelines.py"]
-    for text in written[0].values():  # what Airflow asks of a file before it reads it
+    for text in written[0].values():  # Airflow reads only files with both words
         assert "airflow" in text
         assert "dag" in text
     said = capsys.readouterr().out

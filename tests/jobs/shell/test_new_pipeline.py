@@ -1,4 +1,4 @@
-"""`tussock new`: what it makes works as it is, and it never touches what is there."""
+"""`tussock new` writes a pipeline that works unchanged, and never changes existing files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The commands that make a store, fill its log and advance it: what they ask of the driver. Needs no Spark."""
+"""The commands that create a store, fill its log and advance it: their calls of the driver. Needs no Spark."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`tussock read`: a view's rows as text, CSV, JSON and Parquet, by a process that starts no JVM, read back by others."""
+"""`tussock read`: a view's rows as text, CSV, JSON and Parquet, written without a JVM and read by other libraries."""
 
 import json
 import subprocess

@@ -1,5 +1,6 @@
-"""Tables written by delta-spark, read by Spark and by the two libraries without it; and the other way round. In a Spark session of its own:
-Delta's packages are not in Spark's jars.
+"""Tables written by delta-spark and read by Spark and by the two libraries without Spark, and the reverse.
+
+Runs in a separate Spark session, because Spark's jars do not include Delta.
 
 python -m tests.jobs.sinks.delta_alone <empty directory>
 """
@@ -36,7 +37,7 @@ def main(root: Path) -> None:
             shop.empty() if number == 2 else shop.change()
             epoch = shop.commit()
             shop.publish()
-            for _ in range(2):  # the second time without effect
+            for _ in range(2):  # the second time changes nothing
                 publish_tables(shop.meta, with_spark, sinks_on_spark(spark), epoch)
                 (root / "by_spark" / "_tussock" / f"{epoch:020}.json").unlink()
             model = shop.model()
@@ -47,7 +48,7 @@ def main(root: Path) -> None:
                 assert by_spark(spark, f"{root}/tables/{name}") == expected, (epoch, name)
         history = spark.sql(f"DESCRIBE HISTORY delta.`{root}/by_spark/orders`").collect()
         assert "MERGE" in {row.operation for row in history}, history
-        assert len(history) <= 7, history  # one commit an epoch, and those of the properties
+        assert len(history) <= 7, history  # one commit per epoch, and those for properties
         described = spark.sql(f"DESCRIBE DETAIL delta.`{root}/by_spark/orders`").collect()[0]
         assert described.properties["tussock.key"] == "id", described
         comments = {
@@ -70,7 +71,7 @@ def main(root: Path) -> None:
         shop.commit()
         publish_tables(shop.meta, with_spark, sinks_on_spark(spark))
         shutil.rmtree(root / "store")
-        (root / "copy").rename(root / "store")  # the store is put back: its tables go back to an earlier epoch
+        (root / "copy").rename(root / "store")  # the store is restored: its tables return to an earlier epoch
         for _ in range(2):
             publish_tables(open_meta(shop.address), with_spark, sinks_on_spark(spark))
             for name in names:

@@ -1,9 +1,9 @@
-"""Publishers in processes of their own; and one that dies on its way.
+"""Publishers in separate processes, one of which dies halfway.
 
-    python -m tests.jobs.sinks.publishing <store> <to> <kind> <step> [<relations>]
+python -m tests.jobs.sinks.publishing <store> <to> <kind> <step> [<relations>]
 
-A step is the moment before or after something that others could see. The process kills itself at step number <step>, and exits with 0 where
-there are fewer.
+A step is the moment before or after an action that others could see. The process kills itself at step number <step>,
+and exits with 0 if there are fewer steps.
 """
 
 import os
@@ -32,7 +32,7 @@ VISIBLE = (
 
 
 def publish(store: str, settings: PublishSettings, epoch: int | None = None) -> None:
-    """As another process would."""
+    """Publish as another process would."""
     publish_tables(open_meta(store), settings, sinks_without_spark(settings), epoch)
 
 

@@ -1,4 +1,4 @@
-"""A store whose tables change epoch by epoch, and what its relations hold by a model of their own. No JVM."""
+"""A store whose tables change epoch by epoch, and a separate model of its relations' rows. No JVM."""
 
 import datetime as dt
 import math
@@ -36,7 +36,9 @@ Rows = list[tuple[Any, ...]]
 
 
 def statements() -> list[Statement]:
-    """Tables with a key, with a double for a key, and without one; an aggregate with a NULL group; a projection without its key."""
+    """Tables with a key, with a double as key, and without one; an aggregate with a NULL group; a projection without
+    its key.
+    """
     by_shop = Aggregate(
         Scan("orders", (1, 2), ORDERS[1:3]),
         (Column(0, "string"),),
@@ -77,15 +79,15 @@ class Shop:
         return self.session.meta
 
     def append(self, *bound: Statement) -> None:
-        """Statements into the log."""
+        """Append statements to the log."""
         append(self._writer, *bound)
 
     def add_event(self, kind: str, n: int) -> None:
-        """A statement that changes `events` alone."""
+        """A statement that changes only `events`."""
         self._insert("events", EVENTS, [(kind, n)])
 
     def change(self) -> None:
-        """Statements of one epoch: rows come, change, go and come back, in tables of every kind."""
+        """Statements of one epoch: rows are inserted, changed, deleted and inserted again, in tables of every kind."""
         ids = self.random.choice(40, int(self.random.integers(1, 12)), replace=False).tolist()
         self._insert("orders", ORDERS, [self._order(i) for i in ids])
         for i in self.random.choice(40, 4, replace=False).tolist():
@@ -103,21 +105,21 @@ class Shop:
             self.events = [row for row in self.events if row[0] != "click"]
 
     def empty(self) -> None:
-        """Statements of an epoch after which no row is left."""
+        """Statements of an epoch that leaves no row."""
         for table in ("orders", "ratios", "events"):
             self._delete(table, None)
         self.orders, self.ratios, self.events = {}, {}, []
 
     def commit(self) -> int:
-        """An epoch over the statements that wait; published in the store, not yet to the tables."""
+        """Run an epoch over the waiting statements. It is published in the store, but not in the tables yet."""
         return self.session.flush().epoch
 
     def publish(self, epoch: int | None = None) -> tuple[PublishedTable, ...]:
-        """The tables brought to a published epoch."""
+        """Update the tables to a published epoch."""
         return publish_tables(self.meta, self.settings, sinks_without_spark(self.settings), epoch)
 
     def model(self) -> dict[str, Rows]:
-        """What each relation holds, computed apart from the engine."""
+        """The rows of each relation, computed without the engine."""
         orders = list(self.orders.values())
         groups: dict[str | None, list[Decimal]] = {}
         for _, shop, amount, *_ in orders:
@@ -158,7 +160,7 @@ class Shop:
 
 
 def read_back(place: str, *, version: str | None = None, options: dict[str, str] | None = None) -> Rows:
-    """The rows of a Delta table, by the deltalake package and by DuckDB, which have to agree."""
+    """The rows of a Delta table, read by the deltalake package and by DuckDB, which must agree."""
     table = DeltaTable(place, version=None if version is None else int(version), storage_options=options)
     by_package = sorted_rows(table.to_pyarrow_table())
     files = table.to_pyarrow_dataset()
@@ -170,12 +172,12 @@ def read_back(place: str, *, version: str | None = None, options: dict[str, str]
 
 
 def sorted_rows(rows: pa.Table) -> Rows:
-    """As Python values in an order of their own."""
+    """The rows as sorted Python values."""
     return in_order(list(zip(*(column.to_pylist() for column in rows.columns), strict=True)))
 
 
 def in_order(rows: Rows) -> Rows:
-    """In an order of their own, and in one form: NaN is not equal to itself, and a moment has many zones."""
+    """The rows, sorted and normalized: NaN is not equal to itself, and an instant may have different time zones."""
     return sorted((tuple(map(_plain, row)) for row in rows), key=repr)
 
 

@@ -1,4 +1,4 @@
-"""Delta tables by Spark: Delta's packages are not in its jars."""
+"""Delta tables written by Spark, whose jars do not include Delta."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Delta tables of published relations, written without Spark: equal to the relations at every epoch, whoever dies or comes twice."""
+"""Delta tables of published relations, written without Spark.
+
+They equal the relations at every epoch, even if publishers die or run twice.
+"""
 
 import subprocess
 import sys
@@ -44,7 +47,7 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.fixture(params=["moto", "versitygw"])
 def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of an empty prefix in a bucket, its last part to be put in."""
+    """The address of an empty prefix in a bucket, with a placeholder for its last part."""
     binary = versitygw_binary()
     if request.param == "versitygw" and binary is None:
         pytest.skip("versitygw has not been built (docs/clusters.md)")
@@ -168,7 +171,7 @@ def test_a_table_that_has_fallen_behind_what_the_store_keeps_is_written_anew(sho
 
 
 def race(shop: Shop, pool: Executor, rounds: int) -> None:
-    """Several publishers at once, of this epoch and of the one before."""
+    """Run several publishers at once, for this epoch and the one before."""
     before = None
     for _ in range(rounds):
         shop.change()
@@ -205,14 +208,16 @@ def test_publishers_at_once_end_as_one_in_a_bucket(tmp_path: Path, bucket: str, 
 
 
 def test_calls_of_the_package_come_one_after_the_other() -> None:
-    """Some wait for the package's threads with Python's lock in hand, while others have those threads wait for it."""
+    """Some calls hold Python's lock while they wait for the package's threads; others make those threads wait for the
+    lock.
+    """
     inside = 0
 
     def call() -> None:
         nonlocal inside
         with translated("here", "look"):
             inside += 1
-            Event().wait(0.001)  # others have time to come in
+            Event().wait(0.001)  # lets other threads run
             assert inside == 1
             inside -= 1
 
@@ -222,7 +227,10 @@ def test_calls_of_the_package_come_one_after_the_other() -> None:
 
 
 def killed_publishes(folder: Path, kind: str, epochs: int) -> int:
-    """Publishes that are killed, each at another of its steps, twice an epoch, until one comes through. Returns how many were killed."""
+    """Run publishes that are killed, each at a later step, twice per epoch, until one completes.
+
+    Returns how many were killed.
+    """
     shop, killed, step = Shop(folder, kind=kind), 0, 0
     for _ in range(epochs):
         shop.change()
@@ -310,7 +318,7 @@ def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_
         tables = open_object_store(shop.settings.to)
         forget_records(
             tables, read_records(tables)
-        )  # as an earlier release left the folder; test_restored.py has the other case
+        )  # a folder of an earlier release; test_restored.py has the other case
     else:
         shop.change()
         shop.commit()

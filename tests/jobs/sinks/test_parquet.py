@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 
 
 def check_snapshots(shop: Shop) -> None:
-    """The newest file of each relation, and the one that the manifest names, equal the relation."""
+    """The newest file of each relation, which the manifest names, equals the relation."""
     manifest = read_manifest(open_object_store(shop.settings.to), shop.meta.latest().published)
     assert manifest is not None
     for name, rows in shop.model().items():

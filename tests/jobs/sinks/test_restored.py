@@ -1,4 +1,4 @@
-"""A store that is put back from a copy, moved or cloned, and what its published tables hold then.
+"""The published tables of a store that is restored from a copy, moved or cloned.
 
 A mirror in plain Python has the rows of each store. The procedures are those of docs/operations.md.
 """
@@ -83,7 +83,7 @@ class Store:
         return cls(address, to, kind)
 
     def insert(self, *keys: int, value: int = 0) -> int:
-        """An epoch with these keys, published in the store; not yet to the tables."""
+        """Run an epoch with these keys. It is published in the store, but not in the tables yet."""
         with Session(self.address, create=False, runner="local") as session:
             rows = pa.table({"k": pa.array(keys, pa.int32()), "x": pa.array([value] * len(keys), pa.int32())})
             session.insert("t", rows)
@@ -96,12 +96,12 @@ class Store:
         publish_tables(meta, self.settings, sinks_without_spark(self.settings), progress=self.lines.append)
 
     def follows(self) -> bool:
-        """Whether `tussock status` finds nothing wrong with the tables and the store's place."""
+        """Whether `tussock status` finds no problem with the tables and the store's place."""
         found = status(open_meta(self.address), now_of(clock_ms()), publish=self.settings)
         return not any(trouble.wrong for trouble in found.troubles)
 
     def check(self) -> None:
-        """The tables hold the mirror's rows, no state of another history is named any more, and status is content."""
+        """Check that the tables equal the mirror, no state of another history is named, and status finds no problem."""
         counts: dict[int, int] = {}
         for value in self.rows.values():
             counts[value] = counts.get(value, 0) + 1
@@ -140,7 +140,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store
 
 
-#: For what does not depend on the kind of the tables: both kinds only in deep runs.
+#: For behaviour that does not depend on the kind of the tables: both kinds only in deep runs.
 one_kind = pytest.mark.parametrize("shop", ["parquet", pytest.param("delta", marks=pytest.mark.deep)], indirect=True)
 
 
@@ -153,7 +153,7 @@ def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does
     shop.publish()
     put_back(f"{tmp_path}/copy", shop.address)
     shop.rows = then
-    # before any epoch: the epoch of the copy is published again
+    # Before any epoch: the epoch of the copy is published again.
     assert not shop.follows()
     facts = published(open_meta(shop.address), shop.settings)
     assert facts.strange == (lost,)
@@ -164,7 +164,7 @@ def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does
     shop.check()
     shop.publish()
     assert shop.lines == []
-    # and it goes on, by differences
+    # Then it continues with differences.
     shop.insert(5)
     shop.publish()
     assert not any("replaced" in line for line in shop.lines)
@@ -198,7 +198,7 @@ def test_a_store_that_is_put_back_and_goes_on_before_it_publishes(shop: Store, t
 def test_a_number_alone_does_not_make_an_epoch_the_stores_own(
     shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two histories whose clocks gave the same epoch: the tables are replaced."""
+    """Two histories whose clocks produced the same epoch: the tables are replaced."""
     shutil.copytree(shop.address, tmp_path / "copy")
     then, at = dict(shop.rows), clock_ms() + 1000
     monkeypatch.setattr("tussock.jobs.settings.process.clock_ms", lambda: at)
@@ -263,7 +263,7 @@ def test_a_copy_writes_to_the_tables_of_the_original_only_when_a_person_says_so(
     shop.check()
     commands = [part.split("`")[0] for part in str(refused.value).split("`tussock ")[1:]]
     assert [command.split()[:2] for command in commands] == [["store", "moved"], ["store", "clone"]]
-    # as printed: a clone
+    # a clone, with the printed commands
     assert cli.main(_words(commands[1])) == 0
     with pytest.raises(ForeignTableError, match="another store"):
         copy.publish()
@@ -281,7 +281,7 @@ def test_a_copy_writes_to_the_tables_of_the_original_only_when_a_person_says_so(
 def test_a_store_that_takes_the_place_of_another_goes_on_with_its_tables_and_the_other_cannot(
     shop: Store, tmp_path: Path
 ) -> None:
-    """A backup put into another place, and the tables had gone on in between."""
+    """A backup is restored to another place, after the tables had advanced."""
     shutil.copytree(shop.address, tmp_path / "copy")
     moved = Store(f"{tmp_path}/copy", shop.settings.to, shop.settings.kind, shop.rows)
     shop.insert(3, 4)
@@ -376,7 +376,7 @@ def _words(command: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    with moto_process() as address:  # Delta holds the lock of the interpreter while it waits
+    with moto_process() as address:  # Delta holds Python's global lock while it waits
         yield address
 
 
@@ -413,7 +413,7 @@ def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoin
     next_second()
     shop.insert(3, 4)
     shop.publish()
-    # objects that came after that moment get a delete marker
+    # Objects created after that moment get a delete marker.
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix="store/"):
         for version in page.get("Versions", ()):
             name = version["Key"].removeprefix("store/")
@@ -426,12 +426,12 @@ def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoin
     shop.insert(5)
     shop.publish()
     shop.check()
-    # another name of the same server and another way to write the address
+    # Another name of the same server, and another form of the address.
     shop.address = shop.address.replace("127.0.0.1", "localhost").replace("/store?", "/store/?") + "&region=us-east-1"
     shop.insert(6)
     shop.publish()
     shop.check()
-    # a copy below another prefix
+    # A copy below another prefix.
     for info in open_object_store(shop.address).list(""):
         s3.copy_object(
             Bucket=bucket, Key=f"copy/{info.name}", CopySource={"Bucket": bucket, "Key": f"store/{info.name}"}
@@ -449,11 +449,13 @@ def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoin
 
 
 def history(folder: Path, seed: int, kind: str, steps: int) -> None:
-    """Copies, restores, clones and moves at random moments, each table compared with the mirror after each publish."""
+    """Copies, restores, clones and moves at random moments. After each publish, every table is compared with the
+    mirror.
+    """
     random = np.random.default_rng(seed)
     live = [Store.made(f"{folder}/store", f"{folder}/tables", kind)]
     live[0].insert(0)
-    copies: list[tuple[str, str, dict[int, int]]] = []  # of a store at a moment: where from, where to, its rows
+    copies: list[tuple[str, str, dict[int, int]]] = []  # of a store at a moment: source, target, its rows
     done: list[str] = []
     for number in range(steps):
         shop = live[int(random.integers(len(live)))]
@@ -484,7 +486,7 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
                 cloned_here(open_object_store(clone.address))
                 clone.settings = PublishSettings(f"{folder}/tables{number}", RELATIONS, TableKind(kind))
                 live.append(clone)
-            case "move":  # as a copy, the original lost
+            case "move":  # a copy whose original is lost
                 shutil.copytree(shop.address, f"{folder}/moved{number}")
                 shutil.rmtree(shop.address)
                 shop.address = f"{folder}/moved{number}"

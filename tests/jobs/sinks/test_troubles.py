@@ -1,4 +1,6 @@
-"""A published table in trouble holds up no other, and a table whose folder is gone is written anew by the next publish. No Spark."""
+"""A published table that fails does not delay other tables. If a table's folder is gone, the next publish rewrites
+it. No Spark.
+"""
 
 import json
 import shutil
@@ -35,7 +37,7 @@ DAMAGES: dict[str, dict[str, Callable[[Path], object]]] = {
         "an entry of the log is cut": lambda t: (p := newest(t, "_delta_log/*.json")).write_bytes(p.read_bytes()[:40]),
         "an entry of the log is no JSON": lambda t: newest(t, "_delta_log/*.json").write_bytes(b"\xff\xfe{"),
         "the first entries of the log are gone": lambda t: min(t.glob("_delta_log/*.json")).unlink(),
-        "a feature that nobody knows": feature,
+        "an unknown feature": feature,
         "a file in the place of the folder": no_folder,
         "the files of the rows are gone": lambda t: [p.unlink() for p in t.glob("*.parquet")],
     },
@@ -71,7 +73,7 @@ def test_a_broken_table_is_named_and_the_others_are_published(kind: str, tmp_pat
         for name, rows in shop.model().items():
             if name != "orders":
                 assert rows_of(shop, kind, name) == in_order(rows), (what, name)
-        if kind == "delta" and what != "the files of the rows are gone":  # snapshots are not read to be tidied up
+        if kind == "delta" and what != "the files of the rows are gone":  # the cleanup does not read snapshots
             with pytest.raises(TablesNotPublishedError):
                 tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), 0)
         shutil.rmtree(Path(shop.settings.to, "orders"), ignore_errors=True)

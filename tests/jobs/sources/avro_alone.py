@@ -1,4 +1,6 @@
-"""A view over Avro files through two epochs, against Spark's own read, in a Spark session of its own: Avro's module is not in Spark's jars.
+"""A view over Avro files through two epochs, compared with Spark's own read.
+
+Runs in a separate Spark session, because Spark's jars do not include the Avro module.
 
 python -m tests.jobs.sources.avro_alone <empty directory>
 """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def calls_during(work: Callable[[], object]) -> int:
-    """The number of Python's function calls during `work`, those of built-in functions included."""
+    """The number of Python function calls during `work`, including built-in functions."""
     counted = 0
 
     def count(frame: object, event: str, argument: object) -> None:

@@ -1,5 +1,7 @@
-"""Tables that delta-spark writes, as sources: at every epoch each view equals what Spark reads of the version that was taken. In a Spark
-session of its own: Delta's packages are not in Spark's jars.
+"""Tables that delta-spark writes, as sources.
+
+At every epoch each view equals Spark's read of the version that was taken. Runs in a separate Spark session, because
+Spark's jars do not include Delta.
 
 python -m tests.jobs.sources.delta_alone <empty directory>
 """
@@ -23,7 +25,7 @@ COLUMNS = (
     "id BIGINT, v DOUBLE, m DECIMAL(12,2), p STRING, d DATE, t TIMESTAMP, n TIMESTAMP_NTZ, "
     "b BINARY, a ARRAY<INT>, s STRUCT<x: INT>"
 )
-FLAT = COLUMNS.partition(", a ARRAY")[0]  # of names that a table maps, only those of the row's own columns are
+FLAT = COLUMNS.partition(", a ARRAY")[0]  # of mapped names, only those of top-level columns
 ROW = """SELECT CAST(id % 40 AS BIGINT), IF(id % 5 = 0, NULL, IF(id % 7 = 0, -0D, id / 4)),
     CAST(id / 3 AS DECIMAL(12,2)),
     element_at(ARRAY('a', 'b %/c', NULL), CAST(id % 3 + 1 AS INT)), DATE'2020-01-31' + CAST(id % 2 AS INT),
@@ -40,7 +42,7 @@ TABLES = {  # properties, partitions, options of the source
 
 
 class Story:
-    """Tables, a source over each, and what happens to them."""
+    """Tables, a source over each, and the changes to them."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.root, self.random, self.next = spark, root, random.Random(11), 0
@@ -131,7 +133,7 @@ def main(root: Path) -> None:
             session.execute(f"CREATE SOURCE s_{name} USING delta OPTIONS (path '{root}/lake/{name}'{options})")
             session.execute(f"CREATE MATERIALIZED VIEW copy_{name} AS SELECT * FROM s_{name}")
         for turn in range(4):
-            if turn == 1:  # views that come later begin with the version that was taken
+            if turn == 1:  # later views begin with the taken version
                 for name in TABLES:
                     session.execute(
                         f"CREATE MATERIALIZED VIEW by_p_{name} AS SELECT p, count(*) n, "

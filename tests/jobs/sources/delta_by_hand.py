@@ -1,4 +1,4 @@
-"""Delta tables whose log tests write themselves: with columns and features that the deltalake package does not write."""
+"""Delta tables whose logs the tests write, with columns and features that the deltalake package does not write."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def table_of(
     protocol: Mapping[str, Any] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> tuple[Action, ...]:
-    """The protocol and the columns of a table. `columns`: (name, Spark's type name), or a schema as the log has it."""
+    """The protocol and the columns of a table. `columns`: (name, Spark's type name), or a schema in the log's form."""
     schema = (
         {"type": "struct", "fields": [_field(n, arrow_type(t)) for n, t in columns]}
         if isinstance(columns, list)
@@ -45,7 +45,7 @@ def features(*names: str) -> dict[str, Any]:
 
 
 def add(place: Path, files: Mapping[str, pa.Table]) -> tuple[Action, ...]:
-    """Write files of rows, and the actions that add them."""
+    """Write files of rows, and return the actions that add them."""
     place.mkdir(parents=True, exist_ok=True)
     for name, rows in files.items():
         pq.write_table(rows, place / name)
@@ -53,7 +53,7 @@ def add(place: Path, files: Mapping[str, pa.Table]) -> tuple[Action, ...]:
 
 
 def added(place: Path, name: str) -> Action:
-    """The action that adds a file that is there."""
+    """The action that adds an existing file."""
     size = (place / name).stat().st_size
     return {"add": {"path": name, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}}
 

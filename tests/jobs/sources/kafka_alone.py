@@ -1,5 +1,7 @@
-"""Topics of a real broker as a source, against what was produced: broker and reader restarted, records expired, transactions aborted. In a
-Spark session of its own: Kafka's module is not in Spark's jars.
+"""Topics of a real broker as a source, compared with the produced records.
+
+The broker and the reader are restarted, records expire, transactions are aborted. Runs in a separate Spark session,
+because Spark's jars do not include the Kafka module.
 
 python -m tests.jobs.sources.kafka_alone <empty directory>
 """
@@ -29,7 +31,7 @@ PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 class Cluster:
-    """The broker's topics, as a producer and an administrator see them: by the Java client in this session."""
+    """The broker's topics for a producer and an administrator, through the Java client of this session."""
 
     def __init__(self, spark: SparkSession, servers: str) -> None:
         self.jvm: Any = spark._jvm
@@ -92,7 +94,8 @@ class Cluster:
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         place = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         asked = self.jvm.java.util.HashMap()
-        # A method of the same name that is not static may hide this one from py4j, by the order in which the JVM lists them.
+        # A non-static method of the same name may hide this one from py4j, depending on the order in which the JVM
+        # lists them.
         lang, array = self.jvm.java.lang, self.gateway.new_array
         loader = lang.Thread.currentThread().getContextClassLoader()
         types, values = array(lang.Class, 1), array(lang.Object, 1)
@@ -118,7 +121,9 @@ def main(root: Path) -> None:
 
 
 def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) -> None:
-    """Compacted topics are refused or held; so are offsets without a record, unless the source reads committed transactions."""
+    """Compacted topics are refused or held. So are offsets without a record, unless the source reads committed
+    transactions.
+    """
     cluster = Cluster(spark, broker.servers)
     fast = {
         "segment.ms": "200",
@@ -149,23 +154,24 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
         for policy in (
             "compact",
             "compact,delete",
-        ):  # a topic that becomes compacted later is held, and goes on once it is not
+        ):  # held while compacted, later continued
             cluster.configure("plain", {"cleanup.policy": policy})
             cluster.produce("plain", (0, "k9", policy))
             assert f"cleanup.policy={policy}" in session.flush().held["plain"][0].reason
             assert counts()[0] == (30 if policy == "compact" else 31)
             session.execute(
                 "CREATE MATERIALIZED VIEW late AS SELECT partition FROM plain"
-            )  # it would read what was taken once more
+            )  # it would read the taken records again
             with pytest.raises(LostOffsetsError, match="its topic is now compacted"):
                 session.flush()
             abandon(session.meta, Detour(drop=("late",)))
             cluster.configure("plain", {"cleanup.policy": "delete"})
-            session.flush()  # the barrier without the view, and what waits after it
+            session.flush()  # the barrier without the view, then the waiting records
             assert not session.flush().held
         assert counts() == [32, 30, 30]
 
-        # the marker of a transaction takes an offset: nothing is lost, but only one who reads committed records knows that
+        # The marker of a transaction uses an offset. Nothing is lost, but only a reader of committed records can
+        # tell.
         cluster.produce("paid", (0, "t", "1"), (0, "t", "2"), transaction="pay")
         cluster.produce("paid", (0, "t", "3"), transaction="pay", aborted=True)
         cluster.produce("paid", (0, "t", "4"))
@@ -174,7 +180,7 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
         assert "partition paid-0: no record has offset 32" in held["paid"][0].reason
         assert counts() == [32, 30, 33]
 
-        # records that the broker really removed, in a topic that is not compacted any more
+        # Records that the broker really removed, in a topic that is no longer compacted.
         reader = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "subscribe": "kept"})
 
         def compacted() -> bool:
@@ -223,7 +229,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
             {"n": 50, "a": sum(n / 4 for n in range(50))}
         ]
 
-        # a transaction that is aborted is never seen, one that is committed is, in one of several bounded epochs
+        # An aborted transaction is never visible. A committed one is, in one of several bounded epochs.
         cluster.produce("events", *numbered(1000, 20), transaction="t", aborted=True)
         cluster.produce("events", *numbered(50, 20), transaction="t")
         epochs, last_epoch = 0, session.meta.latest().epoch
@@ -233,7 +239,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         assert epochs >= 4, epochs
         assert found(session, "copy") == cluster.produced
 
-        # the reader dies with a barrier pinned, the broker too; more is produced meanwhile
+        # The reader dies with a pinned barrier, and so does the broker. More records are produced meanwhile.
         cluster.produce("events", *numbered(70, 10))
         assert inject(session.meta) is not None
         broker.kill()
@@ -249,7 +255,8 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
 
         assert found(session, "of_tail") == cluster.produced - at_first
 
-        # records expire before they are taken: held, everything else goes on, and a person goes on without them
+        # Records expire before they are taken: the source is held, everything else continues, and a person skips
+        # them.
         before = found(session, "copy")
         cluster.produce("events", *numbered(90, 12))
         there = (
@@ -267,21 +274,21 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         assert found(session, "copy") == before
         assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
         abandon(session.meta, Detour(skip_files=("events-0",)))
-        for _ in range(2):  # the barrier that skips, and what waits behind it
+        for _ in range(2):  # the barrier that skips, then the waiting records
             session.flush()
         assert not held_sources(session.meta.latest().catalog)
         missing = cluster.produced - found(session, "copy")
         assert {p for p, _, _ in missing} == {0}, missing
         assert sum(missing.values()) == 3, missing
 
-        # a view that comes later would need what has expired
+        # A later view would need the expired records.
         session.execute("CREATE MATERIALIZED VIEW too_late AS SELECT * FROM s")
         with pytest.raises(LostOffsetsError, match="events-0"):
             session.flush()
         abandon(session.meta, Detour(drop=("too_late",)))
         session.flush()
 
-        # a topic that is made anew is another one, also where it is longer
+        # A recreated topic is a different one, even if it is longer.
         cluster.admin.deleteTopics(cluster.listed("events")).all().get()
         while "events" in set(cluster.admin.listTopics().names().get()):
             pass
@@ -297,7 +304,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
 
 
 def require_sparks_own(session: Session, spark: SparkSession, broker: Broker) -> None:
-    """Every column of every record, as Spark's reader has it."""
+    """Compare every column of every record with Spark's reader."""
     reader = spark.read.format("kafka").options(
         **{"kafka.bootstrap.servers": broker.servers, "kafka.isolation.level": "read_committed"}
     )

@@ -1,5 +1,8 @@
-"""An Apache Kafka broker of one node (KRaft), in a JVM of its own: the classes that Ivy fetches for `org.apache.kafka:kafka_2.13`,
-started by spark-submit, which runs any main class with packages."""
+"""An Apache Kafka broker of one node (KRaft), in a separate JVM.
+
+Ivy fetches the classes of `org.apache.kafka:kafka_2.13`. spark-submit starts it, because it runs any main class with
+packages.
+"""
 
 import os
 import socket
@@ -11,7 +14,7 @@ import pyspark
 
 from tests.support.waiting import eventually
 
-VERSION = "3.9.2"  # of the client that Spark's reader brings
+VERSION = "3.9.2"  # the version of the client in Spark's reader
 PACKAGE = f"org.apache.kafka:kafka_2.13:{VERSION}"
 _START_S = 180
 
@@ -65,7 +68,7 @@ class Broker:
             return subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start it, and return when it answers."""
         self._running = self._submit("kafka.Kafka", str(self._settings))
         eventually(f"the broker answers (log: {self._folder / 'log'})", self._answers, _START_S)
 
@@ -76,7 +79,7 @@ class Broker:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def kill(self) -> None:
-        """As a machine that loses its power."""
+        """Kill it, as a power failure would."""
         if self._running is not None:
             self._running.kill()
             self._running.wait()

@@ -1,4 +1,4 @@
-"""Pins of files as they are now."""
+"""Pins of files in their current state."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from tussock.jobs.sources.pins import PinnedFile
 
 
 def pinned(path: object, number: int = 0, options: Mapping[str, str] | None = None) -> PinnedFile:
-    """The file at `path` as a barrier would pin it."""
+    """The file at `path`, pinned as by a barrier."""
     directory = str(path).rpartition("/")[0]
     (found,) = (f for f in list_files(directory, options or {}) if f.path == str(path))
     return PinnedFile(path=found.path, size=found.size, etag=found.etag, number=number)

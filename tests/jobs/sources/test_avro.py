@@ -1,4 +1,4 @@
-"""Avro: its module is not in Spark's jars."""
+"""Avro files, whose module is not in Spark's jars."""
 
 from pathlib import Path
 

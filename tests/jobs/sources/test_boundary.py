@@ -1,4 +1,4 @@
-"""Whatever a reader raises holds its source alone: every format, every method, errors of every library. No Spark."""
+"""Any error of a reader holds only its source: every format, every method, errors of every library. No Spark."""
 
 import struct
 import zlib
@@ -85,12 +85,12 @@ def source(name: str, format: str, path: object = "/nowhere") -> CreateSource:
 
 
 def methods_of(reader: SourceReader) -> list[str]:
-    """Actors and Spark read by different methods."""
+    """Actors and Spark call different methods."""
     return [method for method in METHODS if hasattr(reader, method)]
 
 
 def raising(reader: SourceReader, error: Exception) -> SourceReader:
-    """The reader behind the boundary, each method of which raises."""
+    """The reader behind the boundary; each of its methods raises."""
 
     def fail(*args: object, **named: object) -> None:
         raise error
@@ -113,7 +113,7 @@ def test_every_error_of_every_method_becomes_one_of_the_source(format: str) -> N
 
 
 def test_a_fault_of_a_library_in_rust_becomes_an_error_of_the_source_and_of_the_table(tmp_path: Path) -> None:
-    """Such an error is no Exception. A place that the deltalake package cannot write to gives one."""
+    """Such an error does not derive from Exception. The deltalake package raises one if it cannot write to a place."""
     with pytest.raises(BaseException, match="object store url") as panic:
         write_deltalake(str(tmp_path / "[x]"), pa.table({"k": [1]}))
     assert not isinstance(panic.value, Exception)

@@ -1,4 +1,4 @@
-"""Spaces of char(n) against those of Spark's own reader."""
+"""Trailing spaces of char(n), compared with Spark's own reader."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_note_that_does_not_fit_the_column_is_an_error(note: str) -> None:
 
 
 def test_rows_of_a_delta_table_come_and_go_with_their_spaces(tmp_path: Path) -> None:
-    """A DELETE and an UPDATE name rows by value, or replace files: both meet the padded rows."""
+    """A DELETE and an UPDATE identify rows by value, or replace files. Both must find the padded rows."""
     place, nested = tmp_path / "t", pa.struct([("c", pa.string()), ("v", pa.string())])
     rows = pa.table(
         {

@@ -1,4 +1,4 @@
-"""The header of CSV files against Spark's own comparison (`enforceSchema 'false'`), and where this one is wider."""
+"""The header of CSV files, compared with Spark's check (`enforceSchema 'false'`), which is stricter in some cases."""
 
 import gzip
 import random
@@ -26,7 +26,7 @@ from tussock.jobs.sources.registry import reader_of
 pytestmark = pytest.mark.spark
 AB = (Field("a", "string"), Field("b", "string"))
 CHECKED = {"header": "true", "enforceSchema": "false"}
-#: The text of a file, further options, and whether it is taken; without a remark Spark decides the same.
+#: The text of a file, further options, and whether it is taken. Without a remark, Spark decides the same.
 CASES: dict[str, tuple[str, dict[str, str], bool]] = {
     "same": ("a,b\n1,2\n", {}, True),
     "swapped": ("b,a\n1,2\n", {}, False),
@@ -80,7 +80,7 @@ def taken(
 @pytest.mark.sampled(3)
 def test_a_header_is_taken_or_held_as_spark_takes_or_refuses_it(name: str, spark: SparkSession, tmp_path: Path) -> None:
     text, options, expected = CASES[name]
-    path = tmp_path / "a [b]" / "c{d}.csv"  # a name that is no pattern, wherever the header is read
+    path = tmp_path / "a [b]" / "c{d}.csv"  # a name that must not be read as a pattern
     path.parent.mkdir()
     path.write_text(text, encoding="utf-8", newline="")
     assert taken(spark, path, CHECKED | options) is expected
@@ -88,7 +88,7 @@ def test_a_header_is_taken_or_held_as_spark_takes_or_refuses_it(name: str, spark
         assert taken(spark, path, {**CHECKED, "multiLine": "true", **options}) is expected
     assert sparks_answer(spark, path, CHECKED | options) is expected
     assert taken(spark, path, {**CHECKED, **options, "enforceSchema": "true"})
-    assert taken(spark, path, CHECKED | options, weight=-1)  # rows that go were taken by their place
+    assert taken(spark, path, CHECKED | options, weight=-1)  # removed rows were taken by position
 
 
 def test_compressed_and_encoded_headers_are_compared(spark: SparkSession, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_compressed_and_encoded_headers_are_compared(spark: SparkSession, tmp_pa
 
 
 def test_a_column_without_a_name_and_blanks_are_no_difference(spark: SparkSession, tmp_path: Path) -> None:
-    """Wider than Spark, which refuses them: no rows can come from the wrong column."""
+    """Spark refuses these. They are accepted here, because no row can get a value of the wrong column."""
     path = tmp_path / "a.csv"
     for text, options in (
         (",b\n1,2\n", {}),

@@ -1,5 +1,8 @@
-"""Delta tables as sources, without a JVM: written by the deltalake package, and at every epoch compared with what that package itself reads
-of the version that was taken. Tables that Spark writes: delta_alone.py."""
+"""Delta tables as sources, without a JVM.
+
+The deltalake package writes them. At every epoch they are compared with that package's read of the version that was
+taken. Tables that Spark writes: delta_alone.py.
+"""
 
 import json
 import random
@@ -81,7 +84,7 @@ def by_the_package(place: Path, version: int) -> list[tuple[object, ...]]:
 
 
 def taken(meta: MetaStore) -> int:
-    """The version of the table that the committed epoch has taken."""
+    """The table's version that the committed epoch has taken."""
     version = meta.latest()
     (relation,) = [r for r in version.catalog.live() if r.name == "s"]
     from tussock.jobs.reading.reader import open_table
@@ -100,7 +103,7 @@ def require_equal(meta: MetaStore, place: Path, views: tuple[str, ...] = ("copy"
 
 
 class Writer:
-    """Changes a table at random, as people do."""
+    """Makes random changes of a table, as users would."""
 
     def __init__(self, place: Path, seed: int, feed: bool, partitioned: bool) -> None:
         self.place, self.random = place, random.Random(seed)
@@ -152,7 +155,7 @@ def test_views_equal_the_table_at_the_version_that_each_epoch_took(
         for _ in range(writer.random.randrange(3)):
             writer.change()
         if turn == 6:
-            append(meta, COUNTED, ALL)  # a view that comes later begins with the version that was taken
+            append(meta, COUNTED, ALL)  # a later view begins with the taken version
         advance(runner, meta)
         require_not_held(meta.latest().catalog)
         require_equal(meta, place, ("copy", "counted", "everything") if turn >= 6 else ("copy",))
@@ -307,7 +310,7 @@ def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
 def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_path: Path, folder: str) -> None:
     write_deltalake(
         str(tmp_path / "plain"), pa.table({"c": ["ab"]})
-    )  # the package itself writes no table into such a folder
+    )  # the package cannot write a table into such a folder
     shutil.copytree(tmp_path / "plain", tmp_path / folder)
     with Session(str(tmp_path / "store"), runner="local") as session:
         session.execute(
@@ -435,9 +438,10 @@ def put_all(place: Path, put: Callable[[str, bytes], None]) -> None:
 
 
 def clone_of(place: Path, clone: Path, form: str) -> dict[str, Any]:
-    """A shallow clone of a table, as Spark writes it: its log names the other table's files. Returns the action of its one file.
+    """A shallow clone of a table in Spark's form: its log names the other table's files.
 
-    `form`: of local addresses, `file:` or `file://`."""
+    `form`: the prefix of local addresses, `file:` or `file://`. Returns the action of its one file.
+    """
     log = [json.loads(line) for line in (place / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
     (metadata,) = [action["metaData"] for action in log if "metaData" in action]
     (add,) = [action["add"] for action in log if "add" in action]

@@ -1,4 +1,4 @@
-"""Delta tables that Spark writes: its packages are not in Spark's jars."""
+"""Delta tables that Spark writes; its jars do not include Delta."""
 
 from pathlib import Path
 

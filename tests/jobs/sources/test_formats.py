@@ -1,4 +1,6 @@
-"""Views over sources of every format of Spark's own jars, through two epochs, against Spark's own read of the same files."""
+"""Views over sources of every format in Spark's jars, through two epochs, compared with Spark's own read of the same
+files.
+"""
 
 import gzip
 import re
@@ -31,18 +33,18 @@ ROWS = (
        '2013-01-01 05:00:00', '2013-01-01 05:00:00'""",
     "4, true, 127, 32767, 2147483647, '-0.0', '-0.0', 0, '0', 'a\nb', X'61', '1969-12-31', NULL, NULL",
 )
-ODD = "in [2024] {x}"  # a folder's name that is no glob, whatever the format
+ODD = "in [2024] {x}"  # a folder's name that must not be read as a glob
 TEXTS = "id int, name string, price decimal(10,2), day date, at timestamp"
 
 
 @dataclass(frozen=True)
 class Files:
-    """A source's files by the epoch in which they come."""
+    """A source's files, by epoch."""
 
     format: str
     first: Mapping[str, bytes]
     second: Mapping[str, bytes]
-    columns: str | None = TEXTS  # None: the files say them
+    columns: str | None = TEXTS  # None: the files define them
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -131,7 +133,7 @@ def _typed(spark: SparkSession, format: str, columns: str | None, folder: Path) 
     a = _written(spark, format, ROWS[:2], OF_EVERY_TYPE, folder / "a")
     b = _written(spark, format, ROWS[1:], OF_EVERY_TYPE, folder / "b")
     second = {f"b.{format}": b}
-    if format == "orc":  # a column that a file lacks is NULL; in Parquet's it is an error
+    if format == "orc":  # NULL for a column that a file lacks; an error in Parquet
         second["c.orc"] = _written(spark, format, ["'few columns', 5"], "text string, id bigint", folder / "c")
     return Files(format, {f"a.{format}": a}, second, columns)
 
@@ -140,8 +142,10 @@ def _typed(spark: SparkSession, format: str, columns: str | None, folder: Path) 
 def reads(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, int], tuple[pa.Table, pa.Table]]:
-    """By source and epoch: the rows of a view over the source, and what Spark reads then. In the first epoch an empty file is there,
-    too, which the second finds filled."""
+    """By source and epoch: the rows of a view over the source, and Spark's read at that time.
+
+    The first epoch also has an empty file, which is filled for the second.
+    """
     root = tmp_path_factory.mktemp("formats")
     cases = {
         **CASES,

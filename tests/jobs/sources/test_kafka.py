@@ -1,4 +1,4 @@
-"""What a kafka source pins of partitions that are as they are said to be here; a real broker: kafka_alone.py."""
+"""The pins of a kafka source, for partitions with the given offsets. kafka_alone.py uses a real broker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_offsets_without_a_record_are_found_in_a_range(
         whole.add(np.array(piece, np.int64))
         part.add(np.array(piece, np.int64))
     assert whole.gap() == gap
-    assert part.gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # of a part of a range the ends are not known
+    assert part.gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # a part of a range does not include the ends
 
 
 @pytest.mark.parametrize(

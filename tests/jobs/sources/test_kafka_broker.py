@@ -1,4 +1,4 @@
-"""Topics of a real broker: neither it nor Kafka's module is in Spark's jars."""
+"""Topics of a real broker; Spark's jars include neither the broker nor the Kafka module."""
 
 from pathlib import Path
 

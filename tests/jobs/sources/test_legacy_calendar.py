@@ -1,4 +1,4 @@
-"""Files in Spark's legacy calendar, against Spark's own read of them."""
+"""Files in Spark's legacy calendar, compared with Spark's own read."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tussock.jobs.sources.legacy_calendar import legacy_zones, rebased
 from tussock.jobs.sources.parquet import ParquetFiles, Split, read_split
 
 FIELDS = (Field("d", "date"), Field("ts", "timestamp"), Field("n", "timestamp_ntz"))
-#: Every 11 days and some hours from the year 1 to 2100: 70,000 dates in all centuries, leap days among them.
+#: Every 11 days and some hours from the year 1 to 2100: 70,000 dates in all centuries, including leap days.
 ROWS = """SELECT date_add(DATE'0001-01-01', CAST(id * 11 AS int)) AS d,
   timestamp_micros(-62135596800000000 + id * 950400000000 + id * 12345678901) AS ts,
   CAST(date_add(DATE'0001-01-01', CAST(id * 11 AS int)) AS timestamp_ntz) AS n FROM range(68000)"""

@@ -1,4 +1,4 @@
-"""Paths, globs and interval templates against plain files, and globs against Python's own."""
+"""Paths, globs and interval templates over plain files; globs are compared with Python's."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Names of folders and files reach the bytes that they name, whatever their characters: never another file's, and never none."""
+"""Names of folders and files with any characters always reach their own bytes, never those of another file."""
 
 import tempfile
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def test_each_listed_file_opens_as_itself(found: list[tuple[str, str]]) -> None:
 @given(names(without="*?[]{}\\"))
 @QUICK
 def test_a_folder_is_listed_by_its_own_name(name: str) -> None:
-    """Other folders have the names that a parser might make of it."""
+    """Other folders have names that a parser might produce from it."""
     with tempfile.TemporaryDirectory() as folder:
         for twin in {name, *TWINS, name.replace("%", "%25"), name.partition("#")[0] or "none"}:
             Path(folder, twin).mkdir()
@@ -45,7 +45,7 @@ def test_a_folder_is_listed_by_its_own_name(name: str) -> None:
 def test_keys_in_a_bucket_are_listed_and_opened_as_they_are(
     s3_bucket: tuple[str, Callable[[str, bytes], None]],
 ) -> None:
-    """Each folder beside its twins; the server's address in the source's options, or in the query of its path."""
+    """Each folder next to its twins. The server's address is in the source's options, or in the query of its path."""
     address, put = s3_bucket
     bucket, _, query = address.partition("?")
     drawn: list[str] = []

@@ -1,6 +1,6 @@
-"""Places that a user can name, times names that parsers take apart: each cell ends in the rows that were written, or in a refusal.
+"""Every place that a user can name, with names that parsers split or decode.
 
-With `-s` it prints the table of places and names.
+Each cell ends with the written rows, or with a refusal. With `-s` it prints the table of places and names.
 """
 
 import io
@@ -69,12 +69,12 @@ NAMES += [
     "x" * 200,
 ]
 
-#: Cells that end in a refusal, by the words of the place.
+#: Cells that end with a refusal, by place.
 REFUSED = {
     "published delta": {"per%20cent", "%25", "a%2Fb", "p%41", "back\\slash", "tab\tname"},
     "local published delta": {"[brackets]", "^|", "line\nname"},
-    "bucket folder, delta": {"line\nname"},  # the server of the tests knows no such key
-    # beside a local file Spark looks for its checksum, `.co:lon.crc`, and takes that for an address
+    "bucket folder, delta": {"line\nname"},  # the test server does not support such a key
+    # Next to a local file, Spark looks for its checksum `.co:lon.crc`, and parses that name as an address.
     **{f"local file, {form}": {"co:lon"} for form in ("csv", "json", "orc")},
 }
 
@@ -96,7 +96,7 @@ def as_bytes(form: str, value: int) -> bytes:
 
 
 def twins(name: str) -> set[str]:
-    """What a parser could make of a name."""
+    """Names that a parser could produce from a name."""
     made = {
         unquote(name),
         quote(name),
@@ -116,7 +116,7 @@ def twins(name: str) -> set[str]:
 def outcomes(
     spark: SparkSession, folder: Path, sources: Mapping[str, tuple[str, Mapping[str, str]]]
 ) -> dict[str, Outcome]:
-    """Of each name the rows of a source over it, by two sessions: one commits, the other reads."""
+    """The rows of a source over each name. Two sessions take part: one commits, the other reads."""
     found: dict[str, Outcome] = {}
     by_spark = {form for form, _ in sources.values()} - {"parquet", "delta"}
     with Session(str(folder), spark, runner="spark" if by_spark else "local") as session:
@@ -139,7 +139,7 @@ def outcomes(
 
 
 def check(place: str, found: Mapping[str, Outcome]) -> None:
-    """Print a row of the table. Raises AssertionError unless each cell holds its own number, or is refused as expected."""
+    """Print a row of the table. Raises AssertionError unless each cell has its number or the expected refusal."""
     wrong = {}
     for n, name in enumerate(NAMES):
         refused = any(name in names for word, names in REFUSED.items() if word in place)
@@ -190,7 +190,7 @@ def test_places_in_a_bucket(spark: SparkSession, tmp_path: Path) -> None:
     with moto_process() as endpoint:
         client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
         server = {"endpoint": endpoint, "path_style": "true", "region": "us-east-1"}
-        names = [name for name in NAMES if "\n" not in name]  # the server knows no such key
+        names = [name for name in NAMES if "\n" not in name]  # the server does not support such a key
         write_deltalake(str(tmp_path / "t"), pa.table({"k": [0]}))
         for what in ("folder", "key"):
             for n, name in enumerate(NAMES):
@@ -250,7 +250,9 @@ def in_pairs(table: pa.Table) -> list[tuple[int, str]]:
 @pytest.mark.spark
 @pytest.mark.deep
 def test_stores_and_published_tables(spark: SparkSession, tmp_path: Path) -> None:
-    """A store below a folder or prefix of each name, and tables published to such a place, read by other libraries."""
+    """A store below a folder or prefix of each name, and tables published to such a place and read by other
+    libraries.
+    """
     found: dict[str, dict[str, Outcome]] = {}
 
     def cell(place: str, name: str, run: Callable[[], Outcome]) -> None:
@@ -296,7 +298,9 @@ def test_stores_and_published_tables(spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.spark
 @pytest.mark.deep
 def test_columns(spark: SparkSession, tmp_path: Path) -> None:
-    """One table with all names as columns (letters' case apart), a view over it, and a source of a Parquet file with such columns."""
+    """One table with all names as columns (except names that differ only by case), a view over it, and a Parquet
+    source.
+    """
     names = [name for name in NAMES if name != "twin"]
     pq.write_table(pa.table({name: [NAMES.index(name)] for name in names}), tmp_path / "columns.parquet")
     declared = ", ".join(f"{quoted(name)} BIGINT" for name in names)

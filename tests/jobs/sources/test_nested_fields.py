@@ -1,4 +1,4 @@
-"""Fields of structs that files lack, or have in another place, against Spark's own read under the declared schema."""
+"""Fields of structs that a file lacks or has in another place, compared with Spark's read under the declared schema."""
 
 import datetime as dt
 import json
@@ -29,7 +29,7 @@ from tussock.jobs.sources.parquet_schema import parquet_fields
 from tussock.statestore.types import arrow_type, type_name
 
 NULL = {"missing": "null"}
-#: Declared type: narrower types of a file.
+#: Declared type: narrower types in a file.
 LEAVES = {
     "int": (pa.int8(), pa.uint16()),
     "bigint": (pa.int32(), pa.uint32()),
@@ -40,7 +40,7 @@ LEAVES = {
     "timestamp_ntz": (pa.timestamp("ms"), pa.date32()),
     "decimal(12,3)": (pa.decimal128(9, 1), pa.decimal128(12, 3)),
 }
-#: Types of a file that Spark does not read as the declared one either.
+#: Types in a file that Spark cannot read as the declared one either.
 OTHERS = {
     "int": pa.int64(),
     "bigint": pa.string(),
@@ -53,7 +53,10 @@ WORDS = ("a", "Bc", "d e", "é", "f.g", "value", "metadata", "key", "element", "
 
 
 class Edits:
-    """Draws declared types, and the types of a file for them. `broken`: whether the last column has a type that reads as no other."""
+    """Draws declared types, and a file's types for them.
+
+    `broken`: whether the last column has a type that cannot be read as another.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random, self.broken = random.Random(seed), False
@@ -94,7 +97,7 @@ class Edits:
             self.broken = True
             return OTHERS[name]
         if name in ("int", "bigint", "double") and chance() < 0.08:
-            return pa.null()  # of other types Spark reads such a column with one of its two readers alone
+            return pa.null()  # for other types, only one of Spark's two readers reads such a column
         return self.random.choice((kind, *LEAVES[name])) if chance() < 0.4 else kind
 
     def value(self, kind: pa.DataType) -> Any:
@@ -128,7 +131,7 @@ def sparks_own(spark: SparkSession, paths: Sequence[Path], fields: Sequence[Fiel
 
 
 def as_text(rows: pa.Table) -> list[str]:
-    """Rows to be compared: field by field, with their names."""
+    """The rows in a comparable form: field by field, with names."""
     return [repr(row) for row in rows.to_pylist()]
 
 
@@ -145,7 +148,7 @@ def drawn(seed: int, columns: int, rows: int, may_break: bool) -> tuple[list[Fie
 
 
 def require_equal(spark: SparkSession, folder: Path, seed: int, columns: int) -> int:
-    """Compare one file with Spark, column by column. Returns how many of them Spark refuses."""
+    """Compare one file with Spark, column by column. Returns how many columns Spark refuses."""
     fields, found = drawn(seed, columns, 12, True)
     path, compliant = folder / f"{seed}.parquet", bool(seed % 2)
     pq.write_table(
@@ -183,7 +186,7 @@ def test_many_random_edits_of_nested_columns(spark: SparkSession, tmp_path: Path
 
 
 def require_delta_equal(spark: SparkSession, folder: Path, seed: int, columns: int) -> None:
-    """Compare a Delta table with Spark's read of its files: the files were written before and after edits of the table's columns."""
+    """Compare a Delta table with Spark's read of its files, written before and after edits of the columns."""
     fields, before = drawn(seed, columns, 6, False)
     now = {
         field.name: pa.array([Edits(seed).value(arrow_type(field.type))] * 2, arrow_type(field.type))
@@ -221,7 +224,7 @@ def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
 
 
 def delta_rows(source: CreateSource) -> pa.Table:
-    """All rows of a table as the epoch reads them."""
+    """All rows of a table, as the epoch reads them."""
     reader, (_, pinned_) = DeltaTables(), pinned_table(source)
     parts = [reader.read(source, part, range(len(source.fields))) for part in reader.parts(source, pinned_, 1)]
     rows = pa.concat_tables([part.rows.select(range(len(source.fields))) for part in parts])
@@ -287,7 +290,7 @@ def test_a_source_goes_on_if_its_table_gets_a_field_and_is_held_if_one_goes(tmp_
 
 
 def test_column_mapping_reaches_the_fields_of_structs(tmp_path: Path) -> None:
-    """A RENAME keeps the name that files have; the name may be another field's."""
+    """A RENAME keeps the name in the files, which may be the name of another field."""
 
     def schema(*names: str) -> dict[str, Any]:
         stored = [
@@ -352,7 +355,8 @@ def test_a_folder_whose_name_holds_an_escape_is_read_as_it_is_named(tmp_path: Pa
     assert json.loads((tmp_path / "lake" / "a%20b" / "_delta_log" / f"{0:020}.json").read_text().splitlines()[0])
 
 
-#: Shapes of lists and maps that pyarrow does not write, as Parquet's own library does: the schema, and rows of (field, value or fields).
+#: Shapes of lists and maps that pyarrow does not write, made with Parquet's own library: the schema, and rows of
+#: (field, value or fields).
 SHAPES: dict[str, tuple[str, list[list[tuple[str, Any]]]]] = {
     "a map with optional keys": (
         "optional group m (MAP) { repeated group key_value { optional binary key (STRING); optional int32 value; } }",

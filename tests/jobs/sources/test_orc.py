@@ -1,4 +1,4 @@
-"""Every type of ORC files as every declared type: read as Spark reads it and as Arrow has the value, or held."""
+"""Every type of ORC files under every declared type: read like Spark and Arrow, or held."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -53,7 +53,10 @@ WRITTEN = {
 def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What is accepted has Spark's values, and the number of its NULLs and texts is the file's. What changes a value is held."""
+    """Accepted files give Spark's values, with the file's number of NULLs and texts.
+
+    A file whose values would change is held.
+    """
     path, values = tmp_path / "x.orc", WRITTEN[name]
     accepted = [t for t in TYPES if orc_reads_as(values.type, arrow_type(t))]
     orc.write_table(pa.table({f"x{i}": values for i in range(len(TYPES))}), path)
@@ -61,7 +64,7 @@ def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(
         declared = ", ".join(f"x{TYPES.index(t)} {t}" for t in accepted)
         read = spark.read.schema(declared).orc(str(path)).toArrow()
         for kind, column in zip(accepted, read.columns, strict=True):
-            if not pa.types.is_struct(values.type):  # fields go by name, and may be missing
+            if not pa.types.is_struct(values.type):  # fields are matched by name, and may be missing
                 assert column.to_pylist() == values.cast(arrow_type(kind)).to_pylist(), kind
             else:
                 wanted = [f.name for f in arrow_type(kind)]
@@ -78,7 +81,9 @@ def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(
 
 @pytest.mark.spark
 def test_whatever_spark_reads_unchanged_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
-    """The rule holds no file in vain: of numbers, every pair that Parquet sources accept and Spark's ORC reader keeps is accepted."""
+    """The rule holds no file needlessly: it accepts every pair of numbers that Parquet sources accept and Spark's ORC
+    reader keeps.
+    """
     for name in ("int8", "int16", "int32", "int64", "float", "double", "decimal", "string"):
         for kind in TYPES[:15]:
             if reads_as(WRITTEN[name].type, arrow_type(kind)) and not orc_reads_as(
@@ -134,5 +139,5 @@ def test_the_work_of_judging_a_file_grows_with_the_columns_and_not_with_their_sq
         pin, fields = pinned(path), [Field(name, "bigint") for name in names]
         return calls_during(lambda: OrcFiles().require_types(pin, fields, {}))
 
-    calls(1)  # imports and caches
+    calls(1)  # for imports and caches
     assert calls(400) < 3 * calls(200)

@@ -1,4 +1,4 @@
-"""Parquet splits against pyarrow's own read of the whole file, and declared types against Spark's reader."""
+"""Parquet splits, compared with pyarrow's read of the whole file, and declared types, compared with Spark's reader."""
 
 import datetime as dt
 import os
@@ -31,7 +31,7 @@ BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """1,000 rows in 10 row groups; the columns stand in another order than declared."""
+    """1,000 rows in 10 row groups; the file's columns have another order than the declared ones."""
     path = tmp_path / "rows.parquet"
     some = range(1000)
     rows = pa.table({"price": [i / 4 for i in some], "id": list(some), "Name": [f"n{i % 7}" for i in some]})
@@ -70,7 +70,7 @@ def test_the_work_of_a_read_grows_with_the_columns_and_not_with_their_square(tmp
         pin, fields = pinned(path), [Field(name, "bigint") for name in names]
         return calls_during(lambda: read_split(Split(pin), range(columns), fields, {}).rows)
 
-    calls(1)  # imports and caches
+    calls(1)  # for imports and caches
     assert calls(400) < 3 * calls(200)
 
 
@@ -164,7 +164,7 @@ WRITTEN = {
     "dictionary": pa.array(["a", None]).dictionary_encode(),
     "boolean": pa.array([True, None]),
 }
-#: What Spark reads and this reader refuses, because a value changes its meaning or may not fit.
+#: Pairs that Spark reads and this reader refuses, because a value changes its meaning or may not fit.
 REFUSED = {
     "int8": {"date"},
     "int16": {"tinyint", "date"},
@@ -180,7 +180,10 @@ REFUSED = {
 
 @pytest.mark.spark
 def test_every_type_reads_as_spark_reads_it_or_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Each written type as each declared type: a copy of the values per declared type, so that Spark reads a file once."""
+    """Each written type under each declared type.
+
+    The file has a copy of the values per declared type, so that Spark reads it once.
+    """
     for name, values in WRITTEN.items():
         path = tmp_path / f"{name}.parquet"
         copies = pa.table({f"x{i}": values for i in range(len(TYPES))})
@@ -279,7 +282,7 @@ def test_nanoseconds_declared_as_bigint_are_sparks_number(spark: SparkSession, t
     pq.write_table(pa.table({"x": pa.array([-1, None, 1999], pa.timestamp("ns"))}), path)
     ours = read_split(Split(pinned(path)), (0,), (field,), {}).rows.drop_columns("_row_id")
     assert ours.equals(sparks_own(spark, path, [field]))
-    with pytest.raises(Py4JJavaError):  # it reads them as no time at all
+    with pytest.raises(Py4JJavaError):  # Spark cannot read them as times
         sparks_own(spark, path, [Field("x", "timestamp_ntz")])
 
 

@@ -1,4 +1,4 @@
-"""Columns of Parquet files against what Spark's reader says of the same file."""
+"""Columns of Parquet files, compared with Spark's reader of the same file."""
 
 import io
 from datetime import date, datetime
@@ -51,7 +51,7 @@ _COLUMNS = {
     "wide decimal": pa.array([Decimal("1.5")], pa.decimal128(38, 1)),
     "wider decimal": pa.array([Decimal("1.5")], pa.decimal256(50, 1)),
 }
-#: Bytes of a footer that make the logical type UTF8 another one, which pyarrow does not write.
+#: Bytes of a footer that turn the logical type UTF8 into one that pyarrow does not write.
 _FROM_UTF8 = {"enum": b"\x25\x08\x4c\x4c\x00\x00", "bson": b"\x25\x28\x4c\xdc\x00\x00"}
 _WRAPPED = {
     "plain": lambda column: column,

@@ -1,4 +1,6 @@
-"""Sources that quarantine, against Spark's PERMISSIVE mode: a reject is what its corrupt-record column holds, and nothing else."""
+"""Sources that quarantine, compared with Spark's PERMISSIVE mode: exactly the records of its corrupt-record column
+are rejects.
+"""
 
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +23,7 @@ COLUMNS = "id int, name string, price decimal(4,2), day date, at timestamp, b bo
 
 @dataclass(frozen=True)
 class Case:
-    """A source's files by the epoch in which they come."""
+    """A source's files, by epoch."""
 
     format: str
     first: Mapping[str, bytes]
@@ -109,12 +111,12 @@ null
 
 @dataclass(frozen=True)
 class Found:
-    """What a store holds of one source after one epoch."""
+    """A store's rows and rejects of one source after one epoch."""
 
     rows: list[str]
-    later: list[str]  # of a view that was made in that epoch
+    later: list[str]  # of a view created in that epoch
     rejects: list[tuple[object, ...]]
-    rejected: int  # as the summary counts them
+    rejected: int  # the summary's count
 
 
 def texts(table: pa.Table) -> list[str]:
@@ -122,7 +124,7 @@ def texts(table: pa.Table) -> list[str]:
 
 
 def sparks_own(spark: SparkSession, case: Case, folder: Path) -> list[tuple[str, str, str | None]]:
-    """What Spark reads of a folder, each file in its order: (file, the row, what the corrupt-record column holds)."""
+    """Spark's read of a folder, each file in its order: (file, the row, the corrupt-record column)."""
     options = {**case.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_c"}
     read = spark.read.format(case.format).options(**options).schema(f"{case.columns}, _c string").load(str(folder))
     wanted = (
@@ -140,7 +142,7 @@ def sparks_own(spark: SparkSession, case: Case, folder: Path) -> list[tuple[str,
 def of_files(
     records: Sequence[tuple[str, str, str | None]], folder: Path, files: Iterable[str]
 ) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Of some files: the rows, and (path, position, record) of what is corrupt."""
+    """The rows of these files, and (path, position, record) of their corrupt records."""
     rejects: list[tuple[object, ...]] = []
     for file in files:
         own = [bad for name, _, bad in records if name == file]
@@ -203,7 +205,7 @@ def test_what_spark_calls_corrupt_is_a_reject_and_all_else_is_a_row(
 def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
     spark: SparkSession, store: Path, found: dict[tuple[str, int], Found]
 ) -> None:
-    """What `found` has left in the store."""
+    """The store as `found` left it."""
     with Session(str(store / "store"), spark, create=False, runner=here(spark)) as session:
         session.execute(
             "CREATE MATERIALIZED VIEW by_file AS SELECT file, count(*) AS n FROM csv__rejects GROUP BY file"

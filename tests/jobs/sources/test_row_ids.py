@@ -1,4 +1,4 @@
-"""Row ids hold the number of a file and a position in it."""
+"""A row id contains the number of a file and a position in it."""
 
 import random
 

@@ -1,4 +1,6 @@
-"""Shredded variants of Parquet files: Spark writes them by random schemas, and reads them beside our reader, byte by byte."""
+"""Shredded variants of Parquet files, which Spark writes with random schemas. Spark's read of them is compared byte
+by byte.
+"""
 
 import json
 import random
@@ -58,7 +60,9 @@ def shredding(draw: random.Random, depth: int = 3) -> str:
 
 
 def written(spark: SparkSession, folder: Path, texts: list[str | None], schema: str) -> Path:
-    """A file of variants that Spark has shredded by a schema. The first column: some of them in an array within a struct."""
+    """A file of variants that Spark has shredded with a schema. The first column has some of them in an array within
+    a struct.
+    """
     values = zip(SETTINGS, ("true", "false", schema), strict=True)
     for setting, chosen in values:
         spark.conf.set(f"spark.sql.variant.{setting}", chosen)
@@ -148,7 +152,7 @@ def test_parts_that_make_no_variant_are_an_error(array: pa.StructArray, reason: 
 
 @pytest.mark.spark
 def test_rows_with_variants_come_and_go_in_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
-    """The change feed holds the row in other bytes: shredded, with its names in another order."""
+    """The change feed has the row in other bytes: shredded, with its names in another order."""
     texts, place = ['{"a": 1, "b": {"c": "x"}}', '{"b": 2}', None], tmp_path / "t"
     place.mkdir()
     whole = written(spark, tmp_path / "whole", texts, "variant")

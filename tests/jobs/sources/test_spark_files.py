@@ -1,4 +1,4 @@
-"""CSV and JSON chunks against Spark's own read of the same files."""
+"""CSV and JSON chunks, compared with Spark's own read of the same files."""
 
 import gzip
 from collections.abc import Mapping
@@ -59,14 +59,14 @@ def read(spark: SparkSession, files: list[PinnedFile], made: CreateSource, colum
 
 
 def frame(spark: SparkSession, files: list[PinnedFile], made: CreateSource, columns: tuple[int, ...]) -> DataFrame:
-    """The files as their reader gives them to the driver."""
+    """The files as a DataFrame, as their reader gives it to the driver."""
     found = reader_of(made).frame(spark, made, document_of(files), columns)
     assert found is not None
     return found
 
 
 def sparks_own(spark: SparkSession, path: Path, made: CreateSource) -> pa.Table:
-    """One file read by Spark with the same options, in file order, in our types."""
+    """One file, read by Spark with the same options, in file order, in the engine's types."""
     options = {k: v for k, v in made.options.items() if k != "path"}
     schema = ", ".join(f"{f.name} {f.type}" for f in made.fields)
     read = spark.read.format(made.format).options(**options).schema(schema).load(str(path)).coalesce(1).toArrow()
@@ -130,7 +130,9 @@ def test_a_column_may_have_any_name_that_spark_reads(format: str, spark: SparkSe
 def test_positions_follow_the_file_however_large_and_however_many(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark would split the large file in two and pack the small ones; empty files have no rows; each row keeps its place."""
+    """Spark would split the large file and combine the small ones. Empty files have no rows. Each row keeps its
+    position.
+    """
     sizes = [400_000, 3, 0, 5, 1]
     pins = []
     for n, rows in enumerate(sizes):

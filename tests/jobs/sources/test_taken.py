@@ -1,4 +1,4 @@
-"""Which files an epoch takes, over a real store of what was taken before."""
+"""The files that an epoch takes, over a real store of taken files."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ SCHEMA = msgspec.structs.replace(taken_schema("bids"), table_id=7)
 
 @pytest.fixture
 def taken(tmp_path: Path) -> Callable[..., StorageTable]:
-    """The table over a real store into which these batches went, an epoch each."""
+    """The table over a real store, with these batches, one per epoch."""
 
     def build(*batches: SealedBatch) -> StorageTable:
         objects = LocalObjectStore(tmp_path / "store")

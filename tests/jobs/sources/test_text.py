@@ -1,4 +1,6 @@
-"""Bytes that are no UTF-8, in each way in: the file and the row are named, the store is unharmed."""
+"""Bytes that are not UTF-8, for each kind of input: the message names the file and the row, and the store is
+unharmed.
+"""
 
 import json
 import random
@@ -108,7 +110,7 @@ def test_an_insert_of_what_is_no_text_is_refused_before_the_log(spark: SparkSess
 
 
 def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_of_the_bad_one(tmp_path: Path) -> None:
-    """What Spark hands over of a file of texts, which it does not judge."""
+    """Spark passes the lines of a text file on without checking them."""
     path, lines = tmp_path / "a.txt", [b"fine", b"bad \xff\xfe", b"", b"\xc3\x28", "größer".encode(), None]
     path.write_bytes(b"\n".join(line or b"" for line in lines))
     source = CreateSource("lines", "text", (Field("value", "string"),), {"path": str(path), "on_error": "quarantine"})
@@ -131,7 +133,7 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
 
 
 def test_every_string_that_is_no_text_is_found_wherever_it_is() -> None:
-    """Against Python's own decoder, over bytes at the edges of what UTF-8 allows."""
+    """Compared with Python's decoder, over bytes at the limits of UTF-8."""
     edges = [
         0x00,
         0x0A,

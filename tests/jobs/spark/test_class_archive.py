@@ -1,4 +1,4 @@
-"""Which JVMs start from the archive of classes, and that one starts without it where it does not fit."""
+"""Which JVMs start from the archive of classes. A JVM starts without an archive that does not fit."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tussock.jobs.spark.class_archive import QUIET, archive_file, submit_options
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file where this Python's archive is looked for."""
+    """A file at the path of this Python's archive."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "a Python"))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     archive_file().parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A driver whose cluster has no executor for it gives up after its limit, and says what is missing."""
+"""If a cluster starts no executor, the driver gives up after its limit and names the cause."""
 
 import subprocess
 import sys

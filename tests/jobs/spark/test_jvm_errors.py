@@ -1,4 +1,4 @@
-"""What Spark's workers raise, as an error with one message. Needs no JVM."""
+"""Errors of Spark's workers become an error with one message. Needs no JVM."""
 
 import py4j.protocol  # noqa: F401  errors of the JVM are looked for where its bridge is imported
 import pytest
@@ -28,7 +28,7 @@ org.apache.spark.SparkException: Job aborted
 
 
 class FromWorker(PySparkException):
-    """As Spark raises it on the driver."""
+    """In the form in which Spark raises it on the driver."""
 
     def getCondition(self) -> str:
         return "PYTHON_EXCEPTION"
@@ -42,7 +42,7 @@ def test_a_worker_that_fails_for_no_reason_of_ours_is_told_by_the_last_line_of_i
 
 
 class FromSpark(PySparkException):
-    """As Spark raises a job's error on the driver."""
+    """A job's error, in the form in which Spark raises it on the driver."""
 
     def getCondition(self) -> str:
         return "JOB_FAILED"

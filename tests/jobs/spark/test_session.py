@@ -1,4 +1,4 @@
-"""The Spark session that jobs and commands make: what it listens on, and what it says."""
+"""The Spark session of jobs and commands: its open ports and its output."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from tussock.jobs.spark.session import _settings_of_a_new_application
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = [pytest.mark.spark, pytest.mark.kill]  # processes of its own, each with a JVM
+pytestmark = [pytest.mark.spark, pytest.mark.kill]  # separate processes, each with a JVM
 
 APPLICATION = """
 import pathlib, sys
@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
 
 
 def listening_of(command: list[str], going_on: Path) -> tuple[set[str], str]:
-    """The addresses that a Spark application listens on once a job of it has run, and what it printed on standard error."""
+    """The addresses that a Spark application listens on after a first job, and its output on standard error."""
     going_on.touch()
     with subprocess.Popen(
         [*command, str(going_on)], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -63,7 +63,7 @@ def test_a_local_application_listens_on_the_loopback_interface_alone(submitted: 
     listening, errors = listening_of(submit if submitted else [sys.executable, str(file)], tmp_path / "going on")
     assert listening <= {"127.0.0.1", "::1"}
     if not submitted:
-        assert errors == "", "a command of ours says nothing of the JVM's own"
+        assert errors == "", "a command prints nothing of its JVM"
 
 
 def test_what_a_jvm_says_before_it_dies_is_passed_on() -> None:

@@ -1,11 +1,11 @@
-"""Errors of Spark's as ours. Needs no JVM."""
+"""Translation of Spark's errors. Needs no JVM."""
 
 import subprocess
 import sys
 
 
 def test_sparks_own_loggers_are_made_as_spark_makes_them() -> None:
-    """A plain logger of that name would have Spark fail with a TypeError at the next error that the user's own code meets."""
+    """With a plain logger of that name, the next error of the user's code would make Spark fail with a TypeError."""
     script = """
 import logging
 from tussock.jobs.spark.sql_errors import translated
@@ -13,7 +13,7 @@ from tussock.jobs.logical.source_text import SourceText
 
 with translated(SourceText("SELECT 1")):
     pass
-logging.getLogger("SQLQueryContextLogger").exception("told", errorClass="DIVIDE_BY_ZERO")
+logging.getLogger("SQLQueryContextLogger").exception("reported", errorClass="DIVIDE_BY_ZERO")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""SQL expressions, bound as those of a view are."""
+"""SQL expressions, bound as in a view."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 def bind_expressions(
     spark: SparkSession, columns: Sequence[Field], texts: Sequence[str], time_zone: str = "UTC"
 ) -> list[Expr]:
-    """SQL expressions over some columns, bound. Raises as `bind_view`."""
+    """Bind SQL expressions over some columns. Raises like `bind_view`."""
     relation = Relation(
         1, "t", RelationKind.SOURCE, tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}")
     )

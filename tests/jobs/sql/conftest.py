@@ -1,4 +1,4 @@
-"""A binder over a handful of relations, and case files."""
+"""A binder over a few relations, and case files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def _text(dumper: yaml.Dumper, data: str) -> yaml.ScalarNode:
 
 @pytest.fixture(scope="module")
 def expect(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Compares a case with what was found; with `--update-cases` it writes what was found into the case file instead."""
+    """Compare a case with the actual result; with `--update-cases` write the result into the case file instead."""
     update = bool(request.config.getoption("--update-cases"))
     found: dict[tuple[str, str], dict[str, str]] = {}
 

@@ -1,4 +1,7 @@
-"""Runs a logical plan by Spark's DataFrame API, node by node and by position only: says whether the plan still means its query."""
+"""Runs a logical plan with Spark's DataFrame API, node by node, to show that the plan still means its query.
+
+Columns are referred to by position only.
+"""
 
 import math
 import re
@@ -99,7 +102,7 @@ _FUNCTIONS = {
 
 
 def answer_of_query(spark: SparkSession, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and sorted rows that Spark gives for a SELECT over ROWS."""
+    """Column names and sorted rows of a SELECT over ROWS, computed by Spark."""
     for name in ROWS:
         _frame(spark, name).createOrReplaceTempView(name)
     frame = spark.sql(sql)
@@ -196,7 +199,7 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
 
 
 def _sessions(below: DataFrame, plan: Window) -> DataFrame:
-    """A session begins behind all that began before it."""
+    """A session begins after all that began before it."""
     (call,) = plan.calls
     start, end = (_text(a) for a in call.args)
     keys = ", ".join(_text(e) for e in plan.partition) or "true"
@@ -231,7 +234,7 @@ def _edge(call: WindowCall, upper: bool) -> str:
         return "CURRENT ROW"
     if bound.value is None:
         return f"{abs(bound.rows)} {'FOLLOWING' if bound.rows > 0 else 'PRECEDING'}"
-    assert isinstance(bound.value, Call)  # the order's value and an offset; the case's order descends
+    assert isinstance(bound.value, Call)  # the order's value and an offset; the case's order is descending
     return f"{_text(bound.value.args[1])} PRECEDING"
 
 
@@ -278,7 +281,7 @@ def _call(call: AggCall) -> str:
 
 
 def _text(expr: Expr, shift: int = 0) -> str:
-    """The expression as SQL over columns c{shift + index}; only the nodes that the case files use."""
+    """The expression as SQL over columns c{shift + index}, for the nodes in case files."""
     if isinstance(expr, Column):
         return f"c{expr.index + shift}"
     if isinstance(expr, Literal):

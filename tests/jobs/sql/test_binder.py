@@ -1,4 +1,4 @@
-"""Statements bound, and what is wrong with those that are not."""
+"""Bound statements, and the errors of those that cannot be bound."""
 
 from typing import Any
 

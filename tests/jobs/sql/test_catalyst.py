@@ -1,4 +1,4 @@
-"""SELECTs bound into logical plans: as text, against Spark's own answers, and through JSON."""
+"""SELECTs bound into logical plans: as text, compared with Spark's answers, and through JSON."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_the_bound_plan_gives_the_rows_that_spark_gives_for_the_select(
     names, expected = answer_of_query(spark, case.sql)
     assert [f.name for f in plan.fields] == names
     assert answer_of_plan(spark, plan) == expected
-    assert len(expected) > 0 or "false" in case.sql, f"the case says nothing on these rows: {ROWS}"
+    assert len(expected) > 0 or "false" in case.sql, f"the case proves nothing with these rows: {ROWS}"
 
 
 @pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))

@@ -1,4 +1,4 @@
-"""INSERT against Spark's own INSERT into a table of the same columns: same rows, or both refuse."""
+"""INSERT, compared with Spark's INSERT into a table of the same columns: the same rows, or both refuse."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +35,7 @@ _VALUES = [
 
 @pytest.fixture(scope="module")
 def judge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Inserts the same values into a table of Spark's own; its rows, or None where Spark refuses."""
+    """Insert the same values into a Spark table; its rows, or None if Spark refuses."""
     where: Path = tmp_path_factory.mktemp("judge")
     columns = ", ".join(f"{f.name} {f.type}" for f in ACCOUNTS.fields)
     made = iter(range(1000))
@@ -76,7 +76,7 @@ def test_values_become_the_rows_that_spark_would_store(values: str, binder: Bind
     )
 
 
-_TEXTS = {  # as written -> as Spark takes it
+_TEXTS = {  # as written -> Spark's form
     "('7', 'x', 1, NULL, NULL)": "(7, 'x', 1, NULL, NULL)",
     "(8, 'x', ' 1.5', '2020-02-29', '-1e3')": "(8, 'x', 1.5, DATE'2020-02-29', -1000D)",
     "(9, 'x', '12345678.901', '2020-01-01 12:00:00+02:00', 'NaN')": "(9, 'x', 12345678.90, "

@@ -1,4 +1,7 @@
-"""Intervals of other units in a table's columns: taken and refused as Spark does, by INSERT, UPDATE, MERGE and as a DEFAULT."""
+"""Intervals of other units in a table's columns.
+
+INSERT, UPDATE, MERGE and DEFAULT accept and refuse the same ones as Spark.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,7 +63,7 @@ def own_binder(spark: SparkSession) -> Binder:
 
 @pytest.fixture(scope="module")
 def judge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark with a table for each kind of interval, `one0`, …, and for arrays of it, `many0`, …"""
+    """Spark with a table for each kind of interval, `one0`, …, and for arrays of it, `many0`, …."""
     where: Path = tmp_path_factory.mktemp("intervals")
     names = [(f"{name}{n}", kind) for n, k in enumerate(KINDS) for name, kind in (("one", k), ("many", f"array<{k}>"))]
     for name, kind in names:
@@ -71,7 +74,7 @@ def judge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def takes(spark: SparkSession, sql: str) -> bool:
-    """Whether Spark's analyzer takes a statement, which does not run."""
+    """Whether Spark's analyzer accepts a statement. It is not run."""
     state = spark._jsparkSession.sessionState()
     skip = getattr(getattr(spark._jvm, "org.apache.spark.sql.execution.CommandExecutionMode$"), "MODULE$").SKIP()
     try:
@@ -118,7 +121,7 @@ def test_statements_take_all_pairs_of_intervals_as_spark_s_insert_does(own_binde
 
 
 def compare_defaults(pairs: Sequence[tuple[str, str]], spark: SparkSession, tmp_path: Path) -> None:
-    """In rows of INSERT with and without the column, of UPDATE and of MERGE."""
+    """For rows of an INSERT with and without the column, of an UPDATE and of a MERGE."""
     texts = ", ".join(f"CAST(c{n} AS string)" for n in range(len(pairs)))
     columns = ", ".join(f"c{n} {wanted} DEFAULT {LITERALS[given]}" for n, (given, wanted) in enumerate(pairs))
     spark.sql(f"CREATE TABLE defaults (i int, {columns}) USING parquet LOCATION '{tmp_path / 'defaults'}'")

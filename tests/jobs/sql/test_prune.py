@@ -1,4 +1,4 @@
-"""Column pruning on plans wider than Catalyst leaves them; expected plans are written by hand."""
+"""Column pruning on plans that are wider than Catalyst's. The expected plans are written by hand."""
 
 from tussock.jobs.logical.nodes import (
     AggCall,

@@ -1,4 +1,4 @@
-"""The table of what is refused, `cases/refusals.yaml`: each SELECT with the message that CREATE MATERIALIZED VIEW answers it with."""
+"""Refused queries, in `cases/refusals.yaml`: each SELECT with the message of CREATE MATERIALIZED VIEW."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a worker's garbage collector looks at, and when."""
+"""The objects that a worker's garbage collector examines, and when."""
 
 import gc
 import weakref
@@ -10,7 +10,7 @@ from tussock.jobs.task import collector
 
 
 class Loop:
-    """Refers to itself, so that no count of references frees it."""
+    """Refers to itself, so that reference counting cannot free it."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -1,4 +1,6 @@
-"""Views that filter one table, epoch by epoch, beside plain Python: an epoch leaves out those that its rows do not reach."""
+"""Views that filter one table, compared with plain Python at each epoch. An epoch skips views that its rows do not
+reach.
+"""
 
 import random
 from collections import Counter
@@ -33,7 +35,7 @@ def condition(draw: random.Random, depth: int = 2) -> Expr:
 
 
 def value_of(expr: Expr, row: Row) -> int | bool | None:
-    """Plain Python's answer, with NULL as None."""
+    """Plain Python's answer, with None as NULL."""
     match expr:
         case Column(index=index):
             return row[index]

@@ -1,4 +1,4 @@
-"""A level on one unit, as far as it decides without a store: what it hands on, and what stops it."""
+"""A level on one unit, without a store: the cells that it passes on, and the failures that stop it."""
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +19,10 @@ FAILURE = encode_failure(ActorError("source s", "a bad row"), "s", 0)
 def run(
     level: int, unit: int, *arriving: pa.RecordBatch, expected: Expected = Expected.LITTLE
 ) -> list[tuple[int, Address]]:
-    """The cells that a unit of three answers: slot and address. Its store can't be opened: an actor that starts fails the test."""
+    """The cells in one unit's answer, of three units: slot and address.
+
+    The store cannot be opened, so an actor that starts fails the test.
+    """
     task = EpochTask("nowhere://", msgspec.json.encode(None), PLAN, 7, (0, 1, 2, 0), expected)
     function = level_function(lambda: task, level, lambda: unit)
     found = pa.Table.from_batches(list(function(iter(arriving))), CELL_SCHEMA).to_batches()

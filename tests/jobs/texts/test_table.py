@@ -1,4 +1,4 @@
-"""Tables for people: instants in the store's time zone, by Python's zoneinfo. No Spark."""
+"""Tables as text, with instants in the store's time zone. Python's zoneinfo gives the expected values. No Spark."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -26,7 +26,7 @@ def test_instants_are_shown_in_the_stores_zone(zone: str) -> None:
         assert local == "2026-03-29 02:30:00"
         if wanted is None:
             assert at == "NULL"
-        elif wanted.year > 1:  # the year before the first one has no name in Python
+        elif wanted.year > 1:  # Python has no year 0
             assert at == str(wanted.astimezone(ZoneInfo(zone)))
         else:
             assert datetime.fromisoformat(at) == wanted

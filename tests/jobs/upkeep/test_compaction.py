@@ -1,4 +1,4 @@
-"""Compactors at work: to the end, beside one another and beside epochs, failing, stopped, and in Spark."""
+"""Compactors: complete runs, several at once, next to epochs, failing, stopped, and in Spark."""
 
 import os
 import re
@@ -163,7 +163,7 @@ def test_a_task_whose_inputs_went_after_others_closed_it_is_lost_and_not_called_
 
 
 class SlowStore(MemoryObjectStore):
-    """The objects of another; an upload takes a while."""
+    """An object store whose uploads are slow."""
 
     def __init__(self, held: dict[str, bytes], clock: Clock, put_ms: int) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ def test_uniform_updates_stay_within_the_budgets_of_reads_space_and_writes(share
 
 
 def test_old_versions_and_deletes_go_once_nobody_needs_them_without_a_full_compaction() -> None:
-    """Each epoch takes out a ninth of the rows, and changes the others; all of it stays readable, until retention lets it go."""
+    """Each epoch deletes a ninth of the rows and changes the others. All stays readable until retention ends."""
     store = living_store(MemoryObjectStore(), epochs=4, rows=900)
     for number in range(3):
         change: dict[int, int | None] = {n: n if n % 9 > number else None for n in range(900)}
@@ -284,7 +284,7 @@ def test_old_versions_and_deletes_go_once_nobody_needs_them_without_a_full_compa
     version = store.meta.latest()
     assert sum(sst.rows for level in version.levels for sst in level) <= 1.34 * 600
     store.check(version, version.epoch)
-    assert compact(store.open("compactor"), SMALL) == [], "what was rewritten is not due again"
+    assert compact(store.open("compactor"), SMALL) == [], "rewritten SSTs are not due again"
 
 
 @pytest.mark.spark

@@ -1,4 +1,7 @@
-"""A compaction broken at each of its requests in turn: it fails clearly or succeeds, no row changes, and the next one ends it."""
+"""A compaction that breaks at each of its requests in turn: it fails clearly or succeeds.
+
+No row changes, and the next compaction completes it.
+"""
 
 from collections.abc import Sequence
 
@@ -29,7 +32,7 @@ def a_store() -> LivingStore:
 
 
 def compact_all(store: LivingStore, objects: FaultyObjectStore, options: CompactionOptions = SMALL) -> None:
-    """One task over everything, by a process of its own, which is slow: its lease is renewed all the time."""
+    """Compact everything in one slow task of a separate process, which renews its lease all the time."""
     meta = MetaStore(objects, "compactor", store.clock)
 
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
@@ -73,7 +76,7 @@ def test_a_compaction_broken_at_any_request_changes_no_row_and_can_be_done_again
         after = store.open("reader").latest()
         assert named_by(after) == named_by(before) or len(named_by(after)) == 1, "the old version or the new one, whole"
         store.check(after, after.epoch)
-        store.clock.now_ms += HOURS_MS  # a task that nobody closed has to be waited for
+        store.clock.now_ms += HOURS_MS  # an abandoned task delays others until its lease ends
         compact(store.open("next"), SMALL, full=True)
         newest = store.open("reader").latest()
         assert (len(named_by(newest)), newest.tasks) == (1, ())

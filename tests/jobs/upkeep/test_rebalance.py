@@ -1,4 +1,6 @@
-"""Vnodes move between units, the fewest that can, and every epoch before and after is what DuckDB makes of the same rows. No JVM."""
+"""Rebalancing moves as few vnodes as possible. At every epoch the views equal DuckDB's answer over the same rows. No
+JVM.
+"""
 
 import random
 import shutil
@@ -43,7 +45,7 @@ from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.vnode import vnodes_of
 
 BY_G = Scan("by_g", (0, 1), (Field("g", "int"), Field("n", "bigint")))
-#: What the views select, for the judge.
+#: The views' SELECTs, for DuckDB.
 SELECTS = {
     "t": "SELECT * FROM t",
     "by_g": "SELECT g, count(*) FROM t GROUP BY g",
@@ -52,12 +54,14 @@ SELECTS = {
     "all": "SELECT count(*) FROM t",
 }
 Rows = dict[int, tuple[int, int]]
-LONG = (1, 2, 3, 8, 3, 2, 8, 1)  # numbers of units, one after another
+LONG = (1, 2, 3, 8, 3, 2, 8, 1)  # unit counts, one after another
 
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    """A table, a count by group, the table joined to it, and counts over these: some on all units, one on a single unit."""
+    """A table, a count by group, the table joined to it, and counts over these. Some run on all units, one on a
+    single unit.
+    """
     meta = new_store(tmp_path / "store", units=2)
     append(meta, table("t"), view("by_g", counted(scan("t"), 1)), view("joined", joined(scan("t"), BY_G, 1, 0)))
     append(meta, view("by_n", counted(BY_G, 1)), view("all", counted(scan("t"))))
@@ -65,14 +69,14 @@ def meta(tmp_path: Path) -> MetaStore:
 
 
 def change(meta: MetaStore, held: Rows, rng: random.Random, of: int = 400) -> None:
-    """Insert rows anew, some over others."""
+    """Insert new rows; some replace others."""
     chosen = {rng.randrange(of): (rng.randrange(25), rng.randrange(9)) for _ in range(60)}
     insert(meta, "t", *((k, g, a) for k, (g, a) in chosen.items()))
     held.update(chosen)
 
 
 def assert_right(meta: MetaStore, held: Rows) -> None:
-    """Every relation is what DuckDB selects from the rows."""
+    """Check that every relation equals DuckDB's SELECT over the rows."""
     with duckdb.connect() as judge:
         judge.execute("CREATE TABLE t (k int, g int, a int)")
         judge.executemany("INSERT INTO t VALUES (?, ?, ?)", [(k, g, a) for k, (g, a) in held.items()])
@@ -88,14 +92,17 @@ def epoch(meta: MetaStore, runner: LocalRunner, units: int | None = None) -> Vno
 
 
 def fewest(before: VnodeMapping, units: int) -> int:
-    """How many vnodes any even spread over `units` moves: what a unit has beyond its share, and all of units that go."""
+    """The number of vnodes that any even spread over `units` moves.
+
+    These are the vnodes beyond a unit's share, and all vnodes of removed units.
+    """
     share, more = divmod(len(before.units), units)
     held = sorted((before.units.count(unit) for unit in range(units)), reverse=True)
     return len(before.units) - sum(min(h, share + (i < more)) for i, h in enumerate(held))
 
 
 def swapped(mapping: VnodeMapping, rng: random.Random) -> VnodeMapping:
-    """Some vnodes on other units, of which there are as many as before."""
+    """Move some vnodes to other units; the number of units stays the same."""
     units = list(mapping.units)
     for vnode in rng.sample(range(len(units)), 40):
         units[vnode] = rng.randrange(mapping.unit_count)
@@ -124,7 +131,7 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
         mapping = epoch(meta, runner)
         assert mapping == found.planned
         assert_right(meta, held)
-        change(meta, held, rng)  # to other vnodes of the same units, and, one epoch later, back
+        change(meta, held, rng)  # to other vnodes of the same units, and back one epoch later
         move(meta, Rebalance(MoveVerdict.MOVE, mapping, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
         mapping = epoch(meta, runner)
         assert_right(meta, held)
@@ -170,7 +177,7 @@ def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_what_is_right_and_
     change(meta, held, rng)
 
     def rebalanced(meta: MetaStore) -> None:
-        """Move to three units, unless that is done, then run what waits."""
+        """Move to three units unless that is done, then run the waiting input."""
         if meta.latest().mapping.unit_count != 3:
             move(meta, plan(measure(meta), 3))
         advance(LocalRunner(), meta)
@@ -246,7 +253,7 @@ def test_an_open_barrier_keeps_the_units_it_pinned_and_the_next_has_those_that_w
 
 
 def skew(meta: MetaStore, heavy: Callable[[int], bool], size: int = 3_000) -> None:
-    """Epochs in which some keys change again and again, and the others once."""
+    """Epochs in which some keys change repeatedly, and the others once."""
     insert(meta, "t", *((k, k % 500, 0) for k in range(size)))
     epoch(meta, LocalRunner())
     for n in range(3):

@@ -1,4 +1,4 @@
-"""Keeping a store in order from the command line: what goes, what is held, what is damaged, and the exit code that says so."""
+"""Upkeep of a store from the command line: removed and kept objects, reports of damage, and exit codes."""
 
 from pathlib import Path
 
@@ -65,10 +65,10 @@ def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(
     store.compact()
     assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
     assert store.meta.latest().min_readable_epoch > epoch
-    with store.meta.reading(epoch) as version:  # below the floor, by a pin of its own on the version of the other
+    with store.meta.reading(epoch) as version:  # below the floor, with a second pin on the first one's version
         assert len(store.meta.pins()) == 2
         store.check(version, epoch)
-    later = store.meta.pin(epoch, lease_ms=10**13)  # the clock of this store is not that of the command
+    later = store.meta.pin(epoch, lease_ms=10**13)  # this store's clock differs from the command's
     assert tussock(store, "pin", "remove", holder) == 0
     assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
     store.check(store.meta.version_at(epoch), epoch)

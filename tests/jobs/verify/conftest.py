@@ -1,4 +1,4 @@
-"""Verification over few rows: Spark interprets the queries, because to compile them takes longer than to run them."""
+"""Verification over few rows. Spark interprets the queries, because compiling them takes longer than running them."""
 
 import pytest
 
@@ -8,6 +8,6 @@ from tussock.jobs.verify import inputs
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of the session that judges views, in the one that verifies them."""
+    """Apply the settings of the session that computes expected views to the one that verifies them."""
     for name, value in INTERPRETED.items():
         monkeypatch.setitem(inputs._SETTINGS, name, value)

@@ -1,4 +1,4 @@
-"""All views of tests.truth, through random histories: each is equal to Spark's answer by `tussock verify` too."""
+"""All views of tests.truth, through random histories. `tussock verify` finds each equal to Spark's answer."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

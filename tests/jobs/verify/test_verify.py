@@ -1,4 +1,4 @@
-"""`tussock verify`: right views are equal, wrong rows are found exactly, and a repair makes them right."""
+"""`tussock verify`: correct views are equal, wrong rows are found exactly, and a repair corrects them."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,7 +32,9 @@ VIEWS = {
 
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Iterator[Session]:
-    """A store in Berlin's time zone: two sources with rejects, a table, a plain view, a function, and views of each kind."""
+    """A store in Berlin's time zone: two sources with rejects, a table, a plain view, a function, and views of each
+    kind.
+    """
     (tmp_path / "functions").mkdir()
     (tmp_path / "functions" / "shop.py").write_text(
         "import pyarrow.compute as pc\ndef twice(x):\n    return pc.add(x, x)\n"

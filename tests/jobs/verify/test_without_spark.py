@@ -1,4 +1,6 @@
-"""Parts of verification that need no query: files that an earlier release read in UTC, and Delta tables read by the package."""
+"""Parts of verification that need no query: files that an earlier release read in UTC, and Delta tables read by the
+package.
+"""
 
 import json
 from pathlib import Path
@@ -27,7 +29,7 @@ ZONE = "Europe/Berlin"
     ("format", "options", "marks", "zone", "found"),
     [
         ("csv", {}, {}, "UTC", False),
-        ("csv", {}, {}, ZONE, True),  # no epoch of this release has been yet
+        ("csv", {}, {}, ZONE, True),  # no epoch of this release has run yet
         ("json", {}, {"zoned_from": 1}, ZONE, True),
         ("xml", {}, {"zoned_from": 0}, ZONE, False),
         ("csv", {"TIMEZONE": "UTC"}, {}, ZONE, False),

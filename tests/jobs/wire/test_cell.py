@@ -1,5 +1,6 @@
-"""Cells: no number of an address means two things, each cell is read at its readers' levels, having passed those before, and each row
-reaches the unit of its vnode."""
+"""Cells: each address has one meaning, each cell reaches the levels of its readers, and each row reaches its vnode's
+unit.
+"""
 
 from collections import defaultdict
 from datetime import date
@@ -195,7 +196,7 @@ HELD: dict[pa.DataType, list[Any]] = {
 
 
 def poisoned(array: pa.Array, chance: np.random.Generator) -> pa.Array:
-    """The same values, and anything under the NULLs."""
+    """The same values, with arbitrary bytes under the NULLs."""
     nulls, kind, n = array.is_null().to_numpy(zero_copy_only=False), array.type, len(array)
     there = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     if pa.types.is_struct(kind):
@@ -228,7 +229,7 @@ def poisoned(array: pa.Array, chance: np.random.Generator) -> pa.Array:
 
 @pytest.mark.parametrize("kind", HELD, ids=str)
 def test_the_bytes_of_a_cell_follow_from_its_rows_alone(kind: pa.DataType) -> None:
-    """Cells are put in order by their bytes: what a process had in its memory under a NULL must not decide about that order."""
+    """Cells are sorted by their bytes, so the memory under a NULL must not influence that order."""
     values = pa.array(HELD[kind], kind)
     found = set()
     for seed in range(4):

@@ -1,4 +1,4 @@
-"""Who merges what the units of an epoch sealed, decided on numbers alone."""
+"""The choice of the process that merges the units' sealed rows, from numbers alone."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_who_merges(expected: Expected, sealed: int, units: int, chosen: Flush) 
 @pytest.mark.parametrize("units", [1, 2, 3, 4, 7, 64])
 @pytest.mark.parametrize("sealed", [1, 1000, MB, 63 * MB, 64 * MB, 65 * MB, 300 * MB])
 def test_units_that_upload_their_own_make_no_more_ssts_than_the_budget(units: int, sealed: int) -> None:
-    """Of all units seal as much: each makes ceil(sealed / target) SSTs."""
+    """If all units seal the same amount, each makes ceil(sealed / target) SSTs."""
     if POLICY.choose(Expected.MUCH, sealed, units) is Flush.UNIT and sealed <= POLICY.target_bytes:
         assert units * math.ceil(sealed / POLICY.target_bytes) <= math.ceil(units * sealed / POLICY.target_bytes) + 1
 

@@ -1,4 +1,6 @@
-"""Rows on which Spark computes between two levels: they come back as the cells they would have been, in whatever order they travelled."""
+"""Rows on which Spark computes between two levels. They return as the cells they would have been, in any order of
+arrival.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +51,7 @@ def chunk(*rows: tuple[int, str | None, int]) -> pa.Table:
 
 
 def as_spark_would(batch: pa.RecordBatch, step: SparkStep, raises: str = "") -> pa.RecordBatch:
-    """What arrives of a unit's batch: `initcap` of the text, and the row itself where its text is `raises`."""
+    """Spark's result for a unit's batch: `initcap` of the text, and the row itself if its text is `raises`."""
     rows = batch.column(step.column).to_pylist()
     columns = [("c0", pa.int64()), ("c1", pa.string()), (RAISED, step.handed_type)]
     kind = pa.struct([(UNIT, pa.int32()), (ROW, pa.int64()), ("w", pa.int64()), *columns])
