@@ -1,1 +1,1 @@
-"""Benchmarks: the budgets of the design, measured as ratios of medians between sides that run in turns on one machine."""
+"""Benchmarks of the design's budgets: ratios of medians between sides that run in turns on one machine."""

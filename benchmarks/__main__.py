@@ -1,28 +1,29 @@
 """`python -m benchmarks`: run the benchmarks, print a table, write JSON to benchmarks/results/.
 
-    python -m benchmarks                         all, at the design's sizes
+    python -m benchmarks                         the default benchmarks, at the design's sizes
     python -m benchmarks group-by --bids 1000000 --runs 1
     python -m benchmarks small-epoch --rows 1000000 100000000 --store-folder /var/tmp/tussock
     python -m benchmarks train
 
-Apart from those, and each with options of its own:
+These benchmarks have their own options and are not in `all`:
 
     python -m benchmarks store --rows 100000     the state store against RocksDB and SlateDB
-    python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts Spark itself
-    python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task; starts Airflow itself; minutes
-    python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few minutes
-    python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a minute
-    python -m benchmarks operators               every kind of operator: first load and small epochs on 1 M and 10 M rows; an hour
-    python -m benchmarks by-spark                a view that Spark computes a part of, beside Spark's own SELECT; two minutes
-    python -m benchmarks publish                 an epoch's changes to a Delta table, beside a plain MERGE of them; half a minute
-    python -m benchmarks replace                 a view that takes another's place under two views, beside making all anew; a minute
-    python -m benchmarks quality                 ten rules over 1 M and 10 M rows of which 1,000 changed, beside a scan; ten minutes
-    python -m benchmarks rebalance               units 2 -> 3 -> 8 -> 2 under load, the moving epochs beside ordinary ones; a minute
-    python -m benchmarks restate                 a day of a hundred is corrected, beside making the views anew; a minute
-    python -m benchmarks growth                  how costs grow with columns, views, files, statements, …; an hour
-    python -m benchmarks windows --rows 10000000 window functions: rows at the end of one partition; 1 M rows: half a minute
-    python -m benchmarks skew                    private memory of a worker where one key, group or partition has all rows; five minutes
-    python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of so much state; needs twice the disk
+    python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts
+    Spark itself python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task;
+    starts Airflow; minutes python -m benchmarks amplification           reads, space and writes under 50 epochs of
+    uniform updates; a few minutes python -m benchmarks joins                   every kind of join against the inner
+    join on the same changes; half a minute python -m benchmarks operators               every operator: first load and
+    small epochs on 1 M and 10 M rows; an hour python -m benchmarks by-spark                a view with expressions
+    computed by Spark, against Spark's own SELECT; two minutes python -m benchmarks publish                 an epoch's
+    changes to a Delta table, against a plain MERGE; half a minute python -m benchmarks replace
+    replacing a view under two views, against rebuilding all three; a minute python -m benchmarks quality
+    ten rules over 1 M and 10 M rows with 1,000 changes, against a scan; ten minutes python -m benchmarks rebalance
+    units 2 -> 3 -> 8 -> 2 under load: moving epochs against ordinary ones; a minute python -m benchmarks restate
+    correcting one day of a hundred, against rebuilding the views; a minute python -m benchmarks growth
+    growth of costs with columns, views, files, statements, …; an hour python -m benchmarks windows --rows 10000000
+    window functions: new rows at the end of one partition; 1 M rows: half a minute python -m benchmarks skew
+    private memory of a worker if one key, group or partition has all rows; five minutes python -m benchmarks memory
+    --gb 10          private memory of a compaction and of a full scan of 10 GB; needs twice the disk
 """
 
 import argparse
@@ -58,29 +59,31 @@ def main(arguments: list[str]) -> int:
     if arguments and arguments[0] in ALONE:
         code: int = import_module(ALONE[arguments[0]]).main(arguments[1:])
         return code
-    description = "Against Structured Streaming, and against recomputing."
-    alone = f"not in `all`, with options of their own (python -m benchmarks memory --help): {', '.join(ALONE)}"
+    description = "Compare Tussock with Structured Streaming and with recomputing."
+    alone = f"not in `all`, with their own options (python -m benchmarks memory --help): {', '.join(ALONE)}"
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=description, epilog=alone)
     choices = ["all", "group-by", "small-epoch", "train"]
-    parser.add_argument("which", nargs="?", choices=choices, default="all", help="which benchmark (all)")
-    parser.add_argument("--bids", type=int, default=20_000_000, help="group-by: events in all")
-    parser.add_argument("--epochs", type=int, default=16, help="group-by: files, and so epochs")
-    parser.add_argument("--auctions", type=int, default=500_000, help="group-by: groups")
-    parser.add_argument("--runs", type=int, default=3, help="group-by: runs of each side")
+    parser.add_argument("which", nargs="?", choices=choices, default="all", help="name of the benchmark (default: all)")
+    parser.add_argument("--bids", type=int, default=20_000_000, help="group-by: number of events")
+    parser.add_argument("--epochs", type=int, default=16, help="group-by: number of files and epochs")
+    parser.add_argument("--auctions", type=int, default=500_000, help="group-by: number of groups")
+    parser.add_argument("--runs", type=int, default=3, help="group-by: runs per side")
     parser.add_argument(
         "--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="small-epoch: sizes of the table"
     )
-    parser.add_argument("--changed", type=int, default=1_000, help="small-epoch: rows an epoch changes")
-    parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: epochs of each size that count")
-    kept = "small-epoch: where stores are kept for other runs (100 M rows: 5 GB, a quarter of an hour to make); in scratch unless named"
+    parser.add_argument("--changed", type=int, default=1_000, help="small-epoch: changed rows per epoch")
+    parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: measured epochs per size")
+    kept = "small-epoch: folder of reusable stores (100 M rows: 5 GB, a quarter of an hour to create); default: scratch"
     parser.add_argument("--store-folder", type=Path, help=kept)
-    parser.add_argument("--recomputes", type=int, default=3, help="small-epoch: runs of the other side")
-    parser.add_argument("--train-epochs", type=int, default=20, help="train: epochs of a run")
+    parser.add_argument("--recomputes", type=int, default=3, help="small-epoch: runs of the recomputation")
+    parser.add_argument("--train-epochs", type=int, default=20, help="train: epochs per run")
     parser.add_argument(
-        "--scratch", type=Path, help="where input, stores and checkpoints go; kept if named, else a temporary folder"
+        "--scratch",
+        type=Path,
+        help="folder of input, stores and checkpoints, kept; default: a temporary folder",
     )
-    parser.add_argument("--driver-memory", default="3g", help="of the one Spark session that both sides share")
-    parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
+    parser.add_argument("--driver-memory", default="3g", help="memory of the Spark session that both sides share")
+    parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/<time>.json")
     options = parser.parse_args(arguments)
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -95,7 +98,7 @@ def main(arguments: list[str]) -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as temporary:
         scratch = options.scratch or Path(temporary)
-        latency.register()  # before the JVM starts: Spark's workers inherit it
+        latency.register()  # before the JVM starts, since Spark's workers inherit the setting
         settings = {"spark.driver.memory": options.driver_memory, "spark.local.dir": str(scratch / "spark")}
         spark = build_spark("tussock-benchmarks", settings=settings)
         spark.sparkContext.setLogLevel("ERROR")
@@ -123,7 +126,7 @@ def main(arguments: list[str]) -> int:
     print(table_of(compared))
     if figures:
         print(figures_of(figures))
-    print(f"written to {out}")
+    print(f"wrote {out}")
     return 0
 
 

@@ -3,14 +3,16 @@
     python -m benchmarks airflow --runs 5
     python -m benchmarks airflow --runs 5 --beside ../tussock-of-before
 
-Starts a whole Airflow of its own (scheduler, API server, DAG processor, triggerer) on a home, a store and files in a temporary folder,
-loads the first day, and then triggers a run for each of the following days: in turns with `[epoch] runner = "spark"` and "auto", and, with
---beside, in an Airflow of another checkout, whose pipeline is left as it is. Each checkout has a store of its own; days are much alike.
+It starts a separate Airflow (scheduler, API server, DAG processor, triggerer) with home, store and files in a temporary
+folder, and loads the first day. Then it triggers a run for each following day, in turns with `[epoch] runner = "spark"`
+and "auto". With --beside, an Airflow of another checkout with its unchanged pipeline also takes turns. Each checkout
+has its own store.
 
-What is counted, by process from /proc, some twenty times a second, so that a busy machine changes it little:
+CPU seconds are read per process from /proc some twenty times a second, so a busy machine affects them little:
 
-    a task              its process and all that it starts, the JVM and its Python workers included
-    Airflow itself      scheduler, API server, DAG processor, triggerer and the tasks' supervisors, from the trigger to the end of the run
+    a task              its process and all its descendants, including the JVM and its Python workers
+    Airflow itself      scheduler, API server, DAG processor, triggerer and the tasks' supervisors, from trigger to end
+    of the run
 """
 
 import argparse
@@ -46,22 +48,20 @@ FIRST_DAY = date(2013, 1, 1)
 PATIENCE_S = 900.0
 BUDGETS = {"spark": 15.0, "auto": 5.0}
 _LOOK_S = 0.05
-_OF_A_TASK = "airflow worker -- "  # a task's own process; its supervisor's name goes on with LocalExecutor
+_OF_A_TASK = "airflow worker -- "  # title of a task's process; its supervisor's title continues with LocalExecutor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The benchmark's entry. Exit code 0, also where a budget is missed: what else this machine does is not known here."""
+    """Run the benchmark. Returns 0 even if a budget is missed, since other load on the machine is unknown here."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks airflow", description="CPU seconds of an Airflow run, by task."
+        prog="python -m benchmarks airflow", description="Measure CPU seconds of an Airflow run, by task."
     )
-    parser.add_argument("--runs", type=int, default=5, help="of each side, in turns (default 5)")
+    parser.add_argument("--runs", type=int, default=5, help="runs per side, in turns (default 5)")
     parser.add_argument("--beside", type=Path, help="another checkout to measure as well")
     parser.add_argument(
         "--sides", nargs="*", choices=sorted(BUDGETS), default=sorted(BUDGETS), help="runners of this checkout"
     )
-    parser.add_argument(
-        "--scratch", type=Path, help="where homes and stores go; kept if named, else a temporary folder"
-    )
+    parser.add_argument("--scratch", type=Path, help="folder of homes and stores, kept; default: a temporary folder")
     chosen = parser.parse_args(arguments)
     sides = {runner: (ROOT, runner) for runner in chosen.sides}
     if chosen.beside is not None:
@@ -77,22 +77,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 Run = Mapping[str, float]
-"""CPU seconds by task, those of Airflow itself, and seconds on the clock."""
+"""CPU seconds by task, CPU seconds of Airflow itself, and wall seconds."""
 
 
 def measure(folder: Path, sides: Mapping[str, tuple[Path, str | None]], runs: int) -> dict[str, list[Run]]:
-    """CPU seconds of `runs` runs of each side: (checkout, runner) by name. Prints each as it ends."""
+    """Measure `runs` runs of each side and print each. `sides`: (checkout, runner) by name."""
     found: dict[str, list[Run]] = {side: [] for side in sides}
     checkouts = list(dict.fromkeys(checkout for checkout, _ in sides.values()))
     days = iter(FIRST_DAY + timedelta(days=n) for n in range(1, 1 + runs * len(sides)))
     with ExitStack() as stack:
         airflows: dict[Path, Airflow] = {}
         for number, checkout in enumerate(checkouts):
-            say(f"starting Airflow of {checkout}")
+            say(f"start Airflow of {checkout}")
             airflows[checkout] = stack.enter_context(
                 running(folder / str(number), checkout, days=1 + runs * len(sides))
             )
-            say("the first day, which makes the views")
+            say("first day, which creates the views")
             airflows[checkout].run(FIRST_DAY)
         for _ in range(runs):
             for side, (checkout, runner) in sides.items():
@@ -103,7 +103,7 @@ def measure(folder: Path, sides: Mapping[str, tuple[Path, str | None]], runs: in
 
 
 def table_of(found: Mapping[str, Sequence[Run]]) -> str:
-    """Medians, a row for each task and a column for each side; (least-most) behind each."""
+    """Medians (minimum-maximum): one row per task, one column per side."""
     lines = [f"{'CPU seconds: median (least-most)':36}" + "".join(f"{side[-24:]:>26}" for side in found)]
     for row in (*TASKS, SECONDS[0], AIRFLOW, SECONDS[1]):
         cells = []
@@ -122,24 +122,27 @@ class Airflow:
     root: int
 
     def run(self, day: date) -> Run:
-        """Trigger a run over one day, wait until it has published, and say what it cost. Raises RuntimeError where it fails."""
+        """Trigger a run over one day, wait until it has published, and return its cost.
+
+        Raises RuntimeError if it fails.
+        """
         start, end = (f"{moment}T00:00:00Z" for moment in (day, day + timedelta(days=1)))
         with Watch(self.root) as watch:
             began = time.perf_counter()
             run_id = self.home.trigger(DAG, {"logical_date": None, "conf": {"start": start, "end": end}})
             while (state := self.state(run_id)) not in ("success", "failed"):
                 if time.perf_counter() - began > PATIENCE_S:
-                    raise RuntimeError(f"the run over {day} is {state} after {PATIENCE_S:.0f} s")
+                    raise RuntimeError(f"the run of {day} is still {state} after {PATIENCE_S:.0f} s")
                 time.sleep(_LOOK_S)
             seconds = time.perf_counter() - began
         if state == "failed":
-            raise RuntimeError(f"the run over {day} failed: see {self.home.folder / 'logs'}")
+            raise RuntimeError(f"the run of {day} failed. See {self.home.folder / 'logs'}.")
         by_id = self.home.query(f"SELECT id, task_id FROM task_instance WHERE run_id = '{run_id}'")
         by_task = {task: watch.task(str(task_id).replace("-", "")) for task_id, task in by_id}
         return {**{task: by_task.get(task, 0.0) for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
 
     def set_runner(self, runner: str | None) -> None:
-        """Have the next epochs run there; None: as the checkout's pipeline says."""
+        """Set the runner of the next epochs; None: as in the checkout's pipeline."""
         toml = self.home.folder / "pipelines/flights/pipeline.toml"
         lines = [line for line in toml.read_text().splitlines() if not line.startswith("runner = ")]
         if runner is not None:
@@ -147,14 +150,17 @@ class Airflow:
         toml.write_text("\n".join(lines) + "\n")
 
     def state(self, run_id: str) -> str:
-        """Of a run, as Airflow names it."""
+        """The state of a run in Airflow's terms."""
         ((state,),) = self.home.query(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")
         return state
 
 
 @contextmanager
 def running(folder: Path, checkout: Path, days: int) -> Iterator[Airflow]:
-    """Airflow of a checkout on a home in `folder`, with the flights of so many days loaded and applied, and its DAG switched on."""
+    """Run Airflow of a checkout with a home in `folder`.
+
+    The flights of `days` days are loaded and applied, the DAG unpaused.
+    """
     home = AirflowHome.with_flights(folder, checkout)
     toml = folder / "pipelines/flights/pipeline.toml"
     toml.write_text(toml.read_text().replace("catchup = true", "catchup = false"))
@@ -167,8 +173,10 @@ def running(folder: Path, checkout: Path, days: int) -> Iterator[Airflow]:
 
 @dataclass
 class Watch:
-    """What the processes below `root` spend while the context is open. One that ends between two looks counts up to the last of them,
-    unless its parent waited for it, which counts it in full."""
+    """CPU seconds of the processes below `root` during the context.
+
+    A process that ends between two samples counts up to the last sample, or in full if its parent waited for it.
+    """
 
     root: int
     first: dict[tuple[int, int], Process] = field(default_factory=dict)
@@ -188,12 +196,12 @@ class Watch:
         self._look()
 
     def task(self, instance: str) -> float:
-        """Of a task instance's process and what it started; it may have run several times."""
+        """CPU seconds of a task instance's processes and their descendants, over all its attempts."""
         roots = [p for p in self.last.values() if p.title.replace("-", "").endswith(instance) and _is_task(p)]
         return sum(max(one.all_s, sum(p.own_s for p in self._below(one))) for one in roots)
 
     def others(self) -> float:
-        """Of all processes that are no task's."""
+        """CPU seconds of all processes that do not belong to a task."""
         of_tasks = {p.key for one in self.last.values() if _is_task(one) for p in self._below(one)}
         return sum(self._spent(p) for p in self.last.values() if p.key not in of_tasks)
 
@@ -202,7 +210,7 @@ class Watch:
         return process.own_s - (0.0 if before is None else before.own_s)
 
     def _below(self, root: Process) -> list[Process]:
-        """A process and its descendants, those that have ended included."""
+        """A process and its descendants, including ended ones."""
         found, waiting = [], [root]
         while waiting:
             parent = waiting.pop()
@@ -224,7 +232,7 @@ class Watch:
             if above is not None and (process.key in self.last or above is not process or process.pid == self.root):
                 if (
                     before := self.last.get(process.key)
-                ) is not None:  # one whose parent ended stays the parent's; one that ends has no title
+                ) is not None:  # keeps the parent of a process whose parent ended, and the title of a process that ends
                     process = replace(process, parent=before.parent, title=process.title or before.title)
                 self.last[process.key] = process
 
@@ -234,7 +242,7 @@ def _is_task(process: Process) -> bool:
 
 
 def say(line: str) -> None:
-    """Print a step at once."""
+    """Print a step immediately."""
     print(line, file=sys.stderr, flush=True)
 
 

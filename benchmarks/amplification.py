@@ -1,7 +1,8 @@
-"""`python -m benchmarks amplification`: what uniform updates cost a store that compacts after every epoch.
+"""`python -m benchmarks amplification`: amplification of a store under uniform updates, with a compaction after every
+epoch.
 
-Reads: sorted runs that a read of one key looks at, at most. Space: stored bytes over the same live rows written once. Writes: bytes
-written over the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
+Reads: the largest number of sorted runs for one key. Space: stored bytes over the same live rows written once. Writes:
+bytes written over the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
 """
 
 import argparse
@@ -41,7 +42,9 @@ _COLUMNS = (ColumnSpec("k", "bigint"), ColumnSpec("n", "bigint"), ColumnSpec("to
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A table of `keys` rows, all written by the first epoch; then `epochs` epochs that each update a random `share` of them."""
+    """A table of `keys` rows, written by the first epoch, and `epochs` epochs that each update a random `share` of
+    them.
+    """
 
     keys: int = 1_000_000
     epochs: int = 50
@@ -51,17 +54,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a load cost. `runs` is the greatest after any compaction, `space` the greatest ratio then, `writes` over the whole load."""
+    """The result of a load. `runs` and `space` are the maxima after a compaction; `writes` covers the whole load."""
 
     runs: int
     space: float
     writes: float
     stored: int  # bytes at the end
-    live: int  # bytes of the live rows written once
+    live: int  # bytes of the live rows if written once
     flushed: int
     compacted: int
     seconds: float  # of compaction
-    rows_right: bool  # whether the last epoch's rows are those that were written
+    rows_right: bool  # whether the last epoch has the rows that were written
 
     @property
     def within_budget(self) -> bool:
@@ -142,8 +145,8 @@ def show_figures(load: Load, found: Figures) -> str:
     rate = (found.flushed + found.compacted) / max(found.seconds, 1e-9) / 1e6
     return "\n".join(
         [
-            f"{load.keys:,} keys, {load.epochs} epochs that update {load.share:.0%} of them each; compaction after every epoch",
-            f"  reads   {found.runs:>6} sorted runs of a key at most      budget {BUDGET_RUNS}",
+            f"{load.keys:,} keys, {load.epochs} epochs that each update {load.share:.0%}; compaction after every epoch",
+            f"  reads   {found.runs:>6} sorted runs per key at most       budget {BUDGET_RUNS}",
             f"  space   {found.space:>6.2f}x the live rows at most           budget {BUDGET_SPACE}x   ({found.stored:,} bytes at the end)",
             f"  writes  {found.writes:>6.2f}x what epochs flushed            budget {BUDGET_WRITES:g}x  ({found.compacted:,} compacted)",
             f"  compaction took {found.seconds:.1f} s, {rate:.0f} MB/s",
@@ -154,12 +157,12 @@ def show_figures(load: Load, found: Figures) -> str:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks amplification", description="Amplification under uniform updates."
+        prog="python -m benchmarks amplification", description="Measure amplification under uniform updates."
     )
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--share", type=float, default=0.1, help="of the keys that an epoch updates")
-    parser.add_argument("--verbose", action="store_true", help="a line for each epoch")
+    parser.add_argument("--share", type=float, default=0.1, help="share of the keys that an epoch updates")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each epoch")
     chosen = parser.parse_args(arguments)
     load = Load(chosen.keys, chosen.epochs, chosen.share)
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as folder:

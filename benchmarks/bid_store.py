@@ -1,7 +1,8 @@
-"""A store of bids with two views over them, of any size, made once: the state that small epochs are measured on.
+"""A reusable store of bids of any size, with two views: the state for the measurement of small epochs.
 
-Every row follows from its number, so that Spark knows what the store must hold without asking it. The log in the store says how far its
-load has come and how many changes it has taken: a store that was left half loaded is loaded to the end, and a whole one is used again.
+Every row follows from its number, so Spark can compute the expected content without reading the store. The store's log
+records the progress of the load and the number of changes. A partly loaded store is completed, and a complete one is
+reused.
 """
 
 import time
@@ -32,30 +33,30 @@ _STATEMENTS = (
     f"CREATE MATERIALIZED VIEW by_auction AS {BY_AUCTION}",
     f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}",
 )
-_STRIDE = 7_919  # a prime: between the first bids of one change and of the next
+_STRIDE = 7_919  # a prime: distance between the first bids of successive changes
 _READ_BYTES = 8 << 20
-_CHECKED_BIDS = 1_000_000  # about so many of the bids are aggregated by Spark where a view is checked
+_CHECKED_BIDS = 1_000_000  # about this many bids are aggregated by Spark in a check of a view
 
 
 class UnusableStoreError(Exception):
-    """A store that was to be used again is not what a load leaves."""
+    """A reused store is not in the state that a load leaves."""
 
     def __init__(self, folder: str, found: str, expected: str) -> None:
         super().__init__(folder, found, expected)
         self.folder, self.found, self.expected = folder, found, expected
 
     def __str__(self) -> str:
-        return f"{self.folder}: found {self.found}, expected {self.expected}; remove the folder, and it is made anew"
+        return f"{self.folder}: found {self.found}, expected {self.expected}. Remove the folder to create it again."
 
 
 @dataclass(frozen=True, slots=True)
 class BidSizes:
-    """What a store holds."""
+    """The sizes of a store."""
 
     rows: int
-    changed: int = 1_000  # rows that one epoch changes
+    changed: int = 1_000  # rows changed per epoch
     rows_per_auction: int = 20
-    load_rows: int = 2_500_000  # that one epoch of the load brings
+    load_rows: int = 2_500_000  # rows per epoch of the load
 
     @property
     def auctions(self) -> int:
@@ -63,12 +64,12 @@ class BidSizes:
 
     @property
     def loads(self) -> int:
-        """INSERTs of the load."""
+        """Number of INSERTs of the load."""
         return -(-self.rows // self.load_rows)
 
     @property
     def step(self) -> int:
-        """The changed rows of an epoch lie so far apart, over the whole table."""
+        """Distance of an epoch's changed rows, which are spread over the whole table."""
         return self.rows // self.changed
 
     @property
@@ -77,19 +78,19 @@ class BidSizes:
 
 
 class BidStore:
-    """The store of one size, whole and compacted, and what it must hold.
+    """The store of one size, complete and compacted, with its expected content.
 
-    Bid i is of auction i DIV 20 at first: an auction's bids come together, as they would. A change gives every `step`-th bid, from another
-    one on each time, to an auction anywhere: so it takes a thousand bids from as many groups and gives them to others, all over the state,
-    and hardly ever to those of the change before.
+    Bid i initially belongs to auction i DIV 20, since the bids of an auction arrive together. A change assigns every
+    `step`-th bid, from another offset each time, to an arbitrary auction. So it moves a thousand bids between a
+    thousand groups all over the state, and hardly ever those of the previous change.
     """
 
     def __init__(
         self, spark: SparkSession, folder: Path, sizes: BidSizes, progress: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Open the store below `folder`; make it, or load what is missing, where need be.
+        """Open the store below `folder`. Create it, or load the missing rows, if necessary.
 
-        Raises: UnusableStoreError for one that is there and not whole.
+        Raises: UnusableStoreError if it exists and is not complete.
         """
         self.spark, self.sizes = spark, sizes
         self.session = Session(str(folder / sizes.name), spark)
@@ -98,12 +99,12 @@ class BidStore:
 
     @property
     def meta(self) -> MetaStore:
-        """Of the store."""
+        """The meta store."""
         return self.session.meta
 
     @property
     def changes(self) -> int:
-        """Changes that were written so far."""
+        """Number of changes written so far."""
         written: int = self.meta.log_end()
         return written - len(_STATEMENTS) - self.sizes.loads
 
@@ -114,11 +115,14 @@ class BidStore:
 
     @property
     def l0_runs(self) -> int:
-        """SSTs that epochs have left since the last compaction."""
+        """SSTs that epochs have written since the last compaction."""
         return len(self.meta.latest().levels[0])
 
     def write_change(self) -> None:
-        """Make the next change durable; the next epoch takes it in. Raises UnusableStoreError where all bids have been changed once."""
+        """Make the next change durable, for the next epoch.
+
+        Raises UnusableStoreError if all bids have been changed once.
+        """
         if (number := self.changes) >= self.sizes.step:
             room = f"fewer than {self.sizes.step}, so that no bid changes twice"
             raise UnusableStoreError(self.meta.objects.uri, f"{number} changes", room)
@@ -131,17 +135,17 @@ class BidStore:
         return self.session.flush()
 
     def tidy(self) -> None:
-        """What the upkeep DAG does, in this process: retention, compactions that are due, vacuum."""
+        """Do the work of the upkeep DAG in this process: retention, due compactions, vacuum."""
         apply_retention(self.meta, Retention(1, 0))
         compact(self.meta)
         sweep(self.meta)
 
     def read_through(self) -> int:
-        """Read all SSTs once, as bytes, so that they are in the host's page cache if there is room. Returns how many bytes that was."""
+        """Read all SSTs once, so that they are in the page cache if they fit. Returns the number of bytes."""
         return sum(self._read(sst) for level in self.meta.latest().levels for sst in level)
 
     def expected_bids(self) -> DataFrame:
-        """What the table must hold after all changes, as Spark computes it from the numbers alone."""
+        """The table's expected rows after all changes, computed by Spark from the numbers alone."""
         sizes = self.sizes
         place, change = f"(id DIV {sizes.step})", f"(id % {sizes.step} * {pow(_STRIDE, -1, sizes.step)} % {sizes.step})"
         changed = f"{place} < {sizes.changed} AND {change} < {self.changes}"
@@ -151,9 +155,10 @@ class BidStore:
         )
 
     def check(self) -> int:
-        """Compare the deepest view with what Spark computes: all its rows where the table is small, else those of some classes. Returns how
-        many rows were compared.
+        """Compare the last view with Spark's answer: all its rows if the table is small, otherwise those of some
+        classes.
 
+        Returns: the number of compared rows.
         Raises: UnusableStoreError.
         """
         classes = max(1, min(CLASSES, CLASSES * _CHECKED_BIDS // self.sizes.rows))
@@ -163,33 +168,34 @@ class BidStore:
         found = self.session.query(f"SELECT * FROM by_class WHERE class < {classes}").sort_by("class")
         if not found.cast(expected.schema).equals(expected):
             rows = f"{found.num_rows} rows of by_class"
-            raise UnusableStoreError(
-                self.meta.objects.uri, rows, f"the {expected.num_rows} that Spark computes, which are others"
-            )
+            raise UnusableStoreError(self.meta.objects.uri, rows, f"Spark's {expected.num_rows} rows, which differ")
         return int(expected.num_rows)
 
     def close(self) -> None:
-        """Let go of it; it stays where it is."""
+        """Close the store; it is kept."""
         self.session.close()
 
-    # --- its rows, and how they get there --------------------------------------------------------------------------------------------
+    # --- its rows ---
 
     def _loaded(self) -> tuple[str, str]:
-        """(auction, price) of bid `id` as the load brings it."""
+        """(auction, price) of bid `id` after the load."""
         return f"id DIV {self.sizes.rows_per_auction}", "(id * 31) % 100000"
 
     def _changed(self, place: str, change: str) -> tuple[str, str]:
-        """(auction, price) of a bid as a change makes them; `place`: the bid's number among those of the change."""
+        """(auction, price) of a bid after a change. `place`: the bid's number within the change."""
         return (
             f"({place} * 104729 + {change} * 15485863) % {self.sizes.auctions}",
             f"({place} + {change} * 37) % 100000",
         )
 
     def _load(self, progress: Callable[[str], None]) -> None:
-        """Bring in what is missing, then compact once: its new keys cost filters only, however many runs there are, and merging what lies
-        below at every piece would write it many times over."""
+        """Load the missing rows, then compact once.
+
+        New keys cost only filters, however many runs there are, while compactions during the load would rewrite older
+        rows many times.
+        """
         session, sizes = self.session, self.sizes
-        session.flush()  # what was written and not taken in
+        session.flush()  # for statements that are written but not taken
         if self.changes > 0 or (self.changes == 0 and not self.l0_runs):
             return
         began = time.perf_counter()
@@ -201,7 +207,7 @@ class BidStore:
             session.execute(f"INSERT INTO bids SELECT {', '.join(('id', *self._loaded()))} FROM range({first}, {end})")
             session.flush()
             progress(
-                f"{sizes.rows:,} bids: {end:,} are loaded, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB"
+                f"{sizes.rows:,} bids: {end:,} loaded, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB"
             )
         apply_retention(self.meta, Retention(1, 0))
         compact_with_spark(self.spark, self.meta, full=True)
@@ -217,7 +223,7 @@ class BidStore:
         )
 
     def _require_whole(self) -> None:
-        """Every SST is there, as long as it should be, and each bid once."""
+        """Check that every SST exists with its recorded size, and that each bid exists once."""
         for level in self.meta.latest().levels:
             for sst in level:
                 if (found := self.meta.objects.head(sst.name)).size != sst.size:

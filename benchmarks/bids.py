@@ -1,4 +1,4 @@
-"""Generated bids: the input of both benchmarks, the same bytes for every side and every run of a seed."""
+"""Generated bids, the input of several benchmarks. The same seed gives the same bytes for every side and run."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,10 @@ _START_US = 1_700_000_000_000_000
 
 
 def write_bids(folder: Path, rows: int, files: int, auctions: int, seed: int = 0) -> list[Path]:
-    """Write `rows` bids as `files` Parquet files of equal size, one per epoch or micro-batch, if they are not there yet.
+    """Write `rows` bids as `files` Parquet files of equal size, one per epoch or micro-batch. Existing files are kept.
 
-    Columns: bid bigint (dense from 0), auction bigint (uniform over `auctions`), bidder bigint, price bigint, date_time timestamp.
-    1.25 M bids an epoch over 500 K auctions touch 1 - e^-2.5 of them, about 459 K.
+    Columns: bid bigint (dense from 0), auction bigint (uniform over `auctions`), bidder bigint, price bigint, date_time
+    timestamp. 1.25 M bids per epoch over 500 K auctions touch 1 - e^-2.5 of them, about 459 K.
     """
     target = folder / f"bids-{rows}-{files}-{auctions}-{seed}"
     paths = [target / f"{i:05d}.parquet" for i in range(files)]
@@ -25,7 +25,7 @@ def write_bids(folder: Path, rows: int, files: int, auctions: int, seed: int = 0
         bounds = np.linspace(0, rows, files + 1).astype(np.int64)
         for i, path in enumerate(paths):
             _write(path, int(bounds[i]), int(bounds[i + 1]), auctions, rng)
-            os.utime(path, (1_700_000_000 + i, 1_700_000_000 + i))  # streaming takes the oldest first
+            os.utime(path, (1_700_000_000 + i, 1_700_000_000 + i))  # streaming processes the oldest file first
     return paths
 
 

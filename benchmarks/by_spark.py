@@ -1,9 +1,10 @@
-"""What it costs that Spark computes: two extractions from JSON and a part of a URL, beside Spark's own SELECT and a view of kernels alone.
+"""The cost of expressions that Spark computes: two JSON extractions and a part of a URL.
 
     python -m benchmarks by-spark --rows 1000000
 
-Files of Parquet, one warm Spark session, both sides write what they compute. A first load is a CREATE and an epoch; Spark's side reads the
-files, computes the SELECT and writes Parquet.
+The peers are Spark's own SELECT and a view with kernels only. Input is Parquet, in one warm Spark session, and both
+sides write their result. A first load is a CREATE and an epoch. Spark reads the files, computes the SELECT and writes
+Parquet.
 """
 
 import argparse
@@ -27,12 +28,12 @@ BY_KERNELS = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The benchmark's entry."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks by-spark", description="Expressions that Spark computes."
+        prog="python -m benchmarks by-spark", description="Measure expressions that Spark computes."
     )
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the source (default 1000000)")
-    parser.add_argument("--runs", type=int, default=3, help="of each side (default 3)")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the source (default 1000000)")
+    parser.add_argument("--runs", type=int, default=3, help="runs per side (default 3)")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tussock-by-spark-") as folder:
         measure(Path(folder), chosen.rows, chosen.runs)
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(folder: Path, rows: int, runs: int) -> None:
-    """Time each side in turns, after one run of each that does not count."""
+    """Time each side in turns, after one uncounted run of each."""
     data = folder / "events"
     data.mkdir()
     for part in range(2):
@@ -71,14 +72,14 @@ def first_load(store: Path, data: Path, select: str) -> float:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """Seconds of a call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def events(first: int, rows: int) -> pa.Table:
-    """Rows with a small document and an address."""
+    """Rows with a small JSON document and a URL."""
     ids = np.arange(first, first + rows)
     docs = [f'{{"user": "u{i % 5000}", "n": {i % 97}, "tags": ["a", "b"]}}' for i in ids.tolist()]
     urls = [f"https://host{i % 300}.example.org/path/{i}?q={i % 11}" for i in ids.tolist()]

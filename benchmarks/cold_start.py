@@ -2,9 +2,9 @@
 
     python -m benchmarks cold-start --rows 1000 --runs 5
 
-The same work in processes of their own, in turns: rows are inserted into a table, an epoch takes them in, and a view over it is read.
-`here` does so by Session.insert, an epoch in its own process, and Session.read; `on Spark` runs the same epoch on Spark; `by SQL` also
-inserts and reads by SQL. Until a JVM has stopped is not in the figures.
+Separate processes do the same work in turns: insert rows into a table, run an epoch, and read a view of the table.
+`here` uses Session.insert, an epoch in its own process, and Session.read; `on Spark` runs the same epoch on Spark; `by
+SQL` also inserts and reads with SQL. The figures exclude the stop of the JVM.
 """
 
 import argparse
@@ -23,12 +23,12 @@ GROUPS = 100
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The benchmark's entry; with a side's name, one process of it."""
+    """Run the benchmark; with the name of a side, run one process of it."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks cold-start", description="From process start to rows read."
+        prog="python -m benchmarks cold-start", description="Measure the time from process start to a view's rows."
     )
-    parser.add_argument("--rows", type=int, default=1_000, help="inserted by each process (default 1000)")
-    parser.add_argument("--runs", type=int, default=5, help="of each side (default 5)")
+    parser.add_argument("--rows", type=int, default=1_000, help="rows inserted by each process (default 1000)")
+    parser.add_argument("--runs", type=int, default=5, help="runs per side (default 5)")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
@@ -40,13 +40,13 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tussock-cold-start-") as folder:
         seconds = measure(Path(folder), chosen.rows, chosen.runs)
     here, others = seconds["here"], (side for side in SIDES if side != "here")
-    what = f"process start to rows of a view, {chosen.rows:,} inserted"
+    what = f"process start to a view's rows, {chosen.rows:,} rows inserted"
     print(table_of([Comparison(what, Series("in this process", here), Series(side, seconds[side])) for side in others]))
     return 0
 
 
 def work(side: str, store: str, rows: int) -> int:
-    """One process's work: how many rows the view counts."""
+    """The work of one process. Returns the row count in the view."""
     from tussock import Session
 
     with Session(store, create=False, runner="local" if side == "here" else "spark") as session:
@@ -64,7 +64,7 @@ def work(side: str, store: str, rows: int) -> int:
 
 
 def measure(folder: Path, rows: int, runs: int) -> Mapping[str, tuple[float, ...]]:
-    """Seconds of each process, by side. Each side has a store of its own, of as many epochs."""
+    """Seconds of each process, by side. Each side has its own store with the same number of epochs."""
     import subprocess
 
     from tussock import Session

@@ -1,5 +1,7 @@
-"""CPU seconds of this process and all its descendants: the driver, its JVM and Spark's workers. A busy machine changes these less than
-seconds on the clock."""
+"""CPU seconds of this process and all its descendants: the driver, its JVM and Spark's workers.
+
+A busy machine affects CPU seconds less than wall seconds.
+"""
 
 import os
 from collections.abc import Iterator
@@ -11,12 +13,15 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 @dataclass(frozen=True)
 class Process:
-    """A process as it is: `own_s` user and system seconds of its own so far, `all_s` with those of children that it waited for."""
+    """A snapshot of a process.
+
+    `own_s`: its user and system seconds; `all_s`: those plus the seconds of reaped children.
+    """
 
     pid: int
     parent: int
-    started: int  # ticks after the machine's start: with the pid, what no other process has
-    title: str  # its command line
+    started: int  # ticks since the machine's start; unique together with the pid
+    title: str  # command line
     own_s: float
     all_s: float
 
@@ -26,7 +31,7 @@ class Process:
 
 
 def processes() -> Iterator[Process]:
-    """All processes of the machine. Linux only. Cost: two small files each."""
+    """All processes of the machine. Linux only. Cost: two small files per process."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -40,9 +45,9 @@ def processes() -> Iterator[Process]:
 
 
 def tree_cpu_seconds(root: int | None = None) -> float:
-    """User and system seconds so far of a process (this one when None), of its descendants, and of those among them that have ended.
+    """User and system seconds of a process (default: this one), its descendants, and its ended descendants.
 
-    Linux only: from /proc; in steps of 10 ms. Cost: a small file for each process of the machine.
+    Linux only: from /proc, in steps of 10 ms. Cost: one small file per process of the machine.
     """
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
@@ -61,9 +66,9 @@ def tree_cpu_seconds(root: int | None = None) -> float:
 
 
 def _stat(entry: Path) -> tuple[int, int] | None:
-    """(parent, ticks) of a process; None: it has ended."""
+    """(parent, ticks) of a process; None if it has ended."""
     try:
-        fields = (entry / "stat").read_text().rpartition(")")[2].split()  # the name before it may hold anything
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()  # the name may contain spaces and parentheses
     except OSError:
         return None
-    return int(fields[1]), sum(map(int, fields[11:15]))  # utime, stime, and both of children that were waited for
+    return int(fields[1]), sum(map(int, fields[11:15]))  # utime, stime, and both of reaped children

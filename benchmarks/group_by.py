@@ -1,4 +1,7 @@
-"""Benchmark (a): count and sum by auction over epochs of bids, against Structured Streaming with RocksDB. Same files, same session."""
+"""Benchmark (a): count and sum by auction over epochs of bids, against Structured Streaming with RocksDB.
+
+Both sides use the same files and the same session.
+"""
 
 import shutil
 import statistics
@@ -19,21 +22,21 @@ QUERY = "SELECT auction, count(*) AS bids, sum(price) AS total FROM bids GROUP B
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Sizes of the benchmark; the defaults are the design's: 1.25 M events an epoch touch 460 K of 500 K groups."""
+    """Sizes of the benchmark. The defaults are the design's: 1.25 M events per epoch touch 460 K of 500 K groups."""
 
     bids: int = 20_000_000
     epochs: int = 16
     auctions: int = 500_000
     runs: int = 3
-    warm_runs: int = 2  # whole ones: the JVM goes on compiling for long what both sides run again and again
+    warm_runs: int = 2  # whole runs, since the JVM continues to compile code that both sides run repeatedly
 
 
 def compare_group_by(
     spark: SparkSession, scratch: Path, size: GroupBy, progress: Callable[[str], None]
 ) -> list[Comparison]:
-    """Run both sides in turns, `size.warm_runs` and then `size.runs` times each, and check the engine's view once.
+    """Run both sides in turns, first `size.warm_runs` and then `size.runs` times, and check the engine's view once.
 
-    Returns: whole runs compared, and single epochs with micro-batches.
+    Returns: a comparison of whole runs, and one of single epochs with micro-batches.
     """
     files = write_bids(scratch, size.bids, size.epochs, size.auctions)
     folder = files[0].parent
@@ -75,10 +78,10 @@ def compare_group_by(
 def run_engine(
     spark: SparkSession, folder: Path, store: Path, epochs: int, check: bool = False
 ) -> tuple[float, list[float], str]:
-    """A new store, a source over `folder` and the view; one epoch per file.
+    """Create a store with a source over `folder` and the view, and run one epoch per file.
 
-    Returns: (wall seconds from the first statement on, seconds of each epoch, the epochs' parts in words).
-    Raises: RuntimeError when the view, checked after the clock has stopped, is not what Spark computes from the files.
+    Returns: (wall seconds from the first statement, seconds of each epoch, the parts of the epochs as text).
+    Raises: RuntimeError if the view differs from Spark's answer. The check is not timed.
     """
     session = Session(str(_fresh(store)), spark)
     started = time.perf_counter()
@@ -88,7 +91,7 @@ def run_engine(
     parts: dict[str, float] = {}
     for _ in range(epochs):
         began = time.perf_counter()
-        summary = session.flush(max_epoch_bytes=1)  # at least one file an epoch, and so exactly one
+        summary = session.flush(max_epoch_bytes=1)  # at least one file per epoch, so exactly one
         each.append(time.perf_counter() - began)
         for part, seconds in summary.seconds.items():
             parts[part] = parts.get(part, 0.0) + seconds
@@ -105,7 +108,7 @@ def _require_equal(spark: SparkSession, session: Session, folder: Path) -> None:
     found = session.query("SELECT * FROM by_auction").sort_by("auction")
     if not found.cast(expected.schema).equals(expected):
         raise RuntimeError(
-            f"the view has {found.num_rows} rows that are not the {expected.num_rows} that Spark computes from {folder}"
+            f"the view's {found.num_rows} rows differ from Spark's {expected.num_rows} rows over {folder}"
         )
 
 

@@ -1,12 +1,15 @@
-"""How costs grow with the number of columns, views, files and so on: CPU seconds at several sizes, and the exponent that fits them.
+"""How costs grow with the number of columns, views, files and so on:
+
+CPU seconds at several sizes, and the exponent that fits them.
 
     python -m benchmarks growth
     python -m benchmarks growth views files --most 3000
 
-Each kind of thing is made in stores of several sizes, and each step of its use is measured alone, in CPU seconds of this process and
-of the JVM. Epochs run without Spark. The fixed cost of a step is its cost at one thing, measured in the same process. The exponent is
-the slope of log(cost - fixed cost) over log(size), by least squares over the sizes at which the difference is at least 20 ms. So 1 is
-a straight line, 2 a square. A step whose cost stays near its fixed cost has no exponent.
+Each kind of thing is made in stores of several sizes, and each step of its use is measured alone, in CPU seconds of
+this process and of the JVM. Epochs run without Spark. The fixed cost of a step is its cost at one thing, measured in
+the same process. The exponent is the slope of log(cost - fixed cost) over log(size), by least squares over the sizes at
+which the difference is at least 20 ms. So 1 is a straight line, 2 a square. A step whose cost stays near its fixed cost
+has no exponent.
 """
 
 import argparse
@@ -54,7 +57,8 @@ class Kind:
 
 
 def exponent_of(costs: dict[int, float]) -> float | None:
-    """The slope of log(cost - fixed) over log(size); None if fewer than two sizes cost LEAST_S more than one thing does.
+    """The slope of log(cost - fixed) over log(size); None if fewer than two sizes cost LEAST_S more than one thing
+    does.
 
     Args:
         costs: by size, that of 1 among them, which is the fixed cost.
@@ -65,7 +69,8 @@ def exponent_of(costs: dict[int, float]) -> float | None:
     return float(np.polyfit([math.log(n) for n in more], [math.log(cost) for cost in more.values()], 1)[0])
 
 
-# --- kinds -----------------------------------------------------------------------------------------------------------------------
+# --- kinds
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def columns(session: Session, folder: Path, n: int, timed: Timed) -> None:

@@ -2,8 +2,8 @@
 
     python -m benchmarks joins
 
-An epoch inserts, updates and deletes rows of both sides; sides and kinds run in turns, and what counts is CPU time of `apply` and the
-seal, since machines are shared. The budget: no kind takes more than 1.3 times what the inner join takes.
+An epoch inserts, updates and deletes rows of both sides. Sides and kinds run in turns. The measure is the CPU time of
+`apply` and the seal, since machines are shared. Budget: 1.3 times the inner join.
 """
 
 import argparse
@@ -39,16 +39,16 @@ _SMALLER = Call("LessThan", "boolean", (Column(2, "double"), Column(6, "double")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is joined."""
+    """Sizes of the join."""
 
-    rows: int = 200_000  # a side
+    rows: int = 200_000  # per side
     keys: int = 60_000
-    changed: int = 10_000  # inserts a side and epoch; a quarter as many are updated, and a quarter deleted
+    changed: int = 10_000  # inserts per side and epoch; a quarter as many updates, and as many deletes as updates
     epochs: int = 9
 
 
 class _Join:
-    """One executor over a store of its own."""
+    """One executor over its own store."""
 
     def __init__(self, folder: Path, kind: JoinKind, condition: bool, sizes: Sizes) -> None:
         sides = (_TYPES, _TYPES, (1,), (1,), (False,), (0,), (0,))
@@ -60,7 +60,7 @@ class _Join:
         self.epoch()
 
     def epoch(self) -> float:
-        """One epoch; seconds of CPU of the executor and the seal."""
+        """Run one epoch. Return CPU seconds of the executor and the seal."""
         left, right = self.changes.epoch(), self.changes.epoch()
         store = HummockStore(self.objects, self.version, self.cache)
         tables = [StateTable(schema, store, self.version.epoch, VNODES) for schema in self.schemas]
@@ -77,7 +77,7 @@ class _Join:
 
 
 class _Changes:
-    """The same changes for every kind: first all rows, then some of them and new ones. Calls alternate between the sides."""
+    """The same changes for every kind: first all rows, then updates and new rows. Calls alternate between the sides."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes, self.random, self.number = sizes, np.random.default_rng(7), 0
@@ -112,21 +112,21 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where a kind misses the budget."""
+    """Run and print. Returns 1 if a kind misses the budget."""
     default = Sizes()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks joins", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--rows", type=int, default=default.rows, help="of each side before it is measured")
-    parser.add_argument("--changed", type=int, default=default.changed, help="rows inserted a side and epoch")
-    parser.add_argument("--epochs", type=int, default=default.epochs, help="epochs that count")
+    parser.add_argument("--rows", type=int, default=default.rows, help="rows per side before the measurement")
+    parser.add_argument("--changed", type=int, default=default.changed, help="rows inserted per side and epoch")
+    parser.add_argument("--epochs", type=int, default=default.epochs, help="measured epochs")
     options = parser.parse_args(arguments)
     sizes = Sizes(options.rows, max(1, options.rows * 3 // 10), options.changed, options.epochs)
     missed = False
     for condition in (False, True):
         with tempfile.TemporaryDirectory(prefix="tussock-joins-") as folder:
             joins = {kind: _Join(Path(folder) / kind, kind, condition, sizes) for kind in KINDS}
-            for join in joins.values():  # the first epoch after the load warms caches
+            for join in joins.values():  # the first epoch after the load warms the caches
                 join.epoch()
             seconds: dict[JoinKind, list[float]] = {kind: [] for kind in KINDS}
             for _ in range(sizes.epochs):  # in turns
@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
                     seconds[kind].append(join.epoch())
         inner = statistics.median(seconds[JoinKind.INNER])
         which = "with" if condition else "without"
-        print(f"joins {which} a further condition, {sizes.rows:,} rows a side, {sizes.changed:,} new ones an epoch")
+        print(f"joins {which} a further condition, {sizes.rows:,} rows per side, {sizes.changed:,} new rows per epoch")
         for kind, found in seconds.items():
             ratio = statistics.median(found) / inner
             missed |= ratio > BUDGET

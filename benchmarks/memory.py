@@ -1,10 +1,10 @@
-"""`python -m benchmarks memory --gb 10`: how much private memory a compaction and a full scan of so much state take. Budget: 1 GB each.
+"""`python -m benchmarks memory --gb 10`: private memory of a compaction and of a full scan of 10 GB. Budget: 1 GB each.
 
-A store of `RUNS` epochs is made, each a sorted run over all keys, so that the merge has work everywhere: an epoch writes its share of the
-keys, and a quarter of the next one's, which that one writes again. Payloads are random bytes, so that what is stored is as large as what is
-held in memory. Then a compactor merges all of it in one task (`python -m tussock.jobs.submitted.compaction --full`), and a reader scans
-the result; each is a process of its own, whose RssAnon (/proc/<pid>/status; Linux) is looked at all the time. What the scan finds is
-compared with what arithmetic says.
+The store has `RUNS` epochs. Each is a sorted run over all keys, so that the merge has work everywhere: an epoch writes
+its share of the keys, and a quarter of the next epoch's share, which that epoch writes again. Payloads are random
+bytes, so stored rows are as large as rows in memory. Then a compactor merges everything in one task (`python -m
+tussock.jobs.submitted.compaction --full`), and a reader scans the result. Each is a separate process, whose RssAnon
+(/proc/<pid>/status; Linux) is sampled continuously. The scan is checked against computed sums.
 """
 
 import argparse
@@ -36,8 +36,8 @@ from tussock.statestore.objectstore.open import open_object_store
 
 BUDGET_BYTES = 1_000_000_000
 RUNS = 8
-PAYLOAD = 100  # bytes a row
-_STORED = 114  # bytes a row: payload, key, number, filter
+PAYLOAD = 100  # bytes per row
+_STORED = 114  # bytes per row: payload, key, number, filter
 _VNODES = 256
 _TABLE = 1
 _COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("run", "bigint"), ColumnSpec("payload", "binary"))
@@ -47,19 +47,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A process that has ended well."""
+    """Figures of a process that ended successfully."""
 
-    peak: int  # bytes of RssAnon
+    peak: int  # maximum RssAnon, in bytes
     seconds: float
     output: str
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured. `right`: the scan found each key once, with its newest row."""
+    """All figures. `right`: the scan found each key once, with its newest row."""
 
     stored: int  # bytes of SSTs before the compaction
-    live: int  # and after it
+    live: int  # bytes of SSTs after it
     compaction: Watched
     scan: Watched
     right: bool
@@ -70,9 +70,9 @@ class Figures:
 
 
 def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[str], None] = lambda _: None) -> None:
-    """A store of RUNS epochs on L0, the last of them published, with `rows_per_vnode` live rows for each of the vnodes.
+    """Create a store of RUNS epochs on L0, the last one published, with `rows_per_vnode` live rows per vnode.
 
-    Row n of a vnode is of run n mod RUNS. Every 4th row of the run after a run is written by that run first.
+    Row n of a vnode belongs to run n mod RUNS. A run also writes every 4th row of the next run.
     """
     MetaStore.init(objects, vnode_count=_VNODES)
     ticks = iter(range(1, 1 << 40))
@@ -81,7 +81,7 @@ def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[st
     schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
     catalog = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
     numbers = np.arange(rows_per_vnode)
-    group = max(1, min(_VNODES, 500_000 // rows_per_vnode))  # vnodes in a batch
+    group = max(1, min(_VNODES, 500_000 // rows_per_vnode))  # vnodes per batch
     for run in range(RUNS):
         version = meta.latest()
         barrier = meta.inject_barrier(
@@ -128,7 +128,7 @@ def scan_state(uri: str) -> tuple[int, int, int]:
 
 
 def watch(command: Sequence[str]) -> Watched:
-    """Run a process and look at its private memory. Raises RuntimeError, with the end of its output, where it fails."""
+    """Run a process and sample its private memory. Raises RuntimeError, with the end of its output, if it fails."""
     started, peak = time.perf_counter(), 0
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, cwd=ROOT)
@@ -138,24 +138,26 @@ def watch(command: Sequence[str]) -> Watched:
         printed.seek(0)
         output = printed.read()
     if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{output[-2000:]}")
+        raise RuntimeError(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output[-2000:]}")
     return Watched(peak, time.perf_counter() - started, output)
 
 
 def rss_anon(pid: int) -> int:
-    """Private memory of a process, in bytes; 0 once it has ended. Linux only."""
+    """Private memory of a process, in bytes; 0 if it has ended. Linux only."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # it ended just now
+    except OSError:  # it has just ended
         return 0
     line = next((line for line in status.splitlines() if line.startswith("RssAnon:")), "RssAnon: 0 kB")
     return int(line.split()[1]) * 1024
 
 
 def measure(folder: Path, gigabytes: float, progress: Callable[[str], None] = lambda _: None) -> Figures:
-    """Make a store of about so much live state in `folder`, and compact and scan it. Takes 2.3 times that much room.
+    """Create a store of about `gigabytes` of live state in `folder`, and compact and scan it.
 
-    Cost: about a minute a gigabyte on two cores.
+    Needs 2.3 times that space.
+
+    Cost: about a minute per gigabyte on two cores.
     """
     objects = LocalObjectStore(folder / "store")
     rows_per_vnode = max(RUNS, int(gigabytes * 1e9 / _STORED / _VNODES))
@@ -177,7 +179,7 @@ def _bytes_in(objects: ObjectStore) -> int:
 
 
 def show_figures(found: Figures) -> str:
-    """The figures with their budget."""
+    """The figures with their budget, as text."""
     lines = [
         f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget {BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"
     ]
@@ -185,17 +187,17 @@ def show_figures(found: Figures) -> str:
         rate = size / watched.seconds / 1e6
         lines.append(f"  {name:<10} {watched.peak / 1e6:>6,.0f} MB, {watched.seconds:>5,.0f} s, {rate:,.0f} MB/s read")
     lines.append(
-        "  the scan found each key once, with its newest row" if found.right else "  THE SCAN FOUND OTHER ROWS"
+        "  the scan found each key once, with its newest row" if found.right else "  THE SCAN FOUND WRONG ROWS"
     )
     return "\n".join([*lines, "  within budget" if found.within_budget else "  MISSED"])
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks memory", description="Private memory of a compaction and of a full scan."
+        prog="python -m benchmarks memory", description="Measure private memory of a compaction and of a full scan."
     )
-    parser.add_argument("--gb", type=float, default=1.0, help="of live state (default 1)")
-    parser.add_argument("--scratch", type=Path, help="where the store goes; a temporary folder unless named")
+    parser.add_argument("--gb", type=float, default=1.0, help="size of the live state (default 1)")
+    parser.add_argument("--scratch", type=Path, help="folder of the store; default: a temporary folder")
     parser.add_argument("--scan", metavar="URI", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.scan:

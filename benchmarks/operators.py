@@ -1,12 +1,14 @@
-"""Every kind of operator as a view: its first load, and what an epoch of a thousand changes costs, on two sizes of the same table.
+"""Every kind of operator as a view: its first load, and what an epoch of a thousand changes costs, on two sizes of the
+same table.
 
     python -m benchmarks operators
     python -m benchmarks operators --rows 200000 1000000 --only rank lag
 
-A view is created over a loaded table, taken through some epochs, and dropped; then the next. Its first load is that of the same view over
-sources, files of Parquet with the same rows, in a store of its own. The peer is measured on the same files in the same run: Spark computes
-the same SELECT and writes it, once warm. The inner join and the plain group-by lead the table: what an epoch of another operator costs is
-shown as a multiple of the one that it is named with. Growth is the epoch at the largest size over that at the smallest.
+A view is created over a loaded table, taken through some epochs, and dropped; then the next. Its first load is that of
+the same view over sources, files of Parquet with the same rows, in a store of its own. The peer is measured on the same
+files in the same run: Spark computes the same SELECT and writes it, once warm. The inner join and the plain group-by
+lead the table: what an epoch of another operator costs is shown as a multiple of the one that it is named with. Growth
+is the epoch at the largest size over that at the smallest.
 """
 
 import argparse
@@ -43,7 +45,10 @@ _RANGES = 10  # rows of `ranges`, which a join without an equality reads
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A view to measure. `beside`: the operator that its epoch is compared with. `partition`: its cost names the touched partition."""
+    """A view to measure.
+
+    `beside`: the operator that its epoch is compared with. `partition`: its cost names the touched partition.
+    """
 
     name: str
     sql: str
@@ -144,8 +149,10 @@ class Measured:
 
 
 class Facts:
-    """A store with the tables of one size, and the changes that epochs bring. Every row follows from its number, its version and the time
-    at which the run began."""
+    """A store with the tables of one size, and the changes that epochs bring.
+
+    Every row follows from its number, its version and the time at which the run began.
+    """
 
     def __init__(self, spark: SparkSession, folder: Path, sizes: Sizes) -> None:
         self.spark, self.sizes, self.folder = spark, sizes, folder
@@ -183,7 +190,8 @@ class Facts:
         """Let go of the store."""
         self.session.close()
 
-    # --- rows ------------------------------------------------------------------------------------------------------------------------
+    # --- rows
+    # ------------------------------------------------------------------------------------------------------------------------
 
     def _rows(self, ids: np.ndarray, version: int) -> pa.Table:
         values = (ids * 7_919 + version * 104_729) % 100_000

@@ -1,10 +1,12 @@
-"""Publishing an epoch's changes to a Delta table, against a plain MERGE of the same rows into a table like it: seconds of each, in turns.
+"""Publish an epoch's changes to a Delta table, against a plain MERGE of the same rows into an identical table, in
+turns.
 
     python -m benchmarks publish
     python -m benchmarks publish --rows 1000000 --changed 10000
 
-The plain side has its rows at hand, checks nothing and records nothing. Ours finds out what has changed in the store since the table was
-written, and commits it once, whoever else publishes. Both tables are compared with the store at the end.
+The plain side has its rows in memory, checks nothing and records nothing. Tussock finds the changes in the store since
+the table was written, and commits them exactly once under concurrency. Both tables are compared with the store at the
+end.
 """
 
 import argparse
@@ -26,12 +28,12 @@ from tussock.jobs.settings.process import open_meta
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.publication import publish_tables
 
-BUDGET = 0.67  # at most half as long again as the plain MERGE
+BUDGET = 0.67  # at most 1.5 times the plain MERGE
 _FIELDS = Field("id", "bigint"), Field("shop", "int"), Field("amount", "double"), Field("note", "string")
 
 
 class _Rows:
-    """Rows of the table: all of them, then some changed and new ones."""
+    """Rows of the table: all of them first, then changed and new ones."""
 
     def __init__(self, count: int) -> None:
         self.random, self.count = np.random.default_rng(3), count
@@ -54,13 +56,13 @@ class _Rows:
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where the budget is missed."""
+    """Run and print. Returns 1 if the budget is missed."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks publish", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
-    parser.add_argument("--changed", type=int, default=10_000, help="rows an epoch changes, a tenth of them new")
-    parser.add_argument("--runs", type=int, default=7, help="epochs that count")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
+    parser.add_argument("--changed", type=int, default=10_000, help="changed rows per epoch, a tenth of them new")
+    parser.add_argument("--runs", type=int, default=7, help="measured epochs")
     options = parser.parse_args(arguments)
     ours, theirs = [], []
     with tempfile.TemporaryDirectory(prefix="tussock-publish-") as folder:
@@ -73,7 +75,7 @@ def main(arguments: list[str]) -> int:
             session.flush()
             _publish(session, settings)
             write_deltalake(plain, first)
-            for run in range(options.runs + 2):  # two to warm up
+            for run in range(options.runs + 2):  # the first two warm up
                 changed = rows.changed(options.changed)
                 session.insert("orders", changed)
                 session.flush()
@@ -93,7 +95,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _publish(session: Session, settings: PublishSettings) -> float:
-    """As a process of its own would: with a meta store that knows nothing yet."""
+    """Publish like a separate process, with a new meta store."""
     meta = open_meta(session.meta.objects.uri)
     started = time.perf_counter()
     publish_tables(meta, settings, sinks_without_spark(settings))

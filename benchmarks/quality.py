@@ -1,12 +1,14 @@
-"""A suite of ten rules over a large view after 1,000 rows have changed: what epochs keep of it, against a scan of all rows by Spark.
+"""A suite of ten rules over a large view after 1,000 rows have changed: maintained measures against a scan of all rows
+by Spark.
 
     python -m benchmarks quality
     python -m benchmarks quality --rows 200000
 
-Of the ten rules three judge rows by themselves and look at the changed ones; seven need all rows, and are answered by measures that epochs
-keep. Shown are seconds of the gate (Great Expectations' pages included), of the epochs before and after the measures were made, and of the
-same suite with `"scan": "full"` once; at the end the results of both are compared, rule by rule. What a suite costs is its gate and what
-its measures add to an epoch: the epoch itself looks up the thousand rows that it replaces, which lie in more blocks of a larger table.
+Three of the ten rules judge single rows and check the changed ones. Seven need all rows and use measures that epochs
+maintain. The output contains the seconds of the gate (with Great Expectations' pages), of epochs before and after the
+measures exist, and of one run of the same suite with `"scan": "full"`. At the end the results of both are compared rule
+by rule. The cost of a suite is its gate, and the time that its measures add to an epoch. The epoch itself looks up the
+thousand rows that it replaces, which are in more blocks of a larger table.
 """
 
 import argparse
@@ -55,7 +57,7 @@ RULES = [
 
 
 class Measured(NamedTuple):
-    """Seconds at one size; medians but for the scan's."""
+    """Seconds at one size. All are medians, except the scan's."""
 
     rows: int
     epoch_before: float
@@ -69,12 +71,12 @@ class Measured(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where the budget is missed, or results differ."""
+    """Run and print. Returns 1 if the budget is missed or results differ."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks quality", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="of the view")
-    parser.add_argument("--runs", type=int, default=7, help="epochs measured at each size")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="rows of the view")
+    parser.add_argument("--runs", type=int, default=7, help="measured epochs per size")
     options = parser.parse_args(arguments)
     found = [_measured(rows, options.runs) for rows in options.rows]
     print(
@@ -104,7 +106,7 @@ def _measured(rows: int, runs: int) -> Measured:
             session.flush()
             compact(session.meta)
             epochs, gates = [], []
-            for run in range(runs + 2):  # two to warm up: nobody has judged all rows at the first
+            for run in range(runs + 2):  # the first two warm up; the very first judges all rows
                 seconds, epoch = _epoch(session, random, rows)
                 start = time.perf_counter()
                 record = validate_epoch(
@@ -148,7 +150,7 @@ def _pipeline(folder: Path, meta: dict[str, object]) -> Pipeline:
 
 
 def _compare(kept: QualityRecord, scanned: QualityRecord) -> None:
-    """Raises AssertionError where a rule that needs all rows was answered otherwise."""
+    """Raises AssertionError if a rule that needs all rows has another result."""
     (mine,), (theirs,) = kept.views, scanned.views
     assert (mine.maintained, mine.failures, mine.rows) == (7, (), theirs.rows), mine
     assert theirs.failures == (), theirs

@@ -1,11 +1,12 @@
-"""Units 2 -> 3 -> 8 -> 2 under load: the epoch that runs first on each, beside the epochs before it, over a table of a million rows.
+"""Units 2 -> 3 -> 8 -> 2 under load: the first epoch after each move, against ordinary epochs, over a table of a
+million rows.
 
     python -m benchmarks rebalance
     python -m benchmarks rebalance --rows 10000000 --changed 100000
 
-A table, its rows counted and summed by shop, and the table joined to that. Each epoch changes some of its rows. Says for each move how many
-vnodes went, how much state changed its unit, and what the moving epoch and ordinary ones took and wrote; and compares every view with
-DuckDB after each move.
+The views are counts and sums of the table by shop, and a join of the table with those. Each epoch changes some rows.
+For each move the output contains the moved vnodes, the size of their state, and the time and written bytes of the
+moving epoch and of ordinary ones. Every view is compared with DuckDB after each move.
 """
 
 import argparse
@@ -33,7 +34,7 @@ VIEWS = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one move: seconds and bytes written of its epoch, and of those before (medians)."""
+    """Figures of one move: seconds and written bytes of its epoch, and medians of the epochs before."""
 
     route: str
     vnodes: int
@@ -46,14 +47,14 @@ class Figures:
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where a moving epoch writes more than one and a half times what an ordinary one does."""
+    """Run and print. Returns 1 if a moving epoch writes more than 1.5 times the bytes of an ordinary one."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks rebalance", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
-    parser.add_argument("--changed", type=int, default=10_000, help="rows an epoch changes")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
+    parser.add_argument("--changed", type=int, default=10_000, help="changed rows per epoch")
     parser.add_argument("--epochs", type=int, default=5, help="ordinary epochs before each move")
-    parser.add_argument("--scratch", type=Path, help="where the store goes; a temporary folder unless named")
+    parser.add_argument("--scratch", type=Path, help="folder of the store; default: a temporary folder")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="tussock-rebalance-", dir=options.scratch))
     try:
@@ -118,7 +119,7 @@ def _take(judge: duckdb.DuckDBPyConnection, news: pa.Table) -> None:
 def _epoch(
     session: Session, judge: duckdb.DuckDBPyConnection, random: np.random.Generator, rows: int, changed: int
 ) -> tuple[float, int]:
-    """Seconds, and bytes of the SSTs that it wrote."""
+    """Run an epoch. Return its seconds and the bytes of its SSTs."""
     news = _orders(random.choice(rows, changed, replace=False), random)
     session.insert("orders", news)
     _take(judge, news)
@@ -131,7 +132,7 @@ def _epoch(
 
 
 def _check(session: Session, judge: duckdb.DuckDBPyConnection) -> None:
-    """Every view is what DuckDB makes of the same rows."""
+    """Check every view against DuckDB over the same rows."""
     _do(judge, f"CREATE OR REPLACE TEMP VIEW by_shop AS {VIEWS['by_shop']}")
     for name, select in VIEWS.items():
         rows = session.read(name)

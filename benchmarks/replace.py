@@ -1,11 +1,12 @@
-"""The epoch in which a view takes another's place under two views that go on, against the epoch that makes all three anew, in turns.
+"""Replace a view that two views read, against an epoch that rebuilds all three, in turns.
 
     python -m benchmarks replace
     python -m benchmarks replace --rows 1000000 --max-bytes 8000000
 
-With `--max-bytes` the view is built over several epochs too, of which the longest is shown beside the one epoch that does all of it.
-The view filters half of a table; its threshold moves by a hundredth to and fro, so a fiftieth of its rows come or go. Beside seconds it
-says how many rows the views over it were given. At the end they are compared with what Spark makes of their SELECTs over the table.
+With `--max-bytes` the view is also built over several epochs, and the longest is shown next to the single epoch. The
+view filters half of a table. Its threshold alternates by a hundredth, so a fiftieth of its rows change. The output also
+contains the number of rows sent to the views that read it. At the end the views are compared with Spark's answers over
+the table.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from benchmarks.report import Comparison, Series, table_of
 from tussock import Session
 from tussock.jobs.driver.summary import EpochSummary
 
-BUDGET = 1.0  # never dearer than to make all of it anew
+BUDGET = 1.0  # never slower than a rebuild of everything
 OVER = {
     "by_shop": "SELECT shop, count(*) AS n, max(id) AS last FROM large GROUP BY shop",
     "named": "SELECT l.id, l.amount, s.name FROM large l JOIN shops s ON s.shop = l.shop",
@@ -31,14 +32,14 @@ def _large(threshold: float) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where the budget is missed."""
+    """Run and print. Returns 1 if the budget is missed."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks replace", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
-    parser.add_argument("--runs", type=int, default=5, help="epochs of each side")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
+    parser.add_argument("--runs", type=int, default=5, help="epochs per side")
     parser.add_argument(
-        "--max-bytes", type=int, help="also build the view over several epochs, each of at most so many bytes"
+        "--max-bytes", type=int, help="also build the view over several epochs of at most this many bytes each"
     )
     options = parser.parse_args(arguments)
     random = np.random.default_rng(5)
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> int:
         session.insert("shops", pa.table([np.arange(1000), [f"shop {n}" for n in range(1000)]], names=["shop", "name"]))
         _create(session, 0.5)
         session.flush()
-        for run in range(options.runs + 1):  # one to warm up
+        for run in range(options.runs + 1):  # the first warms up
             session.execute(f"CREATE OR REPLACE MATERIALIZED VIEW large AS {_large(0.5 if run % 2 else 0.51)}")
             seconds, summary = _epoch(session)
             session.execute("DROP MATERIALIZED VIEW large CASCADE")
@@ -74,12 +75,12 @@ def main(arguments: list[str]) -> int:
             expected = session.query(f"WITH large AS ({_large(0.505)}) {select}")
             assert _sorted(session.read(name)).equals(_sorted(expected.cast(session.read(name).schema)))
         kept = session.read("large").num_rows
-    what = f"a view of {kept:,} rows under two views takes another's place"
+    what = f"replace a view of {kept:,} rows that two views read"
     found = Comparison(
-        what, Series("CREATE OR REPLACE", tuple(replaced)), Series("all three made anew", tuple(anew)), BUDGET
+        what, Series("CREATE OR REPLACE", tuple(replaced)), Series("all three rebuilt", tuple(anew)), BUDGET
     )
     print(table_of([found]))
-    print(f"rows that the views over it were given: {given[-1]}")
+    print(f"rows sent to the views that read it: {given[-1]}")
     if options.max_bytes:
         of_each = f"the longest {max(steps):.2f} s, the last {steps[-1]:.2f} s"
         print(f"over {len(steps)} epochs, each with a changed row: {sum(steps):.2f} s, {of_each}")
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _steps(session: Session, max_bytes: int | None) -> list[float]:
-    """Seconds of each epoch until the view is replaced. Until then readers have the old one."""
+    """Seconds of each epoch until the view is replaced. Until then readers see the old one."""
     before, seconds = session.read("large").num_rows, []
     while not seconds or session.meta.latest().catalog.builds:
         if max_bytes:
@@ -96,7 +97,7 @@ def _steps(session: Session, max_bytes: int | None) -> list[float]:
         session.flush(max_epoch_bytes=max_bytes)
         seconds.append(time.perf_counter() - started)
         if session.meta.latest().catalog.builds:
-            assert abs(session.read("large").num_rows - before) <= len(seconds), "the old one"
+            assert abs(session.read("large").num_rows - before) <= len(seconds), "readers see the old view"
     return seconds
 
 

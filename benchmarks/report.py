@@ -1,4 +1,4 @@
-"""Figures of a benchmark: every run's seconds, shown as median, min and max, and the ratio of two sides' medians."""
+"""Figures of a benchmark: seconds of every run as median, min and max, and the ratio of two sides' medians."""
 
 import json
 import os
@@ -23,12 +23,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many times the median of `ours` fits into that of `theirs`, and what the budget wants."""
+    """The ratio of the medians, `theirs` / `ours`, and its budget."""
 
     what: str
     ours: Series
     theirs: Series
-    budget: float | None = None  # the least ratio wanted
+    budget: float | None = None  # minimum of the ratio
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -42,14 +42,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value that is no comparison of seconds."""
+    """One measured value that is not a comparison of seconds."""
 
     what: str
     value: float
     unit: str
-    at_least: float | None = None  # budget
+    at_least: float | None = None  # budget: minimum
     facts: Mapping[str, object] = field(default_factory=dict)
-    at_most: float | None = None  # budget of what should be small
+    at_most: float | None = None  # budget: maximum
 
     @property
     def budget(self) -> str:
@@ -66,12 +66,12 @@ class Figure:
 
 
 def figures_of(figures: Iterable[Figure]) -> str:
-    """The figures as a text table, a line each."""
+    """The figures as a text table, one line per figure."""
     return "\n".join(f"{f.what:82}{f.value:>14,.2f} {f.unit:8}{f.budget:>14} {f.verdict}".rstrip() for f in figures)
 
 
 def table_of(comparisons: Iterable[Comparison]) -> str:
-    """The comparisons as a text table, two lines each."""
+    """The comparisons as a text table, two lines per comparison."""
     lines = [f"{'':58}{'median s':>10}{'min':>9}{'max':>9}{'runs':>6}{'ratio':>8}{'budget':>9}"]
     for c in comparisons:
         lines.append(c.what)
@@ -89,7 +89,7 @@ def table_of(comparisons: Iterable[Comparison]) -> str:
 def write_json(
     path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object], figures: Iterable[Figure] = ()
 ) -> None:
-    """Everything measured, and on what."""
+    """Write all results as JSON, with the machine and the settings."""
     made = {
         "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
         "settings": dict(settings),

@@ -1,10 +1,10 @@
-"""A day of a hundred is corrected: the epoch that takes its rows back and takes in those of now, against making the views anew, in turns.
+"""Correct one day of a hundred: one epoch that restates it, against rebuilding the views, in turns.
 
     python -m benchmarks restate
     python -m benchmarks restate --rows 10000000
 
-Three views over a source of files, one of them a join with a table, one of smallest and largest values. At the end they are compared with
-what Spark makes of their SELECTs over the files as they are.
+Three views read a source of files: one joins it with a table, one computes minima and maxima. At the end the views are
+compared with Spark's answers over the current files.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from benchmarks.report import Comparison, Series, table_of
 from tussock import Session
 from tussock.jobs.sources.base import Restated
 
-BUDGET = 5.0  # times as fast as making the views anew, where a hundredth of the rows is corrected
+BUDGET = 5.0  # speedup over rebuilding the views, if a hundredth of the rows is corrected
 DAYS = 100
 VIEWS = {
     "by_shop": "SELECT shop, count(*) AS n, sum(amount) AS total FROM sales GROUP BY shop",
@@ -30,12 +30,12 @@ VIEWS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where the budget is missed."""
+    """Run and print. Returns 1 if the budget is missed."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks restate", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the source")
-    parser.add_argument("--runs", type=int, default=5, help="epochs of each side")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the source")
+    parser.add_argument("--runs", type=int, default=5, help="epochs per side")
     options = parser.parse_args(arguments)
     random, restated, anew, rows_in = np.random.default_rng(5), [], [], 0
     with (
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
         session.insert("shops", pa.table([np.arange(1000), [f"shop {n}" for n in range(1000)]], names=["shop", "name"]))
         _create(session)
         session.flush()
-        for run in range(options.runs + 1):  # one to warm up
+        for run in range(options.runs + 1):  # the first warms up
             corrected = _write(files, run, options.rows // DAYS, random)
             began = time.perf_counter()
             session.restate("sales", Restated(str(corrected)))
@@ -72,10 +72,10 @@ def main(arguments: list[str]) -> int:
         for name, select in VIEWS.items():
             found = session.read(name)
             assert _sorted(found).equals(_sorted(session.spark.sql(select).toArrow().cast(found.schema))), name
-    what = f"a day of {DAYS} is corrected, of {options.rows:,} rows under three views"
-    found = Comparison(what, Series("restate", tuple(restated)), Series("views made anew", tuple(anew)), BUDGET)
+    what = f"correct one day of {DAYS}, {options.rows:,} rows under three views"
+    found = Comparison(what, Series("restate", tuple(restated)), Series("views rebuilt", tuple(anew)), BUDGET)
     print(table_of([found]))
-    print(f"rows that the epoch took in: {rows_in:,}")
+    print(f"rows in of the epoch: {rows_in:,}")
     return int(found.ratio < BUDGET)
 
 

@@ -1,12 +1,13 @@
-"""Everything on one key: how much private memory a worker takes at most where one key, one group or one partition has all rows.
+"""Skew: peak private memory of a worker if one key, one group or one partition has all rows.
 
     python -m benchmarks skew
     python -m benchmarks skew --only join --rows 200000
 
-One key on both sides of a join, 1 M rows and 1 K: a thousand million pairs. Five million different values under a count(DISTINCT) of one
-group. One partition of five million rows, under calls that go on from the rows before, and under calls that need all of it. Each is a view
-over files of Parquet, loaded in one epoch by Spark, then an epoch of a thousand rows more; what the view holds is compared with what
-arithmetic says. The memory is RssAnon of Spark's Python workers (/proc/<pid>/status; Linux), looked at all the time. Budget: 1.5 GB.
+The cases are: one key on both sides of a join of 1 M and 1 K rows (1e9 pairs); a count(DISTINCT) of one group with five
+million values; one partition of five million rows under calls that continue from earlier rows, and under calls that
+need all rows. Each case is a view over Parquet files. Spark loads it in one epoch and adds a thousand rows in another.
+The view is checked against computed sums. The memory is RssAnon of Spark's Python workers (/proc/<pid>/status; Linux),
+sampled continuously. Budget: 1.5 GB.
 """
 
 import argparse
@@ -31,12 +32,15 @@ from tussock import Session
 BUDGET_BYTES = 1_500_000_000
 _LOOK_S = 0.02
 _MORE = 1_000  # rows of the second epoch
-_FEW = 1_000  # rows of the join's other side
+_FEW = 1_000  # rows of the join's smaller side
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A view over `many(id, k, v)`, whose k is 7 and whose v are all different, and `few(k, w)`. `answer`: of `check`, for so many rows."""
+    """A view over `many(id, k, v)`, with k = 7 and distinct v, and `few(k, w)`.
+
+    `answer`: expected result of `check` by row count.
+    """
 
     name: str
     rows: int
@@ -84,16 +88,16 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a case took. `right`: the view held what arithmetic says, after each epoch."""
+    """The figures of a case. `right`: the view was correct after each epoch."""
 
-    peaks: tuple[int, ...]  # of each epoch: bytes of RssAnon of one worker
+    peaks: tuple[int, ...]  # per epoch: the maximum RssAnon of one worker, in bytes
     seconds: tuple[float, ...]
     right: bool
 
 
 @contextmanager
 def _watched(peaks: list[int]) -> Iterator[None]:
-    """Adds the most that one of Spark's Python workers has held during the block."""
+    """Append the peak private memory of one of Spark's Python workers during the block."""
     ended, seen = threading.Event(), [0]
 
     def look() -> None:
@@ -140,14 +144,14 @@ def _write(file: Path, values: np.ndarray) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure and print; 1 where a budget is missed or a view is wrong."""
+    """Measure and print. Returns 1 if a budget is missed or a view is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks skew", description="Private memory of a worker where one key has all rows."
+        prog="python -m benchmarks skew", description="Measure a worker's private memory if one key has all rows."
     )
     parser.add_argument("--only", nargs="+", choices=[c.name for c in CASES], help="cases")
-    parser.add_argument("--rows", type=int, help="of each case, unless its own: 1 M for the join, 5 M for the others")
-    parser.add_argument("--runs", type=int, default=1, help="of each case (default 1)")
-    parser.add_argument("--scratch", type=Path, help="where stores go; a temporary folder unless named")
+    parser.add_argument("--rows", type=int, help="rows per case (default: 1 M for the join, 5 M for the others)")
+    parser.add_argument("--runs", type=int, default=1, help="runs per case (default 1)")
+    parser.add_argument("--scratch", type=Path, help="folder of the stores; default: a temporary folder")
     chosen = parser.parse_args(arguments)
     from tussock.jobs.spark.session import build_spark
 
@@ -165,7 +169,7 @@ def main(arguments: Sequence[str]) -> int:
                 try:
                     found = measure(spark, folder, case, rows)
                 finally:
-                    spark.stop()  # the next case has workers of its own
+                    spark.stop()  # the next case gets new workers
                 verdict = "within budget" if max(found.peaks) <= BUDGET_BYTES else "MISSED"
                 missed |= max(found.peaks) > BUDGET_BYTES or not found.right
                 took = ", then ".join(

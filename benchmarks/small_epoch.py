@@ -1,9 +1,10 @@
-"""Benchmark (b): an epoch of a thousand changed rows, three levels deep: how little it depends on what is stored, and how it does against
-recomputing the same views with Spark.
+"""Benchmark (b): an epoch of a thousand changed rows, three levels deep, against the size of the state and against
+recomputing.
 
-Each size is a store of its own (bid_store.py), loaded and compacted before, and tidied between the epochs as upkeep would; that is not in
-the figures, and neither is the disk: SSTs are in the page cache. Epochs of all sizes take turns, so what else the machine does is in all of
-them; CPU seconds of the driver, its JVM and Spark's workers are printed next to seconds on the clock.
+The engine's time should hardly depend on the size of the state. Each size has its own store (bid_store.py), loaded and
+compacted before. Upkeep between the epochs is not timed. SSTs are in the page cache, so the disk is not measured
+either. Epochs of all sizes take turns, so other load on the machine affects all of them. CPU seconds of the driver, its
+JVM and Spark's workers are printed next to wall seconds.
 """
 
 import statistics
@@ -20,7 +21,7 @@ from benchmarks.report import Comparison, Figure, Series
 
 EPOCH_BUDGET_S = 1.0
 GROWTH_BUDGET = 1.3
-RECOMPUTED_ROWS = 10_000_000  # larger tables are not recomputed: it would take minutes to say what is known
+RECOMPUTED_ROWS = 10_000_000  # larger tables are not recomputed, since that takes minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class SmallEpoch:
 
     rows: tuple[int, ...] = (1_000_000, 10_000_000)
     changed: int = 1_000
-    epochs: int = 9  # measured, of each size
-    warm_up: int = 25  # epochs before: JIT compilers, and filters and hot blocks, which a steady pipeline has in memory
+    epochs: int = 9  # measured per size
+    warm_up: int = 25  # epochs for the JIT compilers, and to load filters and hot blocks, as in a steady pipeline
     recomputes: int = 3
 
 
@@ -41,8 +42,8 @@ class _Measured:
     store: BidStore
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    parts: dict[str, list[float]] = field(default_factory=dict)  # of `seconds`
-    runs: list[int] = field(default_factory=list)  # of L0 that an epoch found
+    parts: dict[str, list[float]] = field(default_factory=dict)  # parts of `seconds`
+    runs: list[int] = field(default_factory=list)  # L0 runs at the start of each epoch
 
     @property
     def series(self) -> Series:
@@ -62,15 +63,16 @@ class _Measured:
 def compare_small_epoch(
     spark: SparkSession, scratch: Path, stores: Path, size: SmallEpoch, progress: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Figure]]:
-    """Measure epochs of each table size in turns, then recomputing, then check the deepest view of each.
+    """Measure epochs of each table size in turns, then the recomputation, then check the last view of each.
 
     Args:
-        scratch: for what is recomputed.
-        stores: folder of the stores; those that are there and whole are used again.
+        scratch: folder for recomputed views.
+        stores: folder of the stores; complete ones are reused.
 
-    Returns: per size that is recomputed the epoch against it; the largest size's epoch against the smallest's, on the clock and in CPU
-        seconds; the epochs' medians, with the design's budget for the largest.
-    Raises: UnusableStoreError where a view is not what Spark computes.
+    Returns: for each recomputed size, the epoch against the recomputation; the largest size's epoch against the
+    smallest's, in
+        wall and CPU seconds; the medians of the epochs, with the design's budget for the largest.
+    Raises: UnusableStoreError if a view differs from Spark's answer.
     """
     measured: list[_Measured] = []
     try:
@@ -89,7 +91,7 @@ def compare_small_epoch(
         ]
         for one in measured:
             progress(
-                f"small epoch: {one.store.sizes.rows:,} rows: {one.store.check()} rows of the deepest view are as Spark computes them"
+                f"small epoch: {one.store.sizes.rows:,} rows: {one.store.check()} rows of the last view equal Spark's"
             )
         return [*compared, *_growth(measured)], _figures(measured)
     finally:
@@ -98,8 +100,10 @@ def compare_small_epoch(
 
 
 def _run(one: _Measured, counts: bool) -> None:
-    """One epoch on the clock; upkeep after it is not. The store is in the page cache, whatever else the machine has read: a disk's latency
-    is no matter of the engine's."""
+    """Time one epoch, without the upkeep after it.
+
+    The store is read into the page cache first, so that the latency of the disk is not measured.
+    """
     one.store.write_change()
     one.store.read_through()
     runs = one.store.l0_runs
@@ -138,7 +142,7 @@ def _growth(measured: Sequence[_Measured]) -> list[Comparison]:
             1 / GROWTH_BUDGET,
             {"large": large.facts, "small": small.facts},
         ),
-        Comparison(f"small epoch: {sizes}, CPU seconds", more, less),  # the budget is of time
+        Comparison(f"small epoch: {sizes}, CPU seconds", more, less),  # the budget is for wall seconds
     ]
 
 
@@ -159,7 +163,7 @@ def _figures(measured: Sequence[_Measured]) -> list[Figure]:
 def _recomputed(
     spark: SparkSession, scratch: Path, size: SmallEpoch, one: _Measured, progress: Callable[[str], None]
 ) -> Comparison:
-    """The epochs against both views from all rows: what a pipeline without increments does each time."""
+    """The epochs against both views recomputed from all rows, as in a pipeline without increments."""
     rows = one.store.sizes.rows
     folder = scratch / f"small-bids-{rows}"
     one.store.expected_bids().write.mode("overwrite").option("compression", "zstd").parquet(str(folder))
@@ -170,7 +174,7 @@ def _recomputed(
 
 
 def _recompute(spark: SparkSession, scratch: Path, folder: Path) -> float:
-    """Both views, written as Parquet."""
+    """Compute both views and write them as Parquet."""
     began = time.perf_counter()
     spark.read.parquet(str(folder)).createOrReplaceTempView("bids")
     spark.sql(BY_AUCTION).write.mode("overwrite").parquet(str(scratch / "recomputed-by-auction"))

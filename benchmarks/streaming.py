@@ -1,4 +1,4 @@
-"""The competitor: the same group-by in Spark Structured Streaming with the RocksDB state store, one file per micro-batch."""
+"""The peer: the same group-by in Spark Structured Streaming with the RocksDB state store, one file per micro-batch."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 BIDS_DDL = "bid bigint, auction bigint, bidder bigint, price bigint, date_time timestamp"
-#: RocksDB as its guide says to run it; state partitions as many as cores; no row counting, which costs a read per write.
+#: RocksDB as its guide recommends; one state partition per core; no row counting, which costs a read per write.
 STREAMING = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -18,7 +18,7 @@ STREAMING = {
 
 
 def run_streaming(spark: SparkSession, folder: Path, checkpoint: Path) -> tuple[float, list[float]]:
-    """Take all files of `folder` with availableNow, oldest first, into a new state; the changed groups go nowhere (noop sink).
+    """Process all files of `folder` with availableNow, oldest first, into a new state. Results go to a noop sink.
 
     Returns: (wall seconds of the query, seconds of each micro-batch that had rows).
     """

@@ -1,7 +1,8 @@
-"""Benchmark (c): epochs per minute on slow S3, with each epoch committed before the next begins, and as a train with async checkpoint.
+"""Benchmark (c): epochs per minute on slow S3, as a train with async checkpoints, and with a commit before each next
+epoch.
 
-The state store answers after 30 ms a request and at 100 MB/s a connection (benchmarks/store/latency.py); the source's files do not. Every
-epoch takes one file of changed rows through three levels: a group-by, and a group-by over it.
+The state store takes 30 ms per request and 100 MB/s per connection (benchmarks/store/latency.py); the source's files
+are local. Every epoch takes one file of changed rows through three levels: a group-by, and a group-by over it.
 """
 
 import shutil
@@ -35,9 +36,9 @@ BY_CLASS = (
 class TrainBenchmark:
     """Sizes of the benchmark."""
 
-    epochs: int = 20  # of each run
-    runs: int = 3  # of each side, in turns
-    rows: int = 1_000  # an epoch changes
+    epochs: int = 20  # per run
+    runs: int = 3  # per side, in turns
+    rows: int = 1_000  # changed per epoch
     auctions: int = 50_000
     ms: float = 30.0
     mbps: float = 100.0
@@ -46,8 +47,10 @@ class TrainBenchmark:
 def compare_trains(
     spark: SparkSession, scratch: Path, size: TrainBenchmark, progress: Callable[[str], None]
 ) -> list[Comparison]:
-    """Seconds an epoch, of both sides on one store, each side's share of files in turns. Requires: `latency.register` was called before
-    the Spark session was made."""
+    """Seconds per epoch of both sides on one store, with each side's share of the files in turns.
+
+    Requires: `latency.register` was called before the Spark session was created.
+    """
     data, log = scratch / "train-bids", scratch / "train-requests"
     store = scratch / "train-store"
     for old in (data, store):
@@ -67,14 +70,14 @@ def compare_trains(
         session.execute(f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}")
         number = _write(data, rng, number, 1, 50 * size.rows, size.auctions)
         session.flush()
-        for run in range(-1, size.runs):  # the first warms both sides up
+        for run in range(-1, size.runs):  # the first run warms up both sides
             for side in ("alone", "train"):
                 number = _write(data, rng, number, size.epochs, size.rows, size.auctions)
                 log.write_text("")
                 began = time.perf_counter()
                 done = _one_by_one(spark, session) if side == "alone" else _as_train(spark, session)
                 taken = time.perf_counter() - began
-                assert done == size.epochs, f"{done} epochs, not one for each of {size.epochs} files"
+                assert done == size.epochs, f"expected one epoch for each of {size.epochs} files, found {done}"
                 if run < 0:
                     continue
                 counts = read_log(log)
@@ -82,7 +85,7 @@ def compare_trains(
                 asked[side].append(sum(counts.requests.values()) / done)
                 sent[side].append(sum(counts.sizes.values()) / done)
                 progress(
-                    f"train: {side}, {60 * done / taken:.0f} epochs a minute, {asked[side][-1]:.0f} requests an epoch ({counts})"
+                    f"train: {side}, {60 * done / taken:.0f} epochs/min, {asked[side][-1]:.0f} requests per epoch ({counts})"
                 )
         _check(spark, session, data)
     facts = {
@@ -92,7 +95,7 @@ def compare_trains(
     }
     rates = {f"epochs a minute, {side}": 60 / statistics.median(values) for side, values in seconds.items()}
     compared = Comparison(
-        f"epochs of {size.rows:,} rows, {size.ms:g} ms a request, {size.mbps:g} MB/s",
+        f"epochs of {size.rows:,} rows, {size.ms:g} ms per request, {size.mbps:g} MB/s",
         Series(f"train of epochs, {DEPTH} in flight", tuple(seconds["train"])),
         Series("each committed before the next", tuple(seconds["alone"])),
         1.5,
@@ -126,12 +129,12 @@ def _as_train(spark: SparkSession, session: Session) -> int:
 
 
 def _check(spark: SparkSession, session: Session, data: Path) -> None:
-    """The deepest view is right."""
+    """Check the view of the last level."""
     judge = spark.newSession()
     judge.read.parquet(str(data)).createOrReplaceTempView("bids")
     judge.sql(BY_AUCTION).createOrReplaceTempView("by_auction")
     expected: Sequence[object] = sorted(tuple(row.values()) for row in judge.sql(BY_CLASS).toArrow().to_pylist())
     found = session.query("SELECT * FROM by_class", epoch=session.meta.latest().epoch)
     assert sorted(tuple(row.values()) for row in found.to_pylist()) == expected, (
-        "by_class is not what Spark makes of the files"
+        "by_class differs from Spark's answer over the files"
     )

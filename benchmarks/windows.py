@@ -3,8 +3,8 @@
     python -m benchmarks windows
     python -m benchmarks windows --rows 1000000 10000000
 
-lag, a running sum and row_number together, over one partition of so many rows; with --begin also a change at its beginning, which rewrites
-all rows, in seconds and memory. What counts is `apply`, the seal and the upload.
+One executor computes lag, a running sum and row_number over one partition. With --begin the benchmark also changes the
+first row, which rewrites all rows, and measures seconds and memory. The times cover `apply`, the seal and the upload.
 """
 
 import argparse
@@ -42,11 +42,11 @@ _CALLS = (
     Over(WindowFunction.SUM, (3,), "double", "double", True, _BEGIN, _HERE),
     Over(WindowFunction.ROW_NUMBER, (), None, "int", True, _BEGIN, _HERE),
 )
-_LOAD = 1_000_000  # rows an epoch while the partition is filled
+_LOAD = 1_000_000  # rows per epoch while the partition is loaded
 
 
 class _Partition:
-    """One executor over a store of its own."""
+    """One executor over its own store."""
 
     def __init__(self, folder: Path) -> None:
         types = (*_TYPES, *(c.type for c in _CALLS))
@@ -57,13 +57,13 @@ class _Partition:
         self.random, self.count = np.random.default_rng(7), 0
 
     def append(self, rows: int) -> float:
-        """New rows at the end; seconds."""
+        """Append rows at the end; return the seconds."""
         numbers = np.arange(self.count, self.count + rows)
         self.count += rows
         return self._epoch(numbers)
 
     def begin(self) -> float:
-        """A row before all others; seconds."""
+        """Insert a row before all others; return the seconds."""
         return self._epoch(np.array([-1]))
 
     def _epoch(self, numbers: np.ndarray) -> float:
@@ -85,16 +85,16 @@ class _Partition:
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 where an epoch at the end misses the budget."""
+    """Run and print. Returns 1 if an epoch at the end misses the budget."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks windows", description=__doc__.splitlines()[0] if __doc__ else None
     )
     parser.add_argument(
-        "--rows", type=int, nargs="+", default=[1_000_000], help="of the partition before it is measured"
+        "--rows", type=int, nargs="+", default=[1_000_000], help="rows of the partition before the measurement"
     )
-    parser.add_argument("--appended", type=int, default=1_000, help="rows an epoch adds at the end")
-    parser.add_argument("--epochs", type=int, default=9, help="epochs that count")
-    parser.add_argument("--begin", action="store_true", help="then change the beginning, too")
+    parser.add_argument("--appended", type=int, default=1_000, help="rows appended per epoch")
+    parser.add_argument("--epochs", type=int, default=9, help="measured epochs")
+    parser.add_argument("--begin", action="store_true", help="then also change the beginning")
     options = parser.parse_args(arguments)
     missed = False
     for rows in options.rows:
@@ -106,9 +106,9 @@ def main(arguments: list[str]) -> int:
             seconds = statistics.median(partition.append(options.appended) for _ in range(options.epochs))
             missed |= seconds > BUDGET_S
             verdict = "ok" if seconds <= BUDGET_S else "MISSED"
-            print(f"  {options.appended:,} rows at its end: {seconds:.3f} s an epoch (budget {BUDGET_S}) {verdict}")
+            print(f"  {options.appended:,} rows at the end: {seconds:.3f} s per epoch (budget {BUDGET_S}) {verdict}")
             if options.begin:
                 seconds = partition.begin()
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-                print(f"  a row at its beginning: {seconds:.1f} s, at most {peak:.2f} GB of memory")
+                print(f"  one row at the beginning: {seconds:.1f} s, at most {peak:.2f} GB of memory")
     return int(missed)
