@@ -8,8 +8,8 @@ from benchmarks.__main__ import ALONE, main
 def test_a_benchmark_without_spark_runs_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     main(["amplification", "--keys", "2000", "--epochs", "2"])
     said = capsys.readouterr().out
-    assert said.startswith("2,000 keys, 2 epochs that update 10% of them each")
-    assert "sorted runs of a key at most" in said
+    assert said.startswith("2,000 keys, 2 epochs that each update 10%")
+    assert "sorted runs per key at most" in said
 
 
 @pytest.mark.parametrize("name", ALONE)

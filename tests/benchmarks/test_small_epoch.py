@@ -62,7 +62,7 @@ def test_a_store_that_lost_an_sst_or_holds_other_rows_is_not_measured(tmp_path: 
     store = BidStore(spark, tmp_path, SIZES)
     store.session.execute("INSERT INTO bids VALUES (0, 7, 1)")
     store.flush()
-    with pytest.raises(UnusableStoreError, match="which are others"):
+    with pytest.raises(UnusableStoreError, match="which differ"):
         store.check()
     store.session.execute("INSERT INTO bids VALUES (-1, 7, 1)")
     store.flush()
