@@ -1,15 +1,15 @@
-"""How costs grow with the number of columns, views, files and so on:
+"""Growth of costs with the number of columns, views, files and so on:
 
-CPU seconds at several sizes, and the exponent that fits them.
+CPU seconds at several sizes, and the fitted exponent.
 
     python -m benchmarks growth
     python -m benchmarks growth views files --most 3000
 
-Each kind of thing is made in stores of several sizes, and each step of its use is measured alone, in CPU seconds of
-this process and of the JVM. Epochs run without Spark. The fixed cost of a step is its cost at one thing, measured in
-the same process. The exponent is the slope of log(cost - fixed cost) over log(size), by least squares over the sizes at
-which the difference is at least 20 ms. So 1 is a straight line, 2 a square. A step whose cost stays near its fixed cost
-has no exponent.
+Stores of several sizes are created for each kind of thing. Each step of its use is measured separately, in CPU seconds
+of this process and of the JVM. Epochs run without Spark. The fixed cost of a step is its cost for one thing, measured
+in the same process. The exponent is the slope of log(cost - fixed cost) over log(size), by least squares over the sizes
+at which the difference is at least 20 ms. So 1 is linear and 2 is quadratic. A step whose cost stays near its fixed
+cost has no exponent.
 """
 
 import argparse
@@ -37,8 +37,8 @@ from tussock.jobs.upkeep.vacuum import clean
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, pick_compactions
 
-WARM = 10  # things of a first run that does not count
-AT_MOST = 1.2  # of an exponent: n log n between 100 and 10,000 things
+WARM = 10  # things of a first, uncounted run
+AT_MOST = 1.2  # maximum exponent: that of n log n between 100 and 10,000 things
 LEAST_S = 0.02
 
 Timed = Callable[[str], AbstractContextManager[None]]
@@ -46,22 +46,23 @@ Timed = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Things of one kind.
+    """One kind of things.
 
-    `use(session, folder, n, timed)` makes n of them and uses them; each block of `with timed(step)` is a step.
+    `use(session, folder, n, timed)` creates n of them and uses them; each block of `with timed(step)` is a step.
     """
 
     name: str
     use: Callable[[Session, Path, int, Timed], None]
-    most: int = 10_000  # of them, so that it stays affordable
+    most: int = 10_000  # largest size, so that the run stays affordable
 
 
 def exponent_of(costs: dict[int, float]) -> float | None:
-    """The slope of log(cost - fixed) over log(size); None if fewer than two sizes cost LEAST_S more than one thing
-    does.
+    """The slope of log(cost - fixed) over log(size).
+
+    None if fewer than two sizes cost LEAST_S more than the fixed cost.
 
     Args:
-        costs: by size, that of 1 among them, which is the fixed cost.
+        costs: by size, including size 1, which is the fixed cost.
     """
     more = {n: cost - costs[1] for n, cost in costs.items() if n > 1 and cost - costs[1] >= LEAST_S}
     if len(more) < 2:
@@ -69,8 +70,7 @@ def exponent_of(costs: dict[int, float]) -> float | None:
     return float(np.polyfit([math.log(n) for n in more], [math.log(cost) for cost in more.values()], 1)[0])
 
 
-# --- kinds
-# -----------------------------------------------------------------------------------------------------------------------
+# --- kinds ---
 
 
 def columns(session: Session, folder: Path, n: int, timed: Timed) -> None:
@@ -98,7 +98,7 @@ def columns(session: Session, folder: Path, n: int, timed: Timed) -> None:
 
 
 def views(session: Session, folder: Path, n: int, timed: Timed) -> None:
-    """A table under n views, of which a row reaches one."""
+    """A table with n views; a row reaches one of them."""
     _table(session)
     with timed("CREATE n VIEWs"):
         for i in range(n):
@@ -108,7 +108,7 @@ def views(session: Session, folder: Path, n: int, timed: Timed) -> None:
     with timed("first epoch"):
         session.flush()
     _rows(session, 2)
-    session.flush()  # warms caches
+    session.flush()  # warms the caches
     _rows(session, 3)
     with timed("epoch of one row"):
         session.flush()
@@ -117,7 +117,7 @@ def views(session: Session, folder: Path, n: int, timed: Timed) -> None:
 
 
 def chained_views(session: Session, folder: Path, n: int, timed: Timed) -> None:
-    """n views, each over the one before."""
+    """n views in a chain."""
     _table(session)
     with timed("CREATE n VIEWs"):
         for i in range(n):
@@ -132,7 +132,7 @@ def chained_views(session: Session, folder: Path, n: int, timed: Timed) -> None:
 
 
 def view_files(session: Session, folder: Path, n: int, timed: Timed) -> None:
-    """A pipeline whose files hold n views."""
+    """A pipeline whose files define n views."""
     _table(session)
     select = "SELECT k, count(*) AS n FROM t WHERE k = {} GROUP BY k"
     text = ";\n".join(f"CREATE MATERIALIZED VIEW v{i} AS {select.format(i)}" for i in range(n))
@@ -159,7 +159,7 @@ def files(session: Session, folder: Path, n: int, timed: Timed) -> None:
 
 
 def partitions(session: Session, folder: Path, n: int, timed: Timed) -> None:
-    """A source of n folders, a file in each, as Hive lays them out."""
+    """A source of n folders with one file each, in Hive's layout."""
     for i in range(n):
         _parquet(folder / "files" / f"day={i}" / "a.parquet", i)
     _source(session, folder / "files" / "day=*", timed)
@@ -189,7 +189,7 @@ def statements(session: Session, folder: Path, n: int, timed: Timed) -> None:
 
 
 def statement_files(session: Session, folder: Path, n: int, timed: Timed) -> None:
-    """A pipeline whose file holds n INSERTs."""
+    """A pipeline whose file contains n INSERTs."""
     _table(session)
     text = ";\n".join(f"INSERT INTO t VALUES ({i}, {i % 7}, {i})" for i in range(n))
     with timed("apply"):
@@ -238,7 +238,7 @@ def _with_expression(session: Session, select: str, timed: Timed) -> None:
 
 
 def epochs(session: Session, folder: Path, n: int, timed: Timed) -> None:
-    """n epochs in the log, an SST of each in the version."""
+    """n epochs in the log, with one SST each in the version."""
     _table(session)
     session.execute("CREATE MATERIALIZED VIEW per_k AS SELECT k, count(*) AS n FROM t GROUP BY k")
     with timed("n epochs"):
@@ -320,11 +320,11 @@ def _parquet(path: Path, number: int) -> None:
     pq.write_table(pa.table({"id": [number], "k": [number % 97]}), path)
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------------------
+# --- measuring ---
 
 
 def measure(kind: Kind, n: int, folder: Path) -> dict[str, float]:
-    """CPU seconds of each step over n things, in a new store below `folder`."""
+    """CPU seconds of each step for n things, in a new store below `folder`."""
     found: dict[str, float] = {}
 
     @contextmanager
@@ -340,18 +340,20 @@ def measure(kind: Kind, n: int, folder: Path) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; 1 if a cost grows faster than AT_MOST allows."""
+    """Run and print. Returns 1 if a cost grows faster than AT_MOST allows."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks growth", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("kinds", nargs="*", default=[k.name for k in KINDS], help="which kinds of things (all)")
+    parser.add_argument("kinds", nargs="*", default=[k.name for k in KINDS], help="kinds of things (default: all)")
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[100, 300, 1_000, 3_000, 10_000], help="how many of them"
+        "--sizes", type=int, nargs="+", default=[100, 300, 1_000, 3_000, 10_000], help="numbers of things"
     )
     parser.add_argument("--most", type=int, default=10_000, help="the largest size; some kinds have a lower bound")
     options = parser.parse_args(arguments)
     if unknown := {*options.kinds} - {k.name for k in KINDS}:
-        parser.error(f"found {', '.join(sorted(unknown))}, expected some of {', '.join(k.name for k in KINDS)}")
+        parser.error(
+            f"unknown kinds: {', '.join(sorted(unknown))}; expected some of {', '.join(k.name for k in KINDS)}"
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     missed = False
     from tussock.jobs.spark.session import build_spark

@@ -1,14 +1,13 @@
-"""Every kind of operator as a view: its first load, and what an epoch of a thousand changes costs, on two sizes of the
-same table.
+"""Every operator as a view: its first load, and an epoch of a thousand changes, on two sizes of the same table.
 
     python -m benchmarks operators
     python -m benchmarks operators --rows 200000 1000000 --only rank lag
 
-A view is created over a loaded table, taken through some epochs, and dropped; then the next. Its first load is that of
-the same view over sources, files of Parquet with the same rows, in a store of its own. The peer is measured on the same
-files in the same run: Spark computes the same SELECT and writes it, once warm. The inner join and the plain group-by
-lead the table: what an epoch of another operator costs is shown as a multiple of the one that it is named with. Growth
-is the epoch at the largest size over that at the smallest.
+A view is created over a loaded table, updated by some epochs, and dropped; then the next one follows. The first load is
+measured with the same view over sources (Parquet files with the same rows) in a separate store. The peer runs on the
+same files: Spark computes and writes the same SELECT, once warm. The inner join and the plain group-by come first. The
+epoch of another operator is shown as a multiple of its peer's among these two. Growth is the epoch at the largest size
+over that at the smallest.
 """
 
 import argparse
@@ -40,14 +39,14 @@ LOAD_BUDGET = 1.5
 _ROWS_A_GROUP = 20
 _LOAD_ROWS = 2_500_000
 _DAY = 86_400  # seconds
-_RANGES = 10  # rows of `ranges`, which a join without an equality reads
+_RANGES = 10  # rows of `ranges`, the input of the join without an equality
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A view to measure.
 
-    `beside`: the operator that its epoch is compared with. `partition`: its cost names the touched partition.
+    `beside`: operator to compare its epoch with. `partition`: it recomputes touched partitions.
     """
 
     name: str
@@ -127,7 +126,7 @@ OPERATORS = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured."""
+    """The sizes of the benchmark."""
 
     rows: int
     changed: int
@@ -137,10 +136,10 @@ class Sizes:
 
 @dataclass(slots=True)
 class Measured:
-    """One operator at one size; seconds."""
+    """Seconds of one operator at one size."""
 
     load: float  # from files
-    spark: float  # to compute and write the same
+    spark: float  # Spark computes and writes the same rows
     epochs: list[float] = field(default_factory=list)
 
     @property
@@ -149,9 +148,9 @@ class Measured:
 
 
 class Facts:
-    """A store with the tables of one size, and the changes that epochs bring.
+    """A store with the tables of one size, and the changes of the epochs.
 
-    Every row follows from its number, its version and the time at which the run began.
+    Every row follows from its number, its version and the start time of the run.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, sizes: Sizes) -> None:
@@ -165,7 +164,7 @@ class Facts:
         self._load()
 
     def measure(self, operator: Operator) -> Measured:
-        """First load, epochs and Spark's own time. Raises InputError where the view is refused."""
+        """Measure first load, epochs, and Spark's time. Raises InputError if the view is not supported."""
         measured = Measured(self._load_seconds(operator), self._spark_seconds(operator))
         if not self.sizes.epochs:
             return measured
@@ -187,11 +186,10 @@ class Facts:
         return measured
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.session.close()
 
-    # --- rows
-    # ------------------------------------------------------------------------------------------------------------------------
+    # --- rows ---
 
     def _rows(self, ids: np.ndarray, version: int) -> pa.Table:
         values = (ids * 7_919 + version * 104_729) % 100_000
@@ -234,7 +232,7 @@ class Facts:
         sweep(session.meta)
 
     def _keep(self, name: str, rows: pa.Table, number: int) -> None:
-        """The same rows as Parquet, for Spark alone."""
+        """Write the same rows as Parquet, for Spark."""
         folder = self._files(name)
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, folder / f"{number}.parquet", compression="zstd")
@@ -243,7 +241,7 @@ class Facts:
         return self.folder / "parquet" / name
 
     def _change(self) -> None:
-        """Half updates all over the table, a quarter inserts, a quarter deletes."""
+        """Change the table: half updates all over it, a quarter inserts, a quarter deletes."""
         quarter = self.sizes.changed // 4
         touched = self._random.choice(self.sizes.rows, 3 * quarter, replace=False)
         new = np.arange(self._next, self._next + quarter)
@@ -253,13 +251,13 @@ class Facts:
         self.session.execute(f"DELETE FROM facts WHERE id IN ({gone})")
 
     def _tidy(self) -> None:
-        """What the upkeep DAG does, in this process."""
+        """Do the work of the upkeep DAG in this process."""
         apply_retention(self.session.meta, Retention(1, 0))
         compact(self.session.meta)
         sweep(self.session.meta)
 
     def _load_seconds(self, operator: Operator) -> float:
-        """The first epoch of the view over files."""
+        """Seconds of the view's first epoch over files."""
         store = self.folder / "from-files"
         try:
             with Session(str(store), self.spark) as session:
@@ -275,7 +273,7 @@ class Facts:
             shutil.rmtree(store, ignore_errors=True)
 
     def _spark_seconds(self, operator: Operator) -> float:
-        """Spark computes the view from Parquet and writes it, the second time."""
+        """Seconds of Spark to compute the view from Parquet and write it, in the second run."""
         seconds = 0.0
         for name in ("facts", "parts", "ranges"):
             self.spark.read.parquet(str(self._files(name))).createOrReplaceTempView(name)
@@ -287,20 +285,18 @@ class Facts:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write JSON."""
+    """Measure, print, and write JSON."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks operators", description="Every operator: first load, and an epoch."
+        prog="python -m benchmarks operators", description="Measure every operator: first load, and an epoch."
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="sizes of the table")
-    parser.add_argument("--changed", type=int, default=1_000, help="rows an epoch changes")
-    parser.add_argument("--epochs", type=int, default=5, help="measured, of each operator; 0: first loads alone")
-    parser.add_argument("--warm-up", type=int, default=2, help="epochs before")
-    parser.add_argument(
-        "--only", nargs="+", help="names of operators; those that they are compared with are measured as well"
-    )
-    parser.add_argument("--scratch", type=Path, help="where stores go; a temporary folder unless named")
+    parser.add_argument("--changed", type=int, default=1_000, help="changed rows per epoch")
+    parser.add_argument("--epochs", type=int, default=5, help="measured epochs per operator; 0: only first loads")
+    parser.add_argument("--warm-up", type=int, default=2, help="epochs before the measured ones")
+    parser.add_argument("--only", nargs="+", help="names of operators; their peers are measured as well")
+    parser.add_argument("--scratch", type=Path, help="folder of the stores; default: a temporary folder")
     parser.add_argument("--driver-memory", default="3g")
-    parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
+    parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/<time>.json")
     options = parser.parse_args(arguments)
     chosen = _chosen(options.only)
     from tussock.jobs.spark.session import build_spark
@@ -320,7 +316,7 @@ def main(arguments: list[str]) -> int:
                         found.setdefault(operator.name, []).append(facts.measure(operator))
                         _progress(f"{rows:,} rows: {operator.name}: {found[operator.name][-1]}")
                     except InputError as err:
-                        _progress(f"{rows:,} rows: {operator.name} is refused: {err}")
+                        _progress(f"{rows:,} rows: {operator.name} is not supported: {err}")
                 facts.close()
         finally:
             spark.stop()
@@ -329,7 +325,7 @@ def main(arguments: list[str]) -> int:
     write_json(
         out, [], {"rows": options.rows, "changed": options.changed}, _figures(chosen, found, sorted(options.rows))
     )
-    print(f"written to {out}")
+    print(f"wrote {out}")
     return 0
 
 
@@ -338,13 +334,13 @@ def _chosen(only: Sequence[str] | None) -> tuple[Operator, ...]:
         return OPERATORS
     known = {o.name: o for o in OPERATORS}
     if unknown := [name for name in only if name not in known]:
-        sys.exit(f"no operator is called {unknown[0]!r}; there are: {', '.join(known)}")
+        sys.exit(f"unknown operator {unknown[0]!r}; expected some of: {', '.join(known)}")
     wanted = {*only, *(known[name].beside for name in only)}
     return tuple(o for o in OPERATORS if o.name in wanted)
 
 
 def table_of(operators: Sequence[Operator], found: dict[str, list[Measured]], sizes: Sequence[int]) -> str:
-    """One line an operator: at each size the first load with its multiple of Spark's time, the epoch, and the epoch's multiples."""
+    """One line per operator: at each size, the first load over Spark's time, the epoch, and the epoch's ratios."""
     lines = []
     for at, rows in enumerate(sizes):
         lines += [

@@ -1,8 +1,10 @@
-"""`python -m benchmarks store`: the state store compared with RocksDB and SlateDB; a table, and JSON in benchmarks/results/.
+"""`python -m benchmarks store`: compare the state store with RocksDB and SlateDB.
 
-python -m benchmarks store                                  at the design's sizes: 10 M rows, under 10 minutes on a quiet machine
-python -m benchmarks store --rows 100000 --runs 1           a smoke test
-python -m benchmarks store --parts warm scan --scratch DIR  some parts; the data stays in DIR for the next run
+Prints a table, writes JSON to benchmarks/results/.
+
+python -m benchmarks store                                  the design's sizes: 10 M rows, under 10 minutes on a quiet
+machine python -m benchmarks store --rows 100000 --runs 1           a smoke test python -m benchmarks store --parts warm
+scan --scratch DIR  only some parts; the data stays in DIR for the next run
 """
 
 import argparse
@@ -21,13 +23,13 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks store", description="Against RocksDB and SlateDB, and over slow S3."
+        prog="python -m benchmarks store", description="Compare with RocksDB and SlateDB, and measure over slow S3."
     )
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the state; everything else scales with it")
-    parser.add_argument("--runs", type=int, default=3, help="processes of each engine and part")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which parts (all)")
-    parser.add_argument("--scratch", type=Path, help="where data and stores go; kept if named, else a temporary folder")
-    parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/store-<time>.json unless named")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the state; all other sizes scale with it")
+    parser.add_argument("--runs", type=int, default=3, help="processes per engine and part")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="parts to run (default: all)")
+    parser.add_argument("--scratch", type=Path, help="folder of data and stores, kept; default: a temporary folder")
+    parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/store-<time>.json")
     options = parser.parse_args(arguments)
 
     size = Size(options.rows, options.rows // 10, options.rows // 100, options.rows // 1000)
@@ -48,7 +50,7 @@ def main(arguments: list[str]) -> int:
     print(table_of(compared))
     print(figures_of(figures))
     print(
-        f"{time.perf_counter() - began:.0f} s; load {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after; written to {out}"
+        f"{time.perf_counter() - began:.0f} s; load {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after; wrote {out}"
     )
     return 0
 

@@ -1,7 +1,8 @@
-"""Runs the parts on all engines, in turns, a process for each, and lays their figures side by side.
+"""Runs the parts on all engines in turns, with one process for each, and compares their figures.
 
-RocksDB is measured at the full size. SlateDB's binding crosses from Python once a key, so it and Tussock are measured at a tenth of every
-size for their own lines. All processes have the same limits, cache sizes and data; nothing else of them runs meanwhile.
+RocksDB is measured at the full size. SlateDB's Python binding makes one call per key, so it and Tussock are measured at
+a tenth of every size for their own lines. All processes have the same limits, cache sizes and data; no two of them run
+at the same time.
 """
 
 import statistics
@@ -20,8 +21,8 @@ from benchmarks.store.task import PartResult, Task, encode_task
 from benchmarks.store.workload import Size, Workload, make_workload
 
 OURS = "tussock"
-_BY_FILE = "rocksdb-file"  # another way to write; all else is as it is with "rocksdb"
-REPEATS = {"ingest": 2, "warm": 3, "prefixes": 2}  # within a process; of other parts one
+_BY_FILE = "rocksdb-file"  # another way to write; everything else equals "rocksdb"
+REPEATS = {"ingest": 2, "warm": 3, "prefixes": 2}  # within a process; one for all other parts
 PARTS = ("ingest", "cold-present", "cold-absent", "warm", "prefixes", "scan", "compact")
 
 Progress = Callable[[str], None]
@@ -29,7 +30,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All series of one engine at one size, by part and name, over its processes; and the last facts."""
+    """All series of one engine at one size, by part and name, over its processes, with the last facts."""
 
     engine: str
     seconds: dict[str, tuple[float, ...]]
@@ -44,15 +45,15 @@ class Found:
 def compare_stores(
     folder: Path, size: Size, runs: int, parts: Sequence[str], progress: Progress
 ) -> tuple[list[Comparison], list[Figure]]:
-    """Everything: RocksDB at `size`, SlateDB at a tenth of it, and requests under latency.
+    """Run everything: RocksDB at `size`, SlateDB at a tenth of it, and requests under latency.
 
     Args:
-        folder: where data and stores go: at the default size 2 GB.
-        runs: processes of each engine and part.
+        folder: for data and stores; 2 GB at the default size.
+        runs: processes per engine and part.
         parts: some of PARTS.
     """
     load = make_workload(folder / "data", size)
-    progress(f"data of {size.rows:,} rows is written")
+    progress(f"wrote data of {size.rows:,} rows")
     measured = {engine: _build(folder, load, engine, progress) for engine in (OURS, "rocksdb")}
     found = _measure(folder, load, {OURS: OURS, "rocksdb": "rocksdb", _BY_FILE: "rocksdb"}, runs, parts, progress)
     small = make_workload(folder / "small" / "data", size.tenth())
@@ -88,7 +89,7 @@ def _build(folder: Path, load: Workload, engine: str, progress: Progress) -> Par
 def _measure(
     folder: Path, load: Workload, engines: dict[str, str], runs: int, parts: Sequence[str], progress: Progress
 ) -> dict[str, Found]:
-    """Run parts on engines (by the folder of their state) in turns."""
+    """Run parts on engines (by their state folders) in turns."""
     seconds: dict[str, dict[str, list[float]]] = {engine: defaultdict(list) for engine in engines}
     cpu_seconds: dict[str, dict[str, list[float]]] = {engine: defaultdict(list) for engine in engines}
     facts: dict[str, dict[str, dict[str, float]]] = {engine: {} for engine in engines}
@@ -120,7 +121,7 @@ def _against_rocksdb(size: Size, found: dict[str, Found], parts: Sequence[str]) 
     ours, theirs = found[OURS], found["rocksdb"]
     budgets = {"ingest ingest": 3.0, "warm present": 3.0, "scan scan": 2.0}
     compared = _against(size, ours, theirs, parts, budgets)
-    if "ingest" in parts:  # the budget holds for the faster way to write
+    if "ingest" in parts:  # the budget applies to the faster way to write
         ways = sorted((found[engine] for engine in _WAYS), key=lambda way: way.series("ingest ingest").median)
         compared[:1] = [
             Comparison(
@@ -134,7 +135,7 @@ def _against_rocksdb(size: Size, found: dict[str, Found], parts: Sequence[str]) 
         ]
     if "warm" in parts:
         absent, present = ours.seconds["warm absent"], ours.seconds["warm present"]
-        what = f"multi_get, warm, {size}: absent keys beside present ones"
+        what = f"multi_get, warm, {size}: absent keys against present ones"
         compared.append(Comparison(what, Series("tussock, absent", absent), Series("tussock, present", present), 3.0))
     return compared
 
@@ -145,7 +146,7 @@ _WAYS = {"rocksdb": "WriteBatch and flush", _BY_FILE: "sorted SstFileWriter and 
 def _against(
     size: Size, ours: Found, theirs: Found, parts: Sequence[str], budgets: dict[str, float] | None = None
 ) -> list[Comparison]:
-    """A comparison for each series."""
+    """One comparison per series."""
     lines = {
         "ingest": {
             "ingest ingest": f"batch_ingest of {size.batch:,} rows, random key order, from Arrow, flush included"
@@ -190,7 +191,7 @@ def _build_figures(size: Size, built: dict[str, PartResult]) -> list[Figure]:
 
 
 def _compaction_figures(size: Size, found: dict[str, Found], peer: str) -> list[Figure]:
-    """Throughput by the clock, and by the CPU time of all threads: engines use several, and other work on the machine counts less."""
+    """Throughput by wall time, and by CPU time of all threads, which other work on the machine affects less."""
     figures = []
     for side in (found[OURS], found[peer]):
         facts, name = side.facts["compact"], "compact compaction"
@@ -208,7 +209,7 @@ def _task(folder: Path, load: Workload, engine: str, state: str, part: str) -> T
 
 
 def _run(task: Task) -> PartResult:
-    """One part in a process of its own."""
+    """Run one part in a separate process."""
     command = [sys.executable, "-m", "benchmarks.store.parts", encode_task(task)]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     if answer.returncode:

@@ -1,4 +1,4 @@
-"""The face that a benchmark sees of every engine, and the coding of keys and rows that peers need."""
+"""The interface of every engine in the benchmark, and the encoding of keys and rows for peers."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,35 +13,38 @@ from tussock.statestore.meta.catalog import KeyColumn
 from tussock.statestore.vnode import one_array, vnodes_of
 
 TABLE, VNODES = 1, 256
-CACHE_BYTES = 1 << 30  # each engine's block cache
-FILTER_BITS = 11  # a key, in each engine's filters
+CACHE_BYTES = 1 << 30  # of each engine's block cache
+FILTER_BITS = 11  # per key, in each engine's filters
 SST_BYTES = 64 << 20
-THREADS = 2  # of each engine's own work in the background
-SCAN_ROWS = 65_536  # of a batch of a full scan
+THREADS = 2  # background threads of each engine
+SCAN_ROWS = 65_536  # per batch of a full scan
 _KEY = (KeyColumn(0), KeyColumn(1))
 ROW = pa.schema([("n", pa.int64()), ("total", pa.float64())])
 _VALUE = np.dtype([("n", "<i8"), ("total", "<f8")])
 
 
 class Engine(Protocol):
-    """One engine on one folder. Keys come as columns g, i and values as n, total; both leave as Arrow."""
+    """One engine on one folder. Keys are columns g, i and values n, total; both are returned as Arrow."""
 
     name: str
 
     def open(self) -> None:
-        """Open the folder's store, or make it."""
+        """Open the folder's store, or create it."""
         ...
 
     def ingest(self, rows: pa.Table) -> None:
-        """Write rows (g, i, n, total; in any order, each key once); they are on disk in sorted form when this returns."""
+        """Write rows (g, i, n, total; in any order, each key once).
+
+        They are on disk in sorted form when this returns.
+        """
         ...
 
     def multi_get(self, keys: pa.Table) -> tuple[pa.BooleanArray, pa.Table]:
-        """(found, rows), aligned with `keys` (g, i); rows (n, total) are null where there is none."""
+        """(found, rows), aligned with `keys` (g, i); rows (n, total) are null for absent keys."""
         ...
 
     def scan_prefixes(self, groups: pa.Array) -> tuple[pa.Int64Array, pa.Table]:
-        """(index, rows): the rows (key, n, total) of each group, in key order, and the place of the group in `groups`."""
+        """(index, rows): the rows (key, n, total) of each group in key order, and the group's index in `groups`."""
         ...
 
     def scan(self) -> Iterator[pa.Table]:
@@ -49,22 +52,22 @@ class Engine(Protocol):
         ...
 
     def compact(self) -> None:
-        """Merge everything into one sorted run, old versions gone, and wait until it is done."""
+        """Merge everything into one sorted run without old versions, and wait for the end."""
         ...
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the store."""
         ...
 
 
 def storage_keys(rows: pa.Table) -> pa.Array:
-    """The storage keys of rows (g, i, …): all engines store the same."""
+    """The storage keys of rows (g, i, …), the same for all engines."""
     g, i = one_array(rows.column(0)), one_array(rows.column(1))
     return encode_keys(TABLE, np.asarray(vnodes_of([g], VNODES)), [g, i], _KEY)
 
 
 def storage_prefixes(groups: pa.Array) -> pa.Array:
-    """What the storage keys of each group start with."""
+    """The common prefix of the storage keys of each group."""
     return encode_prefixes(TABLE, np.asarray(vnodes_of([groups], VNODES)), [groups], _KEY)
 
 
@@ -75,7 +78,7 @@ def as_matrix(keys: pa.Array) -> npt.NDArray[np.void]:
 
 
 def encoded_values(rows: pa.Table) -> list[bytes]:
-    """Each row's n and total as 16 bytes: what a peer stores."""
+    """Each row's n and total as 16 bytes, which peers store as the value."""
     values = np.empty(rows.num_rows, _VALUE)
     values["n"], values["total"] = one_array(rows["n"]).to_numpy(), one_array(rows["total"]).to_numpy()
     encoded: list[bytes] = values.view("V16").tolist()
@@ -83,13 +86,13 @@ def encoded_values(rows: pa.Table) -> list[bytes]:
 
 
 def decoded_values(values: Iterable[bytes]) -> pa.Table:
-    """Back to columns."""
+    """Decode values to columns."""
     decoded = np.frombuffer(b"".join(values), _VALUE)
     return pa.table([np.ascontiguousarray(decoded["n"]), np.ascontiguousarray(decoded["total"])], schema=ROW)
 
 
 def aligned_values(values: list[bytes | None]) -> tuple[pa.BooleanArray, pa.Table]:
-    """A peer's answers, None where there is no row, as (found, rows)."""
+    """A peer's answers (None for absent keys) as (found, rows)."""
     if None not in values:
         return pa.array(np.ones(len(values), np.bool_)), decoded_values(values)  # type: ignore[arg-type]
     found = np.array([value is not None for value in values])

@@ -1,19 +1,19 @@
-"""An object store that answers as slowly as S3, and counts what it is asked.
+"""An object store that answers as slowly as S3, and counts its requests.
 
     latency+file:///a/path?ms=30&mbps=100[&log=/a/file]
-    latency+s3://bucket/prefix?endpoint=…&ms=30&mbps=100      (its other options stay with the store below)
+    latency+s3://bucket/prefix?endpoint=…&ms=30&mbps=100      (other options apply to the inner store)
 
-Each request costs `ms` milliseconds and then its bytes at `mbps` MB/s; so many requests of one call as S3ObjectStore keeps in flight run
-beside each other. Requests are those that S3ObjectStore would send: one per group of neighbouring ranges, one per 1,000 names of a
-listing or a deletion. `log` names a file to which every process appends a line for each request; `read_log` adds them up, which is how
-requests of Spark's Python workers are counted.
+Each request takes `ms` milliseconds, and then its bytes at `mbps` MB/s. The requests of one call run in parallel, as
+many as S3ObjectStore keeps in flight. Requests are counted as S3ObjectStore would send them: one per group of
+neighbouring ranges, and one per 1,000 names of a listing or a deletion. `log` is a file to which every process appends
+a line per request. `read_log` adds them up, which counts the requests of Spark's Python workers.
 
-Why a URI: a store travels to other processes as its `uri`, and a worker imports nothing but what opening that uri imports. So the
-scheme has to be known where stores are opened: `statestore/objectstore/open.py` takes schemes that are not its own from the environment
-variable TUSSOCK_STORE_SCHEMES (`scheme=module:function`, comma-separated), and `register` sets it for this one. Workers inherit the
-environment of the process that started the JVM: call `register` before the Spark session is made. Production code knows nothing of
-latency. A proxy in front of an S3 server was the other way; the servers at hand answer some hundred requests a second, and would be what
-is measured.
+The store is a URI scheme, since stores travel to other processes as their `uri`, and a worker imports only the modules
+that it needs to open the URI. `statestore/objectstore/open.py` reads further schemes from the environment variable
+TUSSOCK_STORE_SCHEMES (`scheme=module:function`, comma-separated), and `register` sets it for this module. Workers
+inherit the environment of the process that started the JVM, so call `register` before the Spark session is created.
+Production code has no part in it. A proxy in front of an S3 server would not do: the available servers answer some
+hundred requests per second, and would dominate the figures.
 """
 
 import os
@@ -30,8 +30,8 @@ from tussock.statestore.objectstore.base import BadStoreError, ObjectInfo, Objec
 from tussock.statestore.objectstore.open import SCHEMES_VARIABLE, open_object_store
 from tussock.statestore.objectstore.ranges import plan_reads
 
-PARALLEL_REQUESTS = 16  # of one call; as S3ObjectStore
-_PAGE = 1000  # names of a LIST answer or a DELETE request
+PARALLEL_REQUESTS = 16  # per call, as in S3ObjectStore
+_PAGE = 1000  # names per LIST answer or DELETE request
 _PREFIX = "latency+"
 _SCHEMES = ("latency+file", "latency+s3")
 
@@ -41,7 +41,7 @@ class RequestCounts:
     """Requests and their bytes by kind: get, head, put, put_if_absent, list, delete."""
 
     requests: Counter[str] = field(default_factory=Counter)
-    sizes: Counter[str] = field(default_factory=Counter)  # bytes of bodies, in either direction
+    sizes: Counter[str] = field(default_factory=Counter)  # bytes of bodies, in both directions
 
     def add(self, kind: str, size: int, requests: int = 1) -> None:
         """Count requests of one kind."""
@@ -49,11 +49,11 @@ class RequestCounts:
         self.sizes[kind] += size
 
     def since(self, earlier: "RequestCounts") -> "RequestCounts":
-        """What came after `earlier`, a copy taken before."""
+        """The requests since `earlier`, a copy taken before."""
         return RequestCounts(self.requests - earlier.requests, self.sizes - earlier.sizes)
 
     def copy(self) -> "RequestCounts":
-        """As it stands now."""
+        """A copy of the current counts."""
         return RequestCounts(self.requests.copy(), self.sizes.copy())
 
     def __str__(self) -> str:
@@ -65,10 +65,13 @@ class RequestCounts:
 
 
 class LatencyObjectStore:
-    """`inner`, with every request delayed and counted in `counts`. Safe among threads; opened again elsewhere by its `uri`."""
+    """`inner` with a delay for every request, counted in `counts`.
+
+    Thread-safe; other processes open it by its `uri`.
+    """
 
     def __init__(self, inner: ObjectStore, ms: float, mbps: float, log: Path | None = None) -> None:
-        """Args: ms: milliseconds of each request; mbps: MB/s of a connection; log: where requests are appended, if anywhere."""
+        """`ms`: milliseconds per request; `mbps`: MB/s per connection; `log`: file to append requests to, or None."""
         self.inner, self.ms, self.mbps, self.log = inner, ms, mbps, log
         self.counts = RequestCounts()
         self._lock = threading.Lock()
@@ -107,7 +110,7 @@ class LatencyObjectStore:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         self._spend("put_if_absent", [len(data)])
         won = self.inner.put_if_absent(name, data)
-        if not won:  # S3 answers 412, and the body is read back
+        if not won:  # S3 answers 412, and the body is read
             self._spend("get", [len(data)])
         return won
 
@@ -128,7 +131,7 @@ class LatencyObjectStore:
             self.inner.delete(batch)
 
     def _spend(self, kind: str, sizes: Sequence[int]) -> None:
-        """Count requests of one call and wait as long as they take, PARALLEL_REQUESTS at a time, the longest first."""
+        """Count the requests of one call and wait as long as they take, PARALLEL_REQUESTS at a time, the longest first."""
         if not sizes:
             return
         with self._lock:
@@ -143,7 +146,7 @@ class LatencyObjectStore:
 
 
 def register() -> None:
-    """Let `open_object_store` open this module's URIs, here and in processes started from now on."""
+    """Let `open_object_store` open this module's URIs, in this process and in processes started later."""
     known = [
         entry for entry in os.environ.get(SCHEMES_VARIABLE, "").split(",") if entry and not entry.startswith(_PREFIX)
     ]
@@ -151,7 +154,7 @@ def register() -> None:
 
 
 def open_latency(uri: str) -> LatencyObjectStore:
-    """The store of a `latency+…` URI. Raises BadStoreError."""
+    """Open the store of a `latency+…` URI. Raises BadStoreError."""
     parts = urlsplit(uri.removeprefix(_PREFIX))
     options = parse_qsl(parts.query, keep_blank_values=True)
     own = {key: value for key, value in options if key in ("ms", "mbps", "log")}
@@ -160,14 +163,14 @@ def open_latency(uri: str) -> LatencyObjectStore:
     try:
         ms, mbps = float(own.get("ms", "30")), float(own.get("mbps", "100"))
     except ValueError:
-        raise BadStoreError(uri, "ms and mbps have to be numbers") from None
+        raise BadStoreError(uri, "ms and mbps must be numbers") from None
     if ms < 0 or mbps <= 0:
-        raise BadStoreError(uri, "ms has to be at least 0 and mbps more than 0")
+        raise BadStoreError(uri, "ms must be at least 0, and mbps more than 0")
     return LatencyObjectStore(inner, ms, mbps, Path(own["log"]) if own.get("log") else None)
 
 
 def read_log(log: Path) -> RequestCounts:
-    """The requests of all processes that a log holds; none if there is no log yet."""
+    """The requests of all processes in a log; none if the log does not exist yet."""
     counts = RequestCounts()
     if log.exists():
         for line in log.read_text().splitlines():
@@ -177,7 +180,7 @@ def read_log(log: Path) -> RequestCounts:
 
 
 def _append(log: Path, lines: str) -> None:
-    """Add lines in one write, which other processes' lines cannot interrupt."""
+    """Append lines in one write, so that lines of other processes do not mix with them."""
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         os.write(handle, lines.encode())

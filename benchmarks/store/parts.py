@@ -1,6 +1,7 @@
-"""What one process measures: one part of the benchmark on one engine. `python -m benchmarks.store.parts '<task as JSON>'`.
+"""The measuring process: one part of the benchmark on one engine. `python -m benchmarks.store.parts '<task as JSON>'`.
 
-Each process answers with one line of JSON, a PartResult. Answers of reads are checked against the workload outside the measured time.
+Each process prints one line of JSON, a PartResult. Results of reads are checked against the workload outside the timed
+section.
 """
 
 import os
@@ -21,11 +22,11 @@ from benchmarks.store.requests import measure_block_reads, measure_requests
 from benchmarks.store.task import PartResult, Stopwatch, Task, decode_task
 from benchmarks.store.workload import Workload, values_of
 
-MEMORY_LIMIT = 6 << 30  # bytes of data of a process, whichever the engine
+MEMORY_LIMIT = 6 << 30  # data bytes of a process, for every engine
 
 
 class WrongAnswerError(RuntimeError):
-    """An engine's answer is not what was written."""
+    """An engine returned other rows than were written."""
 
 
 def run_part(task: Task) -> PartResult:
@@ -35,7 +36,7 @@ def run_part(task: Task) -> PartResult:
 
 
 def make_engine(name: str, folder: Path) -> Engine:
-    """The engine of a name on a folder; imports only that one's library."""
+    """Create an engine by name on a folder. Imports only its own library."""
     if name == "tussock":
         from benchmarks.store.tussock import Tussock
 
@@ -50,14 +51,14 @@ def make_engine(name: str, folder: Path) -> Engine:
 
 
 def load_libraries() -> None:
-    """What is imported at first use, such as pandas by pyarrow, is imported now: it is no engine's cost."""
+    """Import modules that are loaded on first use, such as pandas by pyarrow, since no engine should pay for that."""
     few = pa.table({"g": np.arange(3), "i": np.arange(3), **values_of(np.arange(3), np.arange(3))})
     storage_keys(few)
     pc.sum(decoded_values(encoded_values(few))["total"]).as_py()
 
 
 def _build(task: Task, load: Workload) -> PartResult:
-    """All rows, in batches, then merged into one sorted run."""
+    """Write all rows in batches, then merge them into one sorted run."""
     shutil.rmtree(task.state, ignore_errors=True)
     engine = make_engine(task.engine, task.state)
     engine.open()
@@ -71,7 +72,10 @@ def _build(task: Task, load: Workload) -> PartResult:
 
 
 def _ingest(task: Task, load: Workload) -> PartResult:
-    """One batch into an empty store, `repeats` times; before that a small one elsewhere, so that imports and first calls are over."""
+    """Write one batch into an empty store, `repeats` times.
+
+    A small batch elsewhere comes first, for imports and first calls.
+    """
     watch = Stopwatch()
     for number in range(task.repeats + 1):
         folder = task.state.with_name(f"{task.state.name}-ingest")
@@ -90,7 +94,7 @@ def _ingest(task: Task, load: Workload) -> PartResult:
 
 
 def _compact(task: Task, load: Workload) -> PartResult:
-    """Four overlapping batches into one sorted run, each key's newest row in it."""
+    """Merge four overlapping batches into one sorted run with each key's newest row."""
     folder = task.state.with_name(f"{task.state.name}-compact")
     watch, facts = Stopwatch(), {}
     updates = load.updates()
@@ -105,7 +109,7 @@ def _compact(task: Task, load: Workload) -> PartResult:
         rows = sum(table.num_rows for table in engine.scan())
         distinct = pa.concat_tables(updates).group_by(["g", "i"]).aggregate([]).num_rows
         if rows != distinct:
-            raise WrongAnswerError(f"{task.engine}: {rows} rows after compaction, {distinct} keys were written")
+            raise WrongAnswerError(f"{task.engine}: {rows} rows after compaction, expected {distinct}")
         facts = {
             "bytes in": before,
             "bytes out": _size_of(engine, folder),
@@ -125,7 +129,7 @@ def _cold_absent(task: Task, load: Workload) -> PartResult:
 
 
 def _cold(task: Task, load: Workload, which: str) -> PartResult:
-    """The first multi_get of a process, opening included, with the store's files out of the page cache."""
+    """Time the first multi_get of a process, including the opening, with the store's files out of the page cache."""
     keys = _keys(load, which)
     engine = make_engine(task.engine, task.state)  # imports
     forget_files(task.state)
@@ -141,7 +145,7 @@ def _cold(task: Task, load: Workload, which: str) -> PartResult:
 
 
 def _warm(task: Task, load: Workload) -> PartResult:
-    """multi_get of the same keys again and again, present and absent in turns."""
+    """Repeat multi_get of the same keys, present and absent ones in turns."""
     engine = make_engine(task.engine, task.state)
     engine.open()
     watch = Stopwatch()
@@ -157,14 +161,14 @@ def _warm(task: Task, load: Workload) -> PartResult:
 
 
 def _prefixes(task: Task, load: Workload) -> PartResult:
-    """All prefixes in one call; the first is not counted."""
+    """Scan all prefixes in one call; the first call is not counted."""
     engine = make_engine(task.engine, task.state)
     engine.open()
     groups = load.prefixes["g"].combine_chunks()
     index, rows = engine.scan_prefixes(groups)
     counts = np.bincount(np.asarray(index), minlength=len(groups))
     if counts.tolist() != load.prefixes["rows"].to_pylist():
-        raise WrongAnswerError(f"{task.engine}: prefix scans found {len(index)} rows, not those that were written")
+        raise WrongAnswerError(f"{task.engine}: prefix scans found {len(index)} rows that differ from the written ones")
     watch = Stopwatch()
     for _ in range(task.repeats):
         watch.measure("prefixes", partial(engine.scan_prefixes, groups))
@@ -173,7 +177,7 @@ def _prefixes(task: Task, load: Workload) -> PartResult:
 
 
 def _scan(task: Task, load: Workload) -> PartResult:
-    """Every row as Arrow, a batch at a time; files are in the page cache as far as they fit."""
+    """Read every row as Arrow in batches; files are in the page cache if they fit."""
     engine = make_engine(task.engine, task.state)
     engine.open()
     watch = Stopwatch()
@@ -189,13 +193,13 @@ def _scan(task: Task, load: Workload) -> PartResult:
         found = watch.measure("scan", run)
     expected = load.size.rows, pc.sum(load.rows["total"]).as_py()
     if found[0] != expected[0] or abs(found[1] - expected[1]) > 1e-6 * expected[1]:
-        raise WrongAnswerError(f"{task.engine}: a full scan found {found} rows and their total, expected {expected}")
+        raise WrongAnswerError(f"{task.engine}: a full scan found {found} (rows, total), expected {expected}")
     engine.close()
     return watch.result()
 
 
 def forget_files(folder: Path) -> None:
-    """Ask the kernel to drop a folder's files from the page cache: no privilege needed; what somebody has mapped stays."""
+    """Ask the kernel to drop a folder's files from the page cache. Needs no privilege; mapped files stay."""
     for path in folder.rglob("*"):
         if path.is_file():
             handle = os.open(path, os.O_RDONLY)
@@ -211,7 +215,7 @@ def _keys(load: Workload, which: str) -> pa.Table:
 
 
 def _require_rows(load: Workload, keys: pa.Table, found: pa.BooleanArray, rows: pa.Table) -> None:
-    """Check a multi_get's answer against what was written: even items are there with their values, odd ones are not."""
+    """Check a multi_get's result against the written rows: even items exist with their values, odd ones do not."""
     g, i = (keys[name].combine_chunks().to_numpy() for name in ("g", "i"))
     there = i % 2 == 0
     expected = values_of(g, i)
@@ -221,11 +225,11 @@ def _require_rows(load: Workload, keys: pa.Table, found: pa.BooleanArray, rows: 
         for name, column in zip(("n", "total"), columns, strict=True)
     )
     if not right:
-        raise WrongAnswerError(f"a multi_get of {len(i)} keys in {load.size.rows} rows was answered wrongly")
+        raise WrongAnswerError(f"a multi_get of {len(i)} keys in {load.size.rows} rows returned wrong rows")
 
 
 def _size_of(engine: Engine, folder: Path) -> int:
-    """Bytes of live data: inputs of a compaction, which engines remove at their own time, do not count."""
+    """Bytes of live data, without compacted inputs, which engines remove at different times."""
     live = getattr(engine, "state_bytes", None)
     return live if live is not None else stored_bytes(folder)
 

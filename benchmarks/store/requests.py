@@ -1,4 +1,7 @@
-"""What reads and writes cost over S3: requests, bytes and seconds with injected latency. No peer: they cannot be slowed the same way."""
+"""Requests, bytes and seconds of reads and writes over S3 with injected latency.
+
+Peers cannot be slowed in the same way.
+"""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,13 +18,13 @@ from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 LATENCY_MS, MBPS = 30.0, 100.0
-_FEW = 200  # absent keys of a call whose blocks are counted
+_FEW = 200  # absent keys of the call whose block reads are counted
 
 
 def measure_requests(task: Task, load: Workload) -> PartResult:
-    """Reads of the built state, each with empty caches, and an ingest, each through a LatencyObjectStore.
+    """Measure reads of the built state, each with empty caches, and an ingest, through a LatencyObjectStore.
 
-    Returns: seconds by what was done; facts `<what>: requests` and `<what>: bytes`.
+    Returns: seconds by operation; facts `<what>: requests` and `<what>: bytes`.
     """
     watch = Stopwatch()
     facts: dict[str, float] = {}
@@ -58,9 +61,9 @@ def measure_requests(task: Task, load: Workload) -> PartResult:
 
 
 def measure_block_reads(task: Task, load: Workload) -> PartResult:
-    """How many absent keys reach a block: asked for so few at a time that no two of them share one.
+    """Count the absent keys that reach a block, in calls of so few keys that no two share a block.
 
-    Returns: fact `share`: of the absent keys answered without reading a block, 0 to 1.
+    Returns: fact `share`: the fraction of absent keys answered without reading a block, 0 to 1.
     """
     engine = Tussock(task.state)
     engine.open()
@@ -71,7 +74,7 @@ def measure_block_reads(task: Task, load: Workload) -> PartResult:
 
 
 class _CountingSource(BufferedSource):
-    """Counts the blocks that reads ask for, wherever those come from."""
+    """Counts the blocks that reads request, from any source."""
 
     reads = 0
 
@@ -81,7 +84,7 @@ class _CountingSource(BufferedSource):
 
 
 def figures_of_requests(found: PartResult) -> list[Figure]:
-    """One figure for each thing done: its seconds, with requests and bytes as facts."""
+    """One figure per operation: its seconds, with requests and bytes as facts."""
     figures = []
     for what, (seconds,) in found.seconds.items():
         requests, size = int(found.facts[f"{what}: requests"]), int(found.facts[f"{what}: bytes"])

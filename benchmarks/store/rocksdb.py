@@ -1,8 +1,8 @@
-"""RocksDB through rocksdict, by the fastest ways its binding offers for whole batches.
+"""RocksDB through rocksdict, with the fastest calls of its binding for whole batches.
 
-Writes: a WriteBatch into a vector memtable without a log, then a flush; or rows sorted here, an SstFileWriter and an ingest of its file
-(`by_file`). Reads: `get` of a list (a MultiGet) of keys sorted here, which its block cache likes. LZ4, Bloom filters, no compaction unless
-asked for: as the other engines.
+Writes: a WriteBatch into a vector memtable without a log, then a flush; or (`by_file`) rows sorted here, an
+SstFileWriter and an ingest of its file. Reads: `get` of a list (a MultiGet) of keys sorted here, which suits its block
+cache. As in the other engines: LZ4, Bloom filters, and compaction only on request.
 """
 
 from collections.abc import Iterator
@@ -42,11 +42,11 @@ from benchmarks.store.engine import (
     storage_prefixes,
 )
 
-_MEMTABLE_BYTES = 512 << 20  # an ingest of the benchmark fits: one flush each
+_MEMTABLE_BYTES = 512 << 20  # holds one ingest of the benchmark, so each needs one flush
 
 
 class RocksDb:
-    """See the module."""
+    """RocksDB as an engine of the benchmark."""
 
     name = "rocksdb"
 
@@ -83,7 +83,7 @@ class RocksDb:
         for key, value in zip(keys.tolist(), values, strict=True):
             batch[key] = value
         options = WriteOptions()
-        options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, whatever its stub says
+        options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, unlike its stub
         self._db.write(batch, options)
         self._db.flush(True)
 

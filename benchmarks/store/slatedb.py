@@ -1,7 +1,7 @@
 """SlateDB through its Python binding, over a local object store.
 
-Writes: a WriteBatch without a log, then a flush of the memtable. Reads: its `get` takes one key and is asynchronous, so many are awaited
-together; scans come in batches. LZ4, and compaction only when asked for, by one task over everything.
+Writes: a WriteBatch without a log, then a flush of the memtable. Reads: its `get` takes one key and is asynchronous, so
+many are awaited together; scans return batches. LZ4, and compaction only on request, by one task over everything.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from benchmarks.store.engine import (
 _TOGETHER = 1000  # gets awaited at once
 _EVERYTHING = slatedb.KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
 _SETTINGS = {
-    "wal_enabled": "false",  # the flush makes it durable
+    "wal_enabled": "false",  # the flush makes writes durable
     "compression_codec": '"Lz4"',
     "l0_sst_size_bytes": str(SST_BYTES),
     "l0_max_ssts": "1000",
@@ -37,7 +37,7 @@ _SETTINGS = {
     "manifest_poll_interval": '"20ms"',
     "compactor_options.poll_interval": '"20ms"',
     "compactor_options.commit_compacted_interval": '"20ms"',
-    "compactor_options.scheduler_options": '{"min_compaction_sources": "1000"}',  # none by itself
+    "compactor_options.scheduler_options": '{"min_compaction_sources": "1000"}',  # no automatic compaction
     "compactor_options.worker.compactions_poll_interval": '"20ms"',
     "compactor_options.worker.compression_codec": '"Lz4"',
     "compactor_options.worker.max_sst_size": str(SST_BYTES),
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class SlateDb:
-    """See the module."""
+    """SlateDB as an engine of the benchmark."""
 
     name = "slatedb"
 
@@ -119,7 +119,7 @@ class SlateDb:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the SSTs that its manifest names: what its garbage collector would leave."""
+        """Bytes of the SSTs in its manifest, which its garbage collector would keep."""
         admin = slatedb.AdminBuilder(self._path, slatedb.ObjectStore.resolve("file:///")).build()
         manifest = self._await(admin.read_compactor_state_view()).manifest
         views = [*manifest.l0, *(view for run in manifest.compacted for view in run.sst_views)]

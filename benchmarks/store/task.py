@@ -1,4 +1,4 @@
-"""The orders of a measuring process, and its answers."""
+"""The input and output of a measuring process."""
 
 import gc
 import time
@@ -19,7 +19,7 @@ class Task(msgspec.Struct, frozen=True):
     engine: str  # tussock, rocksdb, rocksdb-file or slatedb
     part: str  # a key of parts.PARTS
     data: Path  # the workload's folder
-    state: Path  # the engine's folder: made by "build", read by others; "ingest" and "compact" use another one
+    state: Path  # the engine's folder: "build" creates it, others read it; "ingest" and "compact" use another one
     size: Size
     repeats: int
 
@@ -29,28 +29,31 @@ class PartResult(msgspec.Struct, frozen=True):
 
     seconds: dict[str, list[float]]
     facts: dict[str, float] = {}
-    cpu_seconds: dict[str, list[float]] = {}  # as `seconds`, of all threads: a busy machine changes these less
+    cpu_seconds: dict[str, list[float]] = {}  # as `seconds`, of all threads; a busy machine affects these less
 
 
 def encode_task(task: Task) -> str:
-    """A task as one argument of a process."""
+    """Encode a task as one argument of a process."""
     return msgspec.json.encode(task, enc_hook=str).decode()
 
 
 def decode_task(text: str) -> Task:
-    """Back again."""
+    """Decode a task."""
     return msgspec.json.decode(text, type=Task, dec_hook=lambda kind, value: kind(value))
 
 
 class Stopwatch:
-    """Measures calls by series. Without garbage collections, as timeit: they cost peers the most, which make many objects."""
+    """Times calls by series.
+
+    It disables garbage collection, as timeit does, since that would burden peers with many objects.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
         self.cpu_seconds: dict[str, list[float]] = {}
 
     def measure(self, series: str, work: Callable[[], T]) -> T:
-        """The answer of `work`; what it took is added to the series."""
+        """Return the result of `work`; its duration is added to the series."""
         gc.disable()
         try:
             began, cpu = time.perf_counter(), time.process_time()
@@ -62,5 +65,5 @@ class Stopwatch:
             gc.enable()
 
     def result(self, facts: dict[str, float] | None = None) -> PartResult:
-        """All that was measured."""
+        """All measurements."""
         return PartResult(self.seconds, facts or {}, self.cpu_seconds)

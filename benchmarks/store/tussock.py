@@ -1,4 +1,4 @@
-"""Tussock's state store as an engine: an epoch for each ingest, commit included; reads of the newest version."""
+"""Tussock's state store as an engine: one epoch per ingest, including the commit; reads of the newest version."""
 
 import itertools
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _CATALOG = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"
 
 
 class Tussock:
-    """See the module. `objects` may be any object store; by default the folder's."""
+    """Tussock as an engine of the benchmark. `objects`: any object store; default: the folder's."""
 
     name = "tussock"
 
@@ -50,7 +50,7 @@ class Tussock:
         self.reopen()
 
     def reopen(self) -> None:
-        """The newest version, with an empty cache."""
+        """Open the newest version with an empty cache."""
         self.cache = BlockCache(CACHE_BYTES)
         self._see_newest()
 
@@ -96,5 +96,5 @@ class Tussock:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the SSTs that the newest version names: what vacuum would leave."""
+        """Bytes of the SSTs in the newest version, which vacuum would keep."""
         return sum(sst.size for level in self.store.version.levels for sst in level)

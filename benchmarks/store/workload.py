@@ -1,8 +1,9 @@
-"""What all engines store and are asked for: one table, written to a folder once, the same bytes for everybody.
+"""The data and the keys for all engines: one table, written to a folder once, with the same bytes for every engine.
 
-Rows are (g, i, n, total): group g has 10 to 1,000 items (log-uniform), whose numbers i are even, so that odd ones are absent keys in the
-midst of present ones. n and total follow from g and i, so that every answer can be checked. The key is (g, i), distributed by g; the
-stored value is (n, total). Files are Arrow, uncompressed, and are mapped into memory by every process that reads them.
+Rows are (g, i, n, total). Group g has 10 to 1,000 items (log-uniform) with even numbers i, so odd numbers are absent
+keys between present ones. n and total follow from g and i, so that every result can be checked. The key is (g, i),
+distributed by g; the stored value is (n, total). Files are uncompressed Arrow. Every process that reads them maps them
+into memory.
 """
 
 from dataclasses import dataclass
@@ -19,16 +20,16 @@ Ints = npt.NDArray[np.int64]
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much of everything."""
+    """The sizes of a workload."""
 
-    rows: int = 10_000_000  # of the state that is read
-    batch: int = 1_000_000  # rows of one ingest
-    keys: int = 100_000  # of a multi_get: so many present ones, and so many absent ones
+    rows: int = 10_000_000  # of the state for reads
+    batch: int = 1_000_000  # rows per ingest
+    keys: int = 100_000  # per multi_get: this many present ones, and as many absent ones
     prefixes: int = 10_000
     seed: int = 1
 
     def tenth(self) -> "Size":
-        """All of it by ten."""
+        """A tenth of every size."""
         return Size(self.rows // 10, self.batch // 10, self.keys // 10, self.prefixes // 10, self.seed)
 
     def __str__(self) -> str:
@@ -37,7 +38,7 @@ class Size(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Workload:
-    """The files of one size in a folder; `make_workload` writes them."""
+    """The files of one size in a folder, written by `make_workload`."""
 
     folder: Path
     size: Size
@@ -49,17 +50,17 @@ class Workload:
 
     @cached_property
     def present(self) -> pa.Table:
-        """(size.keys, 2): g, i of rows, in random order, each once."""
+        """(size.keys, 2): g, i of distinct rows, in random order."""
         return _read(self.folder / "present.arrow")
 
     @cached_property
     def absent(self) -> pa.Table:
-        """(size.keys, 2): g, i that no row has, among those that rows have."""
+        """(size.keys, 2): absent g, i between the present ones."""
         return _read(self.folder / "absent.arrow")
 
     @cached_property
     def prefixes(self) -> pa.Table:
-        """(size.prefixes, 2): g, and how many rows it has."""
+        """(size.prefixes, 2): g, and its number of rows."""
         return _read(self.folder / "prefixes.arrow")
 
     def batches(self) -> list[pa.Table]:
@@ -67,8 +68,10 @@ class Workload:
         return [self.rows.slice(start, self.size.batch) for start in range(0, self.size.rows, self.size.batch)]
 
     def updates(self, epochs: int = 4) -> list[pa.Table]:
-        """What the compaction part writes: `epochs` batches, each of a random half of the first size.batch rows, in random order.
-        So a key is written twice on average, and one in 16 never."""
+        """The batches of the compaction part: `epochs` random halves of the first size.batch rows, in random order.
+
+        So a key is written twice on average, and one in 16 is never written.
+        """
         random = np.random.default_rng(self.size.seed + 1)
         own = self.rows.slice(0, self.size.batch)
         return [own.take(pa.array(random.permutation(own.num_rows)[: own.num_rows // 2])) for _ in range(epochs)]
@@ -81,7 +84,7 @@ def values_of(g: Ints, i: Ints) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def make_workload(folder: Path, size: Size) -> Workload:
-    """Write the files of a size, unless they are there. Memory: about 100 bytes a row."""
+    """Write the files of a size, unless they exist. Memory: about 100 bytes per row."""
     made = Workload(folder, size)
     done = folder / "size.json"
     if done.exists() and msgspec.json.decode(done.read_bytes(), type=Size) == size:
