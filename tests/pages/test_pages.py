@@ -46,7 +46,7 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
     assert sealed is not None
     assert sealed.rows is not None
     shown = re.search(
-        r"per_g view ready failed .*? rows changed in .*? at most 2 (\S+) age .* s seconds .*? at most \S+ s (\S+) s",
+        r"per_g view ready failed .*? rows changed in .*? at most 2 (\S+) age .* s duration .*? at most \S+ s (\S+) s",
         text,
     )
     assert shown is not None
@@ -58,14 +58,14 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
 
 def test_a_view_that_is_older_than_its_pipeline_wants_is_marked_and_counted_as_trouble(admin: Visitor) -> None:
     assert 'title="limit of [freshness]: 2 h"' in admin.get(DAG).text
-    assert "view per_g is older than" in read(admin, DAG)
+    assert "view per_g is too old" in read(admin, DAG)
 
 
 def test_long_work_shows_how_far_it_is(admin: Visitor, shop: Shop) -> None:
     now = int(time.time() * 1000)
     shop.meta.objects.put("work/epoch.json", msgspec.json.encode(Work("epoch 7", now - 60_000, now, 1_250, 5_000)))
     try:
-        eventually("the status is looked up again", lambda: "is at work" in read(admin, DAG), every_s=0.5)
+        eventually("the status is looked up again", lambda: "has been running" in read(admin, DAG), every_s=0.5)
         text = read(admin, DAG)
         assert re.search(r"Epoch 7 has been running since \S+ \S+ UTC: 1,250 of 5,000 tasks done", text), text
     finally:
@@ -85,7 +85,7 @@ def test_an_epoch_shows_rows_seconds_and_failing_rows(admin: Visitor, shop: Shop
     assert "committed, not published" in text
     assert "found 1 of 2 rows, e.g. 0" in text
     assert "g n 8 0" in text, "the failing row, by column"
-    assert "is known" in read(admin, f"{DAG}/epochs/12345", 404)
+    assert "has no committed epoch 12345" in read(admin, f"{DAG}/epochs/12345", 404)
 
 
 def test_epochs_are_paged_from_the_newest_back(shop: Shop) -> None:
@@ -105,7 +105,7 @@ def test_the_graph_has_a_box_for_each_node_and_a_line_for_each_that_reads_anothe
     assert "HashAgg" in text
     assert "level 1" in text
     assert "has no relation" in read(admin, f"{DAG}/relations/nope", 404)
-    assert "has no 'nope'" in read(admin, f"{DAG}/graph?focus=nope", 404)
+    assert "has no node 'nope'" in read(admin, f"{DAG}/graph?focus=nope", 404)
 
 
 def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last(admin: Visitor) -> None:
@@ -116,7 +116,7 @@ def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last
     text = read(admin, f"{DAG}/quality/per_g")
     assert "expect_column_values_to_not_be_null(column='g') warning" in text
     assert "g n 8 0" in text
-    assert "what was observed, or the rows that missed it: from" in answer
+    assert "observed value, or number of failing rows: from" in answer
     assert "there is none" in read(admin, f"{DAG}/quality/nope", 404)
 
 
@@ -129,7 +129,7 @@ def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_
     run = begun.headers["location"].partition("run=")[2]
     found = admin.get(f"/api/v2/dags/epoch_shop/dagRuns/{run}").json()
     assert (found["conf"], found["triggering_user_name"]) == ({"pause": ["per_g"]}, "user")
-    assert "has made no epoch yet" in read(admin, f"{DAG}/runs/{run}")
+    assert "has not created an epoch yet" in read(admin, f"{DAG}/runs/{run}")
     assert "Choose a view" in unescape(admin.post(f"{DAG}/actions/pause", headers=HERE).text)
     half = admin.post(f"{DAG}/actions/epoch", data={"start": "2013-01-01T00:00"}, headers=HERE)
     assert (half.status_code, "both ends" in half.text) == (422, True)
@@ -185,7 +185,7 @@ def test_a_store_that_cannot_be_read_is_a_page_that_says_so_and_no_trace(admin: 
     assert "Traceback" not in text
     assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
     assert "other is not a Tussock DAG" in read(admin, "/tussock/dags/other", 404)
-    assert re.search(r"holds absent, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
+    assert re.search(r"contains absent, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
 
 
 def test_what_nobody_foresaw_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_links_of_tasks_lead_to_pages_that_are_there(admin: Visitor) -> None:
         f"{DAG}/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/report",
     ]
     assert "has no run" in read(admin, addresses[0].partition("/plugin/tussock")[2], 404)
-    assert "committed nothing yet" in read(admin, addresses[1].partition("/plugin/tussock")[2])
+    assert "not committed an epoch yet" in read(admin, addresses[1].partition("/plugin/tussock")[2])
 
 
 def test_each_view_has_a_route_of_its_own_by_which_airflow_finds_it() -> None:
