@@ -147,8 +147,10 @@ def show_figures(load: Load, found: Figures) -> str:
         [
             f"{load.keys:,} keys, {load.epochs} epochs that each update {load.share:.0%}; compaction after every epoch",
             f"  reads   {found.runs:>6} sorted runs per key at most       budget {BUDGET_RUNS}",
-            f"  space   {found.space:>6.2f}x the live rows at most           budget {BUDGET_SPACE}x   ({found.stored:,} bytes at the end)",
-            f"  writes  {found.writes:>6.2f}x what epochs flushed            budget {BUDGET_WRITES:g}x  ({found.compacted:,} compacted)",
+            f"  space   {found.space:>6.2f}x the live rows at most           budget {BUDGET_SPACE}x   "
+            f"({found.stored:,} bytes at the end)",
+            f"  writes  {found.writes:>6.2f}x what epochs flushed            budget {BUDGET_WRITES:g}x  "
+            f"({found.compacted:,} compacted)",
             f"  compaction took {found.seconds:.1f} s, {rate:.0f} MB/s",
             "  every budget is met" if found.within_budget else "  MISSED",
         ]

@@ -207,7 +207,8 @@ class BidStore:
             session.execute(f"INSERT INTO bids SELECT {', '.join(('id', *self._loaded()))} FROM range({first}, {end})")
             session.flush()
             progress(
-                f"{sizes.rows:,} bids: {end:,} loaded, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB"
+                f"{sizes.rows:,} bids: {end:,} loaded, {time.perf_counter() - began:.0f} s, "
+                f"{self.stored_bytes / 1e6:,.0f} MB"
             )
         apply_retention(self.meta, Retention(1, 0))
         compact_with_spark(self.spark, self.meta, full=True)

@@ -21,7 +21,10 @@ import pyarrow.parquet as pq
 from tussock import Session
 from tussock.jobs.spark.session import build_spark
 
-BY_SPARK = "SELECT id, get_json_object(doc, '$.user') AS user, get_json_object(doc, '$.n') AS n, parse_url(url, 'HOST') AS host FROM events"
+BY_SPARK = (
+    "SELECT id, get_json_object(doc, '$.user') AS user, get_json_object(doc, '$.n') AS n, "
+    "parse_url(url, 'HOST') AS host FROM events"
+)
 BY_KERNELS = (
     "SELECT id, substring(doc, 10, 4) AS user, upper(doc) AS n, substring_index(url, '/', 3) AS host FROM events"
 )

@@ -86,7 +86,8 @@ def columns(session: Session, folder: Path, n: int, timed: Timed) -> None:
         )
     with timed("CREATE VIEW, aggregates"):
         session.execute(
-            f"CREATE MATERIALIZED VIEW g AS SELECT id % 3 AS k, {', '.join(f'sum({c}) AS {c}' for c in names)} FROM t GROUP BY 1"
+            "CREATE MATERIALIZED VIEW g AS SELECT id % 3 AS k, "
+            f"{', '.join(f'sum({c}) AS {c}' for c in names)} FROM t GROUP BY 1"
         )
     row = {"id": pa.array([1]), **{c: pa.array([1], pa.int32()) for c in names}}
     for step in ("first epoch", "epoch of one row"):

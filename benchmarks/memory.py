@@ -181,7 +181,8 @@ def _bytes_in(objects: ObjectStore) -> int:
 def show_figures(found: Figures) -> str:
     """The figures with their budget, as text."""
     lines = [
-        f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget {BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"
+        f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget "
+        f"{BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"
     ]
     for name, watched, size in (("compaction", found.compaction, found.stored), ("full scan", found.scan, found.live)):
         rate = size / watched.seconds / 1e6

@@ -87,7 +87,8 @@ OPERATORS = (
     Operator("intersect", "SELECT g FROM facts WHERE v < 50000 INTERSECT SELECT g FROM parts WHERE w < 50000"),
     Operator(
         "rollup",
-        "SELECT g % 1000 AS c, v % 10 AS t, count(*) AS n, sum(v) AS total FROM facts GROUP BY ROLLUP (g % 1000, v % 10)",
+        "SELECT g % 1000 AS c, v % 10 AS t, count(*) AS n, sum(v) AS total FROM facts "
+        "GROUP BY ROLLUP (g % 1000, v % 10)",
     ),
     Operator("explode", "SELECT id, e FROM facts LATERAL VIEW explode(array(v, v + 1)) x AS e"),
     Operator("count distinct", "SELECT g, count(DISTINCT v) AS n FROM facts GROUP BY g"),
@@ -109,7 +110,8 @@ OPERATORS = (
     Operator("top 10", "SELECT id, v FROM facts ORDER BY v DESC, id LIMIT 10"),
     Operator(
         "tumbling window",
-        "SELECT window(ts, '1 hour').start AS at, count(*) AS n, sum(v) AS total FROM facts GROUP BY window(ts, '1 hour')",
+        "SELECT window(ts, '1 hour').start AS at, count(*) AS n, sum(v) AS total FROM facts "
+        "GROUP BY window(ts, '1 hour')",
     ),
     Operator(
         "sliding window",
@@ -353,7 +355,10 @@ def table_of(operators: Sequence[Operator], found: dict[str, list[Measured]], si
                 continue
             here, peer = measured[at], found[operator.beside][at]
             growth = "" if at == 0 else f"{here.epoch / measured[0].epoch:.2f}x"
-            ratios = f"{here.load / here.spark:>8.2f}x{here.epoch:>9.3f}{here.epoch / peer.epoch:>7.2f}x{here.spark / here.epoch:>14.2f}x"
+            ratios = (
+                f"{here.load / here.spark:>8.2f}x{here.epoch:>9.3f}{here.epoch / peer.epoch:>7.2f}x"
+                f"{here.spark / here.epoch:>14.2f}x"
+            )
             lines.append(f"  {operator.name:20}{here.load:>9.2f}{ratios}{growth:>9}")
     return "\n".join(lines)
 

@@ -84,7 +84,8 @@ def main(arguments: list[str]) -> int:
     )
     for one in found:
         print(
-            f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} {one.suite:>7.2f} {one.scan:>13.2f}"
+            f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} "
+            f"{one.suite:>7.2f} {one.scan:>13.2f}"
         )
     growth = found[-1].suite / found[0].suite
     print(f"growth from {found[0].rows:,} to {found[-1].rows:,} rows: suite {growth:.2f}x (at most {BUDGET}x)")

@@ -85,7 +85,8 @@ def compare_trains(
                 asked[side].append(sum(counts.requests.values()) / done)
                 sent[side].append(sum(counts.sizes.values()) / done)
                 progress(
-                    f"train: {side}, {60 * done / taken:.0f} epochs/min, {asked[side][-1]:.0f} requests per epoch ({counts})"
+                    f"train: {side}, {60 * done / taken:.0f} epochs/min, {asked[side][-1]:.0f} requests "
+                    f"per epoch ({counts})"
                 )
         _check(spark, session, data)
     facts = {

@@ -58,7 +58,10 @@ def report(record: Path, commits_since: Callable[[str], str]) -> str:
     run = msgspec.json.decode(record.read_bytes(), type=DeepRun)
     since = commits_since(run.commit)
     ago = f"{since} commits ago" if since else "a commit that is not in this branch"
-    return f"deep tests: {'passed' if run.passed else 'FAILED'} on {run.began} UTC in {run.minutes} min, at {run.commit[:9]} ({ago})"
+    return (
+        f"deep tests: {'passed' if run.passed else 'FAILED'} on {run.began} UTC in {run.minutes} min, "
+        f"at {run.commit[:9]} ({ago})"
+    )
 
 
 def _commits_since(commit: str) -> str:

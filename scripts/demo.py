@@ -189,7 +189,8 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
                 difference = next(filter(None, differences), None)
                 all_equal &= difference is None
                 print(
-                    f"\n{view}: {ours.num_rows} rows, {'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}"
+                    f"\n{view}: {ours.num_rows} rows, "
+                    f"{'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}"
                 )
                 print(text_table((ours if order else in_order(ours)).slice(0, ROWS_SHOWN)))
                 if ours.num_rows > ROWS_SHOWN:

@@ -33,19 +33,25 @@ FRONT = {"x": 364, "y": 228, "width": 1060, "height": 632, "scale": 0.8}  # the 
 OWN_VIEWS = 5  # views of the unchanged pipeline
 CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL", "AS", "F9", "YV", "HA", "OO")
 OF_A_CARRIER = (
-    "{c}_by_origin AS SELECT origin, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE carrier = '{C}' GROUP BY origin",
-    "{c}_by_dest AS SELECT dest, count(arr_delay) AS arrivals, avg(arr_delay) AS delay FROM flights WHERE carrier = '{C}' GROUP BY dest",
+    "{c}_by_origin AS SELECT origin, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE "
+    "carrier = '{C}' GROUP BY origin",
+    "{c}_by_dest AS SELECT dest, count(arr_delay) AS arrivals, avg(arr_delay) AS delay FROM flights WHERE "
+    "carrier = '{C}' GROUP BY dest",
     "{c}_worst_dests AS SELECT dest, arrivals, delay FROM {c}_by_dest ORDER BY delay DESC, dest LIMIT 5",
-    "{c}_by_hour AS SELECT hour, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE carrier = '{C}' GROUP BY hour",
+    "{c}_by_hour AS SELECT hour, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE "
+    "carrier = '{C}' GROUP BY hour",
     "{c}_busy_hours AS SELECT hour, flights FROM {c}_by_hour ORDER BY flights DESC, hour LIMIT 3",
     "{c}_by_day AS SELECT month, day, count(*) AS flights FROM flights WHERE carrier = '{C}' GROUP BY month, day",
-    "{c}_by_plane AS SELECT tailnum, count(*) AS flights, sum(distance) AS miles FROM flights WHERE carrier = '{C}' GROUP BY tailnum",
+    "{c}_by_plane AS SELECT tailnum, count(*) AS flights, sum(distance) AS miles FROM flights WHERE "
+    "carrier = '{C}' GROUP BY tailnum",
     "{c}_makers AS SELECT p.manufacturer, count(*) AS planes, sum(v.miles) AS miles FROM {c}_by_plane v JOIN planes p "
     "ON v.tailnum = p.tailnum GROUP BY p.manufacturer",
     "{c}_airports AS SELECT v.dest, a.name, v.arrivals FROM {c}_by_dest v JOIN airports a ON v.dest = a.faa",
-    "{c}_not_arrived AS SELECT month, day, flight, origin, dest FROM flights WHERE carrier = '{C}' AND arr_delay IS NULL",
+    "{c}_not_arrived AS SELECT month, day, flight, origin, dest FROM flights WHERE carrier = '{C}' AND "
+    "arr_delay IS NULL",
     "{c}_lost_days AS SELECT month, day, count(*) AS flights FROM {c}_not_arrived GROUP BY month, day",
-    "{c}_total AS SELECT count(*) AS flights, sum(distance) AS miles, max(arr_delay) AS worst_arr_delay FROM flights WHERE carrier = '{C}'",
+    "{c}_total AS SELECT count(*) AS flights, sum(distance) AS miles, max(arr_delay) AS worst_arr_delay "
+    "FROM flights WHERE carrier = '{C}'",
 )
 
 

@@ -50,7 +50,8 @@ def main(arguments: list[str]) -> int:
     print(table_of(compared))
     print(figures_of(figures))
     print(
-        f"{time.perf_counter() - began:.0f} s; load {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after; wrote {out}"
+        f"{time.perf_counter() - began:.0f} s; load {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} "
+        f"after; wrote {out}"
     )
     return 0
 
