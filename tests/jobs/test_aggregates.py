@@ -219,7 +219,7 @@ def test_every_aggregate_equals_sparks_after_every_epoch(epochs: int, spark: Spa
                 assert_same_answer(session.read(name), judge.sql(sql).toArrow(), f"{name} at {epoch}: {sql}", scale=1e6)
 
 
-def test_explain_says_which_order_an_open_order_is_and_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_explain_shows_the_chosen_order_and_the_values_to_read(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute("CREATE TABLE t (k int, s string, PRIMARY KEY (k))")
         (answer,) = session.execute("EXPLAIN SELECT first(s) AS f, median(k) AS m FROM t")
@@ -241,7 +241,7 @@ def test_corr_of_values_that_are_all_the_same_is_sparks_error_and_names_the_grou
 
 
 @pytest.mark.parametrize("call", ["histogram_numeric(k, 3)", "approx_top_k(k, 3)"])
-def test_what_depends_on_the_order_of_rows_is_refused_for_that_reason(
+def test_an_expression_that_depends_on_the_order_of_rows_is_refused_for_that_reason(
     call: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:

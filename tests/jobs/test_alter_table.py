@@ -71,7 +71,7 @@ def test_names_and_comments_change_and_rows_stay(session: Session) -> None:
         ("COMMENT ON TABLE reads IS 'x'", "only tables can be changed"),
     ],
 )
-def test_what_cannot_be_altered_is_refused_and_leaves_no_trace(sql: str, says: str, session: Session) -> None:
+def test_an_invalid_alteration_is_refused_and_leaves_no_trace(sql: str, says: str, session: Session) -> None:
     before = session.meta.log_end()
     with pytest.raises(InputError) as caught:
         session.execute(sql)

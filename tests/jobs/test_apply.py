@@ -171,7 +171,9 @@ def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(
     assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
 
 
-def test_rows_of_what_is_still_to_come_wait_for_the_next_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_rows_of_relations_that_are_not_created_yet_wait_for_the_next_apply(
+    apply: Apply, folder: Path, spark: SparkSession
+) -> None:
     copied = (
         "CREATE TABLE loud (name string);\nINSERT INTO loud SELECT upper(name) FROM shops;\nCREATE VIEW "
         "late AS SELECT * FROM loud;\n"
@@ -206,7 +208,7 @@ def test_a_table_that_a_select_made_needs_no_rows_again(apply: Apply, folder: Pa
     assert apply() == ["! INSERT INTO shops VALUES (6, 'up')", "5 unchanged", "log entry 3"]
 
 
-def test_rows_of_a_table_without_a_key_are_told_apart_within_one_apply(
+def test_rows_of_a_table_without_a_key_are_distinguished_within_one_apply(
     apply: Apply, folder: Path, spark: SparkSession
 ) -> None:
     (folder / "rows.sql").write_text("CREATE TABLE hits (n int);\n" + "INSERT INTO hits VALUES (1), (2);\n" * 3)
@@ -275,7 +277,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
         assert session.read("names").equals(before)
 
 
-def test_a_plan_has_an_exit_code_of_its_own_and_writes_nothing(apply: Apply, folder: Path) -> None:
+def test_a_plan_has_a_special_exit_code_and_writes_nothing(apply: Apply, folder: Path) -> None:
     assert apply(command="plan", expected=2)[-1] == "nothing was changed; `tussock apply town` does this"
     store = folder.parents[1] / "store"
     assert not store.exists()

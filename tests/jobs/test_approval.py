@@ -243,7 +243,7 @@ def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_app
             shop.apply()  # the same text over another table is another view
 
 
-def test_what_is_no_plan_is_refused_and_each_item_of_one_counts() -> None:
+def test_an_invalid_plan_is_refused_and_each_item_of_a_plan_counts() -> None:
     for text in ("yes", "{}}", "a" * 64 + "\n" + "b" * 64):
         with pytest.raises(NoApprovalError):
             approval_of(text)

@@ -314,7 +314,7 @@ BAD_FILES: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_holds_its_source_by_name_and_the_documented_command_goes_on_without_it(
+def test_a_bad_file_holds_its_source_by_name_and_the_documented_command_skips_it(
     name: str, session: Session, tmp_path: Path
 ) -> None:
     write, says = BAD_FILES[name]
@@ -370,7 +370,7 @@ def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_pat
     )
 
 
-def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Session, tmp_path: Path) -> None:
+def test_a_source_waits_for_its_files_if_its_statement_allows_it(session: Session, tmp_path: Path) -> None:
     session.execute(
         f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path "
         f"'{tmp_path}/later/sales.parquet', may_be_missing 'true')"
@@ -392,7 +392,7 @@ def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Sessi
     )
 
 
-def test_a_column_that_a_parquet_file_lacks_is_null_where_the_source_says_so_as_spark_has_it(
+def test_a_column_that_a_parquet_file_lacks_is_null_if_the_source_allows_it_like_in_spark(
     session: Session, spark: SparkSession, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"

@@ -168,9 +168,7 @@ def test_sql_may_come_from_standard_input(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_it_is_for_and_gives_an_example(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_has_a_description_and_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([*command.split(), "--help"])
     text = capsys.readouterr().out
@@ -194,7 +192,7 @@ def test_a_mistyped_command_is_answered_with_the_likely_one(
     assert meant in capsys.readouterr().err
 
 
-def test_a_command_alone_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_alone_prints_the_next_steps(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main([])
     assert "COMMAND" in capsys.readouterr().err
@@ -224,7 +222,7 @@ def test_an_address_that_is_none(tussock: Tussock) -> None:
     failed(tussock("show", "--store", "gs://bucket/x"), "gs://bucket/x")
 
 
-def test_init_where_a_store_is(tussock: Tussock) -> None:
+def test_init_of_an_existing_store(tussock: Tussock) -> None:
     assert tussock("init", "--store", "s").code == 0
     failed(tussock("init", "--store", "s"), "already contains a store", "Nothing was changed")
 
@@ -334,12 +332,12 @@ def test_a_disk_that_takes_no_more(tussock: Tussock) -> None:
     assert tussock("init", "--store", "s").code == 0, "nothing half written stands in the way"
 
 
-def test_a_store_where_no_directory_can_be(tussock: Tussock, tmp_path: Path) -> None:
+def test_a_store_in_a_place_that_cannot_be_a_directory(tussock: Tussock, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file, not a directory")
     failed(tussock("init", "--store", "file/store"), "file/store")
 
 
-def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
+def test_an_unexpected_error_is_one_line_with_a_hint_for_details(
     tussock: Tussock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(_: object) -> None:

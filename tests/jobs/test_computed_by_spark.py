@@ -168,7 +168,7 @@ def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:
     require_truth(session)
 
 
-def test_explain_says_what_spark_computes(session: Session) -> None:
+def test_explain_shows_the_expressions_that_spark_computes(session: Session) -> None:
     (answer,) = session.execute(f"EXPLAIN {VIEWS['projected']}")
     assert answer.table is not None
     text = "\n".join(answer.table.column(0).to_pylist())
@@ -196,7 +196,7 @@ def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
     assert "\tat org" not in str(error.value)
 
 
-def test_raise_error_says_what_the_user_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_raise_error_has_the_users_message(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1), (101)")
         session.execute(
@@ -206,7 +206,9 @@ def test_raise_error_says_what_the_user_says(spark: SparkSession, tmp_path: Path
             session.flush()
 
 
-def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_update_and_delete_by_expressions_without_a_kernel_are_computed_by_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute(
             "CREATE TABLE t (a int, s string, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 'x1y22'), (2, "
@@ -223,7 +225,7 @@ def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark
         assert sorted(map(repr, session.read("t").to_pylist())) == ["{'a': 1, 's': '1!,22!'}", "{'a': 2, 's': None}"]
 
 
-def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -> None:
+def test_nondeterministic_expressions_stay_refused(session: Session) -> None:
     drawn = (
         "aes_encrypt(url, doc)",
         "aes_encrypt(url, doc, 'CBC')",
@@ -265,14 +267,14 @@ def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -
         "SELECT id, (SELECT max(name COLLATE UTF8_LCASE) FROM shops) = 'a' AS r FROM pages",
     ],
 )
-def test_what_would_be_kept_or_compared_by_another_collation_is_refused(session: Session, select: str) -> None:
+def test_values_stored_or_compared_by_another_collation_are_refused(session: Session, select: str) -> None:
     with pytest.raises(
         SqlError, match=r"a value of collation \w+ would be stored|type .*string collate \w+.* is not supported"
     ):
         session.execute(f"CREATE MATERIALIZED VIEW collated_otherwise AS {select}")
 
 
-def test_a_misspelt_collation_is_said_as_spark_says_it(session: Session) -> None:
+def test_a_misspelt_collation_has_sparks_message(session: Session) -> None:
     with pytest.raises(
         SqlError, match=r"(?s)^\[COLLATION_INVALID_NAME\].*Suggested valid collation names: \[UTF8_LCASE\].*line 1"
     ) as raised:
@@ -280,13 +282,13 @@ def test_a_misspelt_collation_is_said_as_spark_says_it(session: Session) -> None
     assert type(raised.value) is SqlError, "no failure of Spark's own"
 
 
-def test_a_constant_that_no_text_says_is_refused_by_its_type(session: Session) -> None:
+def test_a_constant_without_a_sql_text_is_refused_by_its_type(session: Session) -> None:
     point = "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')"
     with pytest.raises(UnsupportedQueryError, match=r"a constant of type geometry\(0\)"):
         session.execute(f"CREATE MATERIALIZED VIEW points AS SELECT id, hex(st_asbinary({point}, url)) AS p FROM pages")
 
 
-def test_a_session_without_spark_says_what_needs_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_without_spark_names_the_statement_that_needs_it(spark: SparkSession, tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     with Session(store, spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (a int, s string, PRIMARY KEY (a)); CREATE TABLE u (a int, PRIMARY KEY (a))")

@@ -194,7 +194,7 @@ def damaged_table(root: Path, damage: Callable[[Input], object]) -> str:
 
 @pytest.mark.deep
 @pytest.mark.spark
-def test_the_page_of_damages_is_what_the_user_reads(
+def test_the_page_of_damages_has_the_users_messages(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     lines = []

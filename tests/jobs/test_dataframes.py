@@ -202,7 +202,7 @@ def created(session: Session, name: str) -> str:
     return str(answer.table["statement"][0].as_py()).removeprefix(f"CREATE MATERIALIZED VIEW {name} AS ")
 
 
-def test_a_view_of_a_dataframe_is_shown_as_the_select_that_says_the_same(session: Session, spark: SparkSession) -> None:
+def test_a_view_of_a_dataframe_is_shown_as_the_equivalent_select(session: Session, spark: SparkSession) -> None:
     """If a SELECT can be written; Spark computes its rows over separate copies of the tables."""
     truth, shown = judged(spark, 2), {}
     for name, (build, _) in VIEWS.items():
@@ -232,7 +232,7 @@ def test_a_view_of_a_dataframe_is_read_by_other_sessions(session: Session) -> No
     assert "nothing to do" in session.create_view("shown", again, if_not_exists=True).message
 
 
-def test_frames_pin_what_they_read_until_the_session_is_closed(session: Session) -> None:
+def test_frames_pin_their_epoch_until_the_session_is_closed(session: Session) -> None:
     with Session(session.meta.objects.uri, session.spark, create=False, runner=here(session.spark)) as other:
         before = len(session.meta.pins())
         other.table("orders"), other.table("shops"), other.table("orders")
@@ -240,7 +240,9 @@ def test_frames_pin_what_they_read_until_the_session_is_closed(session: Session)
     assert len(session.meta.pins()) == before
 
 
-def test_what_cannot_be_kept_is_refused_with_the_reason(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unmaintainable_query_is_refused_with_the_reason(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
     orders = session.table("orders")
     outside = spark.createDataFrame([(7, "x")], "shop int, word string")
     spark.range(3).write.parquet(str(tmp_path / "files"))

@@ -234,7 +234,7 @@ def test_a_query_with_a_type_that_arrow_has_not_is_refused_by_its_name(session: 
 # --- threads ------------------------------------------------------------------------------------
 
 
-def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_session_of_its_own_works(
+def test_a_concurrent_call_from_another_thread_is_refused_and_a_second_session_works(
     session: Session,
 ) -> None:
     begun, ended = Event(), Event()
@@ -257,6 +257,6 @@ def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_sessio
     assert session.query("SELECT count(*) AS n FROM shops").to_pylist() == [{"n": 2}]
 
 
-def test_a_script_may_be_asked_for_more_while_its_answers_are_used(session: Session) -> None:
+def test_a_script_can_be_resumed_while_its_answers_are_used(session: Session) -> None:
     found = [session.query("SELECT 1 AS a").num_rows for _ in session.run("SHOW TABLES; SHOW TABLES")]
     assert found == [1, 1]

@@ -50,7 +50,7 @@ READS_ORDERS = {
 
 
 @pytest.mark.parametrize("sql", READS_ORDERS.values(), ids=READS_ORDERS)
-def test_it_is_refused_while_a_statement_on_what_it_reads_waits_and_taken_after_an_epoch(
+def test_it_is_refused_while_a_statement_on_its_input_waits_and_accepted_after_an_epoch(
     sql: str, session: Session
 ) -> None:
     session.execute("INSERT INTO shops VALUES (9, 'nine'); DELETE FROM orders WHERE id = 3")
@@ -80,7 +80,7 @@ def test_statements_on_other_relations_do_not_hold_it_up(sql: str, session: Sess
     assert session.execute(sql)[0].message.startswith("log entry")
 
 
-def test_what_an_open_barrier_has_pinned_waits_too(session: Session) -> None:
+def test_files_pinned_by_an_open_barrier_count_as_waiting(session: Session) -> None:
     session.execute("INSERT INTO orders VALUES (4, 7)")
     assert inject(session.meta) is not None
     with pytest.raises(WaitingStatementsError, match=r"\(insert orders, 1 rows\)"):
@@ -97,7 +97,7 @@ def test_an_entry_that_the_open_barrier_skips_will_never_change_a_row(session: S
     assert sorted(session.query("SELECT n FROM taken")["n"].to_pylist()) == [1, 2]
 
 
-def test_a_relation_that_only_the_log_knows_has_no_rows_to_read_yet(session: Session) -> None:
+def test_a_relation_that_is_only_in_the_log_has_no_rows_yet(session: Session) -> None:
     session.execute("CREATE MATERIALIZED VIEW late AS SELECT id FROM shops")
     with pytest.raises(WaitingStatementsError, match=r"reads late as of epoch \d+.*\(create view late\)"):
         session.execute("INSERT INTO taken (id) SELECT id FROM late")

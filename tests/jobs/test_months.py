@@ -203,7 +203,7 @@ def test_files_with_months_are_read_as_spark_reads_them(spark: SparkSession, tmp
         assert_same_answer(session.read("v"), expected, format)
 
 
-def test_a_sum_beyond_what_months_reach_stops_the_epoch_and_try_sum_does_not(
+def test_a_sum_beyond_the_range_of_months_stops_the_epoch_and_try_sum_does_not(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     most = "INTERVAL '2147483647' MONTH"
@@ -229,7 +229,7 @@ def test_a_row_on_which_spark_raises_is_shown_with_its_months(spark: SparkSessio
             session.flush()
 
 
-def test_months_that_a_format_cannot_hold_are_refused_and_json_says_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_months_that_a_format_cannot_store_are_refused_and_json_shows_them(spark: SparkSession, tmp_path: Path) -> None:
     given = pa.table({"x": pa.array([(14, 0, 0), None], GIVEN_MONTHS)})
     with pytest.raises(
         NoFormError, match=r"column 'x' is month_day_nano_interval, for which CSV has no form. Take --json, or"

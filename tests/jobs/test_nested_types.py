@@ -119,7 +119,7 @@ def rows(table: pa.Table) -> list[str]:
 
 @pytest.mark.parametrize("epoch", range(len(EPOCHS)))
 @pytest.mark.sampled(3)
-def test_views_of_nested_values_are_what_spark_says(epoch: int, session: Session) -> None:
+def test_views_of_nested_values_equal_spark(epoch: int, session: Session) -> None:
     session.execute(EPOCHS[epoch])
     session.flush()
     differing = {

@@ -337,7 +337,7 @@ def test_an_ordered_view_lives_as_any_other(
     assert capsys.readouterr().out.split()[1:] == ["3,20", "1,11", "4,7", "2,1"]
 
 
-def test_another_order_is_a_rebuild_and_the_plan_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_order_is_a_rebuild_in_the_plan(spark: SparkSession, tmp_path: Path) -> None:
     script = "CREATE TABLE t (k int, v int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW o AS SELECT k, v FROM t{};"
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.apply([(tmp_path / "views.sql", script.format(" ORDER BY v"))])

@@ -46,7 +46,7 @@ CREATE MATERIALIZED VIEW fresh AS SELECT city, max(name) AS last FROM shops GROU
 """
 
 
-def test_a_plan_says_what_is_new_has_changed_follows_is_gone_and_goes_on(
+def test_a_plan_lists_new_changed_dependent_removed_and_continued_relations(
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

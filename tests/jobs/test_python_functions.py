@@ -197,7 +197,7 @@ def test_functions_are_shown_described_and_explained(session: Session, base: Pat
     assert "taxed(c1, 'x') > 2" in "\n".join(explained["plan"].to_pylist())
 
 
-def test_changed_code_is_refused_unless_it_is_to_take_the_place_of_what_is_there(session: Session, base: Path) -> None:
+def test_changed_code_is_refused_unless_it_replaces_the_function(session: Session, base: Path) -> None:
     file = base / "functions" / "rounding.py"
     create = "FUNCTION taxed (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
     file.write_text(ROUNDING.replace("x, 2", "x, 1"))
@@ -295,7 +295,7 @@ def test_a_query_never_runs_a_function(session: Session) -> None:
         session.execute("INSERT INTO orders SELECT doubled(id), 1, 'x' FROM orders")
 
 
-def test_what_is_no_column_of_the_declared_type_ends_the_epoch_and_can_be_gone_around(
+def test_a_result_of_another_type_ends_the_epoch_and_can_be_skipped(
     spark: SparkSession, base: Path, tmp_path: Path
 ) -> None:
     with Session(str(tmp_path / "store"), spark, runner="local") as session:

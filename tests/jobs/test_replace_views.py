@@ -165,7 +165,7 @@ def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept
 
 
 @pytest.mark.deep
-def test_what_does_not_fit_is_replaced_in_its_turn(kept: Kept) -> None:
+def test_a_reader_that_does_not_fit_is_replaced_too(kept: Kept) -> None:
     kept.create("every", "SELECT * FROM dear")
     kept.flush()
     kept.replace("dear", "SELECT shop AS id, shop, max(price) AS price FROM orders GROUP BY shop")
@@ -227,7 +227,7 @@ def test_a_view_over_a_source_and_those_that_trusted_it_to_grow(kept: Kept, tmp_
     assert kept.session.read("largest")["k"].to_pylist() == [40]
 
 
-def test_plain_views_and_functions_are_replaced_with_what_reads_them(kept: Kept, tmp_path: Path) -> None:
+def test_plain_views_and_functions_are_replaced_with_their_readers(kept: Kept, tmp_path: Path) -> None:
     kept.session.execute("CREATE VIEW cheap AS SELECT id, price FROM orders WHERE price < 10")
     kept.session.execute("CREATE VIEW cheaper AS SELECT * FROM cheap WHERE price < 5")
     kept.create("of_cheap", "SELECT count(*) AS n, sum(price) AS total FROM cheaper")
@@ -267,7 +267,7 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
     assert kept.session.meta.log_end() == before
 
 
-def test_a_row_that_the_new_view_cannot_take_leaves_the_old_one_to_those_who_skip_the_entry(kept: Kept) -> None:
+def test_if_the_new_view_cannot_process_a_row_the_old_one_stays_and_the_entry_can_be_skipped(kept: Kept) -> None:
     from tussock.jobs.driver.detour import Detour
     from tussock.jobs.driver.supersede import abandon
 
@@ -283,7 +283,7 @@ def test_a_row_that_the_new_view_cannot_take_leaves_the_old_one_to_those_who_ski
 
 
 @pytest.mark.deep
-def test_a_paused_view_goes_on_when_it_is_replaced_by_itself(kept: Kept) -> None:
+def test_a_paused_view_continues_when_it_is_replaced_by_itself(kept: Kept) -> None:
     from tussock.jobs.driver.detour import Detour
     from tussock.jobs.driver.supersede import abandon
 

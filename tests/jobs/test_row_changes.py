@@ -138,7 +138,7 @@ def test_a_change_that_cannot_be_is_refused_and_leaves_no_trace(
     assert session.meta.log_end() == before
 
 
-def test_a_change_waits_for_statements_on_what_it_reads(session: Session) -> None:
+def test_a_change_waits_for_statements_on_the_relations_that_it_reads(session: Session) -> None:
     session.execute("INSERT INTO k VALUES (-1, 1, 'w')")
     merge = "MERGE INTO k USING d ON k.id = d.id WHEN MATCHED THEN DELETE"
     for sql in ("UPDATE e SET a = (SELECT min(id) FROM k)", "UPDATE k SET id = id * 2", merge):

@@ -131,7 +131,7 @@ def test_a_source_without_columns_has_those_of_its_files(story: Story) -> None:
     assert shown["columns"].to_pylist()[0] == "id bigint, shop int, amount double"
 
 
-def test_max_epoch_bytes_cuts_what_waits_into_epochs_of_at_least_one_file_a_source(story: Story) -> None:
+def test_max_epoch_bytes_divides_the_input_into_epochs_of_at_least_one_file_per_source(story: Story) -> None:
     assert [e.rows["by_shop"][0] > 0 for e in story.epochs] == [True] * 4
     assert len({e.epoch for e in story.epochs}) == 4
 
@@ -148,7 +148,7 @@ def test_a_view_equals_spark_over_the_same_input_whenever_it_was_created(
 
 
 @pytest.mark.parametrize("days", [1, 2, 3])
-def test_a_query_at_an_earlier_epoch_sees_what_that_epoch_saw(
+def test_a_query_at_an_earlier_epoch_sees_that_epochs_rows(
     days: int, story: Story, session: Session, spark: SparkSession
 ) -> None:
     found = session.query("SELECT * FROM named", epoch=story.epochs[days - 1].epoch)
@@ -157,7 +157,7 @@ def test_a_query_at_an_earlier_epoch_sees_what_that_epoch_saw(
     )
 
 
-def test_a_query_as_of_a_moment_sees_what_was_published_then(
+def test_a_query_as_of_a_moment_sees_the_epoch_published_then(
     story: Story, session: Session, spark: SparkSession
 ) -> None:
     first, second, *_ = (epoch_ms(summary.epoch) for summary in story.epochs)
@@ -189,9 +189,7 @@ def test_an_answer_does_not_come_in_the_small_batches_that_cells_travel_in(sessi
     assert session.query("SELECT id FROM range(0, 1000, 1, 1)")["id"].num_chunks == 1
 
 
-def test_workers_that_ran_an_epoch_do_not_look_through_what_they_imported_after_every_task(
-    story: Story, spark: SparkSession
-) -> None:
+def test_workers_do_not_scan_imported_objects_after_every_task(story: Story, spark: SparkSession) -> None:
     def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (pa.record_batch([[gc.get_freeze_count()]], ["objects"]) for _ in batches)
 
@@ -221,7 +219,7 @@ def test_insert_select_reads_the_last_committed_epoch(session: Session) -> None:
 # --- SHOW, EXPLAIN, DROP ------------------------------------------------------------------------
 
 
-def test_show_tells_relations_columns_and_the_statement_that_made_one(session: Session) -> None:
+def test_show_lists_relations_columns_and_the_statement_of_one(session: Session) -> None:
     (views,) = session.execute("SHOW MATERIALIZED VIEWS")
     (columns,) = session.execute("DESCRIBE by_shop")
     (made,) = session.execute("SHOW CREATE MATERIALIZED VIEW by_shop")
@@ -257,9 +255,7 @@ def test_if_not_exists_and_if_exists_add_nothing_to_the_log(session: Session) ->
     assert session.meta.log_end() == before
 
 
-def test_drop_cascade_takes_what_reads_it_and_a_new_relation_may_have_the_name(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_drop_cascade_drops_its_readers_and_frees_the_name(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark) as session:
         session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 10), (2, 20)")
         session.execute(
@@ -298,17 +294,17 @@ def test_a_view_that_waits_for_its_first_epoch_says_so(spark: SparkSession, tmp_
                 ask("SELECT * FROM t")
 
 
-def test_an_epoch_that_nobody_committed_cannot_be_read(session: Session) -> None:
+def test_an_uncommitted_epoch_cannot_be_read(session: Session) -> None:
     with pytest.raises(EpochNotCommittedError, match="epoch 12345 does not exist; the last committed one is"):
         session.query("SELECT 1", epoch=12345)
 
 
-def test_a_query_whose_expression_raises_says_what_spark_says(session: Session) -> None:
+def test_a_query_whose_expression_raises_has_sparks_message(session: Session) -> None:
     with pytest.raises(SqlError, match=r"DIVIDE_BY_ZERO.*\n"):
         session.query("SELECT sales / (sales - sales) AS x FROM by_shop")
 
 
-def test_only_a_select_can_be_asked_of_an_epoch(session: Session) -> None:
+def test_only_a_select_can_name_an_epoch(session: Session) -> None:
     with pytest.raises(SqlError, match="expected a SELECT"):
         session.query("DROP TABLE shops")
 
@@ -320,7 +316,7 @@ def test_columns_cannot_come_from_files_that_are_not_there(session: Session, tmp
         session.execute(f"CREATE SOURCE nothing USING parquet OPTIONS (path '{tmp_path}')")
 
 
-def test_a_session_that_must_not_create_a_store_says_that_there_is_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_that_must_not_create_a_store_reports_a_missing_one(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(NotInitialisedError, match="contains no store"),
         Session(str(tmp_path / "store"), spark, create=False) as session,

@@ -148,7 +148,7 @@ def test_a_flush_takes_every_file_that_waits_however_large(
         ("note", pa.array(["x"]).dictionary_encode(), "x"),
     ],
 )
-def test_values_are_cast_where_each_stays_what_it_is(
+def test_values_are_cast_if_each_stays_unchanged(
     session: Session, column: str, values: pa.Array, stored: object
 ) -> None:
     session.insert("orders", pa.table({"id": [1], column: values}))
@@ -223,7 +223,7 @@ def test_a_key_that_is_null_or_missing_is_refused(session: Session) -> None:
         session.insert("by_shop", orders((1, 7, 1.0)))
 
 
-def test_a_read_names_what_there_is(session: Session) -> None:
+def test_a_read_of_an_unknown_name_lists_the_existing_ones(session: Session) -> None:
     with pytest.raises(UnknownRelationError, match="'by_day'; those that exist: by_shop, orders"):
         session.read("by_day")
     with pytest.raises(UnknownColumnError, match="no column 'day'; its columns are Shop, n, total"):
@@ -270,7 +270,7 @@ def test_changes_are_the_rows_to_delete_and_to_insert_net_between_two_epochs(ses
     assert (empty.column_names, empty.schema.types[-1]) == (["Shop", "n", "total", "_change_type"], pa.string())
 
 
-def test_changes_of_what_was_not_there_or_backwards_are_refused(session: Session) -> None:
+def test_changes_of_a_missing_view_or_backwards_are_refused(session: Session) -> None:
     session.insert("orders", orders((1, 7, 1.0)))
     first = session.flush().epoch
     append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]

@@ -146,7 +146,7 @@ def refusing() -> Iterator[str]:
     ],
     ids=lambda command: command[0],
 )
-def test_every_command_says_that_an_endpoint_refuses(
+def test_every_command_reports_that_an_endpoint_refuses(
     command: tuple[str, ...], refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_in(monkeypatch)
@@ -163,7 +163,7 @@ def test_every_command_says_that_an_endpoint_refuses(
     assert told.err.count("\n") <= 2, "one message, no traceback"
 
 
-def test_applying_a_pipeline_says_that_its_endpoint_refuses(
+def test_applying_a_pipeline_reports_that_its_endpoint_refuses(
     refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_in(monkeypatch)
@@ -174,7 +174,7 @@ def test_applying_a_pipeline_says_that_its_endpoint_refuses(
     assert f"failed at {refusing}: the endpoint refuses connections" in capsys.readouterr().err
 
 
-def test_an_endpoint_without_credentials_says_where_they_come_from(
+def test_an_endpoint_without_credentials_names_their_origin(
     refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in list(os.environ):

@@ -204,7 +204,7 @@ def differences_of_one_store(
     return [*wrong, *(f"{worker}: other rows at the end" for worker in ended)]
 
 
-def test_threads_over_stores_of_their_own_equal_their_mirrors(made: Path, tmp_path: Path) -> None:
+def test_threads_over_separate_stores_equal_their_mirrors(made: Path, tmp_path: Path) -> None:
     assert differences_of_own_stores(made, tmp_path, lambda epochs: epochs >= 3, None, THREADS_IN_CI) == []
 
 

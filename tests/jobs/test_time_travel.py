@@ -297,7 +297,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_read_is_refused_with_what_can(session: Session, story: Story) -> None:
+def test_an_invalid_read_of_an_epoch_is_refused_with_a_remedy(session: Session, story: Story) -> None:
     end = session.meta.log_end()
     for sql, error, says in REFUSED:
         with pytest.raises(error, match=story.named(says)) as raised:

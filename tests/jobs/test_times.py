@@ -60,7 +60,7 @@ def test_views_of_times_are_equal_to_spark_through_epochs(
                 assert_same_answer(session.read(name), judge.sql(query).toArrow(), f"{name} after {change}", scale=1.0)
 
 
-def test_times_of_parquet_are_read_where_they_are_declared(
+def test_times_of_parquet_are_read_if_they_are_declared(
     spark: SparkSession, judge: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -85,7 +85,7 @@ def test_times_with_nanoseconds_are_not_read(spark: SparkSession, tmp_path: Path
             session.flush()
 
 
-def test_a_table_of_times_is_read_where_the_application_has_no_such_type(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_of_times_is_read_although_the_application_lacks_the_type(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (id int, x time)")
         session.execute("INSERT INTO t VALUES (1, '12:30:00')")

@@ -33,7 +33,7 @@ def test_halving_finds_an_item_that_fails_alone_and_reads_each_about_twice() -> 
 
 
 @pytest.mark.spark
-def test_each_source_in_trouble_is_held_with_its_file_and_column_and_the_sound_one_goes_on(
+def test_each_failing_source_is_held_with_its_file_and_column_and_the_healthy_one_continues(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for name in ("xml", "csv", "json", "header", "fine"):
@@ -91,7 +91,7 @@ REFUSED = [
 
 
 @pytest.mark.spark
-def test_an_option_of_a_value_that_spark_refuses_is_refused_by_name_before_a_file_is_there(
+def test_an_option_value_that_spark_refuses_is_refused_by_name_before_a_file_exists(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     columns = "a int, t timestamp, d date, `odd name` string, s struct<x: int>, e interval month"

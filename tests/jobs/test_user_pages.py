@@ -64,7 +64,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_tutorials_commands_say_what_it_says(begun: Path, request: pytest.FixtureRequest) -> None:
+def test_the_tutorials_commands_print_its_output(begun: Path, request: pytest.FixtureRequest) -> None:
     page = DOCS / "tutorial.md"
     text = page.read_text()
     wanted = list(console(text))

@@ -148,9 +148,7 @@ def test_variants_are_read_from_json_and_from_parquet_whole_or_shredded(spark: S
         ("SELECT t.p FROM t JOIN t u ON t.p = u.p", "INVALID_ORDERING_TYPE"),
     ],
 )
-def test_spark_refuses_variants_where_values_are_compared(
-    query: str, reason: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_spark_refuses_comparisons_of_variants(query: str, reason: str, spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (p variant)")
         with pytest.raises(InputError, match=reason):

@@ -116,9 +116,7 @@ def store(path: Path, spark: SparkSession, zone: str) -> Iterator[Session]:
         session.close()
 
 
-def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch(
-    in_another_zone: SparkSession, tmp_path: Path
-) -> None:
+def test_spark_always_computes_in_the_stores_zone(in_another_zone: SparkSession, tmp_path: Path) -> None:
     zone, files = "Europe/Berlin", tmp_path / "js"
     files.mkdir()
 
@@ -161,7 +159,7 @@ def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch
         assert found("vs") == expected(3, 4)
 
 
-def test_a_file_goes_as_it_was_read(
+def test_a_file_is_removed_in_the_zone_in_which_it_was_read(
     in_another_zone: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release before read text in UTC, so its files' rows are removed in UTC. New files use the store's zone. One

@@ -74,7 +74,7 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
 BEFORE = [(1, None), (2, None)]
 
 
-def test_files_of_before_have_null_and_later_ones_what_they_hold_for_every_view(meta: MetaStore, files: Path) -> None:
+def test_earlier_files_have_null_and_later_ones_their_values_in_every_view(meta: MetaStore, files: Path) -> None:
     append(meta, add((FIRST,), MORE), view("both", FIRST, MORE))
     write(files, "b.parquet", 3, 4)
     run(meta)
@@ -109,7 +109,7 @@ def test_a_source_that_has_taken_nothing_has_the_columns_from_its_first_file_on(
     assert rows(meta, "both") == [(1, "x"), (2, "y")]
 
 
-def test_a_new_file_without_the_column_is_what_the_option_missing_says(meta: MetaStore, files: Path) -> None:
+def test_the_option_missing_decides_about_a_new_file_without_the_column(meta: MetaStore, files: Path) -> None:
     append(meta, add((FIRST,), MORE), view("both", FIRST, MORE))
     write(files, "b.parquet", 3, s=[])
     run(meta)
@@ -120,7 +120,7 @@ def test_a_new_file_without_the_column_is_what_the_option_missing_says(meta: Met
     assert rows(meta, "both") == [*BEFORE, (3, "x")]
 
 
-def test_a_record_that_was_a_row_stays_one_whatever_the_new_column_would_say(tmp_path: Path, files: Path) -> None:
+def test_a_record_that_was_a_row_stays_one_despite_the_new_column(tmp_path: Path, files: Path) -> None:
     write(files, "a.parquet", 1, 2, n=[2**40, 1])
     meta = new_store(tmp_path / "store")
     append(meta, source(files, on_error="quarantine"), view("ids", FIRST))
@@ -134,7 +134,7 @@ def test_a_record_that_was_a_row_stays_one_whatever_the_new_column_would_say(tmp
     assert [r[1] for r in rows(meta, "events__rejects")] == [1]
 
 
-def test_the_create_of_before_still_says_what_is_there(meta: MetaStore, files: Path) -> None:
+def test_the_earlier_create_still_describes_the_source(meta: MetaStore, files: Path) -> None:
     append(meta, add((FIRST,), MORE))
     run(meta)
     catalog = meta.latest().catalog
@@ -154,9 +154,7 @@ def test_in_a_pipelines_files_it_runs_once(meta: MetaStore) -> None:
     assert apply_statement(catalog, once, 10) == catalog
 
 
-def test_killed_wherever_something_is_created_it_ends_in_the_same_rows(
-    tmp_path: Path, meta: MetaStore, files: Path
-) -> None:
+def test_a_kill_at_any_object_creation_ends_in_the_same_rows(tmp_path: Path, meta: MetaStore, files: Path) -> None:
     """A bad file that arrives with the statement holds the source and supersedes the barrier. It is repaired at the
     end.
     """

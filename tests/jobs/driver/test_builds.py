@@ -119,9 +119,7 @@ def next_barrier(meta: MetaStore, max_bytes: int | None = MAX_BYTES) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_old_view_and_the_one_over_it_go_on_until_the_new_one_has_read_everything(
-    meta: MetaStore, seed: int
-) -> None:
+def test_the_old_view_and_its_reader_continue_until_the_new_one_has_read_everything(meta: MetaStore, seed: int) -> None:
     draw = random.Random(seed)
     t, u = random_rows(draw, 500), random_rows(draw, 300)
     for name, found in (("t", t), ("u", u)):
@@ -160,7 +158,7 @@ def replace_per_g(meta: MetaStore, *, units: int | None = None) -> tuple[list[Ro
     return t, u
 
 
-def test_a_train_of_epochs_builds_to_the_end_and_each_epoch_says_how_far_it_is(meta: MetaStore) -> None:
+def test_a_train_of_epochs_completes_a_build_and_each_epoch_reports_progress(meta: MetaStore) -> None:
     t, u = replace_per_g(meta)
     said: list[str] = []
     done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES), progress=said.append)
@@ -178,7 +176,7 @@ def test_a_train_of_epochs_builds_to_the_end_and_each_epoch_says_how_far_it_is(m
     assert done[-1].rows["per_n"].rows_in <= 2 * changed, "fed the difference alone, through two fragments"
 
 
-def test_one_epoch_builds_it_where_there_is_no_bound_or_it_reads_less(meta: MetaStore) -> None:
+def test_one_epoch_builds_it_if_there_is_no_bound_or_it_reads_less(meta: MetaStore) -> None:
     insert(meta, "t", (1, 1, 1), (2, 1, 1))
     insert(meta, "u", (1, 1, 5))
     epoch(meta)
@@ -188,7 +186,7 @@ def test_one_epoch_builds_it_where_there_is_no_bound_or_it_reads_less(meta: Meta
     assert rows(meta, "per_g") == [(1, 2)]
 
 
-def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(meta: MetaStore) -> None:
+def test_a_new_view_is_invisible_until_it_is_built_but_its_name_is_reserved(meta: MetaStore) -> None:
     insert(meta, "t", *random_rows(random.Random(3), 500).values())
     epoch(meta)
     append(meta, view("per_a", counted(scan("t"), 2)))
@@ -215,7 +213,7 @@ def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(me
     assert find(meta.latest().catalog, "per_a").created == meta.latest().epoch, "earlier epochs do not have it"
 
 
-def test_what_units_did_for_a_build_is_told_by_its_name(meta: MetaStore) -> None:
+def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) -> None:
     insert(meta, "t", *((k, k % 4, 1) for k in range(9000)))
     epoch(meta)
     append(meta, few("pairs"))
@@ -262,7 +260,7 @@ def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers
     assert failures() == 1
 
 
-def test_what_would_disturb_a_build_is_refused_and_everything_else_is_not(meta: MetaStore) -> None:
+def test_only_statements_that_would_disturb_a_build_are_refused(meta: MetaStore) -> None:
     replace_per_g(meta)
     catalog = meta.latest().catalog
     refused = {
@@ -367,7 +365,7 @@ def test_a_view_that_raises_over_all_rows_stops_the_epoch_that_begins_to_build_i
     assert rows(meta, "per_g") == [(0, 300), (1, 300)]
 
 
-def test_a_row_that_comes_during_a_build_and_that_the_new_view_cannot_take_ends_the_build_alone(
+def test_a_row_during_a_build_that_the_new_view_cannot_process_ends_only_the_build(
     meta: MetaStore,
 ) -> None:
     insert(meta, "t", *((k, k % 2, 1) for k in range(600)))

@@ -102,7 +102,7 @@ def test_epochs_in_flight_count_on_the_moments_of_those_before_them(meta: MetaSt
     assert set(rows(meta, "due")) == {(1, 10), (2, 20), (3, 30), (150, 15), (200, 20), (300, 30)}
 
 
-def test_a_paused_view_asks_for_no_epoch(meta: MetaStore) -> None:
+def test_a_paused_view_causes_no_epoch(meta: MetaStore) -> None:
     abandon(meta, Detour(pause=("due",)))
     run(meta, 11)
     assert not run(meta, 40)

@@ -88,7 +88,7 @@ def per_g(found: list[Row]) -> list[tuple[object, ...]]:
     return sorted(((g, groups.count(g)) for g in set(groups)), key=repr)
 
 
-def test_the_view_is_paused_with_the_one_over_it_and_everything_else_goes_on_in_the_same_run(meta: MetaStore) -> None:
+def test_the_view_is_paused_with_its_reader_and_everything_else_continues_in_the_same_run(meta: MetaStore) -> None:
     insert(meta, "t", (4, 2, 4), BAD)
     done = run(meta)
     require_paused_at(meta, GOOD)
@@ -122,7 +122,7 @@ def test_later_runs_go_on_without_failing_for_it_again(meta: MetaStore) -> None:
         require_none_paused_by(meta, {"run": "a"})
 
 
-def test_without_the_setting_the_epoch_stops_and_a_run_that_may_pause_goes_on_from_there(meta: MetaStore) -> None:
+def test_without_the_setting_the_epoch_stops_and_a_run_that_may_pause_continues(meta: MetaStore) -> None:
     insert(meta, "t", BAD)
     before = meta.latest()
     with pytest.raises(ViewRowError, match="view 'sums'"):
@@ -155,7 +155,7 @@ def test_two_views_that_raise_in_one_epoch_are_both_paused_each_with_its_reason(
     assert set(barrier.skipped) == {"paused sums", "paused again"}
 
 
-def test_a_paused_view_goes_on_once_the_row_is_right_and_its_run_is_fine_then(meta: MetaStore) -> None:
+def test_a_paused_view_continues_once_the_row_is_corrected_and_its_run_succeeds(meta: MetaStore) -> None:
     insert(meta, "t", BAD)
     run(meta)
     over = counted(Scan("sums", (0, 1), (Field("k", "int"), Field("s", "int"))), 1)
@@ -264,7 +264,7 @@ def test_a_correction_that_a_view_cannot_take_pauses_it_and_restates_the_others(
     assert advance(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)) == []
 
 
-def test_a_driver_killed_at_any_request_of_a_run_that_pauses_leaves_what_another_ends_in_the_same_rows(
+def test_a_driver_killed_at_any_request_of_a_run_that_pauses_can_be_continued_with_the_same_rows(
     meta: MetaStore, tmp_path: Path
 ) -> None:
     insert(meta, "t", (4, 2, 4), BAD)

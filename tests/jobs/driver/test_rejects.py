@@ -158,7 +158,7 @@ def test_rejects_come_whether_or_not_a_view_reads_the_source(tmp_path: Path, fil
     assert rows(meta, "events__rejects") == bad(files / "a.parquet", RECORDS)
 
 
-def test_a_view_over_the_rejects_is_kept_and_an_emptied_table_keeps_what_the_same_epoch_rejects(
+def test_a_view_over_the_rejects_is_maintained_and_an_emptied_table_keeps_new_rejects(
     meta: MetaStore, files: Path
 ) -> None:
     append(
@@ -208,7 +208,7 @@ def test_the_table_of_rejects_cannot_be_altered(meta: MetaStore) -> None:
         apply_statement(meta.latest().catalog, AlterTable(table, table), meta.latest().epoch + 1)
 
 
-def test_the_rejects_go_with_their_source_and_stop_nobody_but_who_reads_them(meta: MetaStore) -> None:
+def test_the_rejects_are_dropped_with_their_source_and_only_their_readers_prevent_it(meta: MetaStore) -> None:
     catalog, epoch = meta.latest().catalog, meta.latest().epoch + 1
     with pytest.raises(RelationInUseError, match="everything") as refused:
         apply_statement(catalog, Drop(RelationKind.SOURCE, "events"), epoch)
@@ -248,13 +248,13 @@ def test_a_file_that_is_damaged_as_a_whole_holds_the_source(
     assert held_sources(meta.latest().catalog) == {}
 
 
-def test_text_where_a_number_is_declared_is_no_matter_of_single_records(meta: MetaStore, files: Path) -> None:
+def test_text_in_a_number_column_holds_the_source_instead_of_rejecting_records(meta: MetaStore, files: Path) -> None:
     pq.write_table(pa.table({"id": ["1"], "v": pa.array([1], pa.int16()), "s": ["x"]}), files / "b.parquet")
     run(meta)
     assert "found string, expected int" in held_sources(meta.latest().catalog)["events"]
 
 
-def test_killed_wherever_something_is_created_a_train_rejects_each_record_once(tmp_path: Path, files: Path) -> None:
+def test_a_train_killed_at_any_object_creation_rejects_each_record_once(tmp_path: Path, files: Path) -> None:
     """Each epoch takes one file. Statements in between empty the table, and rejects feed a view."""
     template = tmp_path / "template"
     first = new_store(template)

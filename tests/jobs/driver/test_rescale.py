@@ -101,7 +101,7 @@ def test_nothing_waits_and_nothing_is_rescaled(meta: MetaStore) -> None:
     assert meta.latest() == version
 
 
-def test_the_progress_of_a_run_says_on_how_many_units_it_goes_on(meta: MetaStore) -> None:
+def test_the_progress_of_a_run_names_the_new_number_of_units(meta: MetaStore) -> None:
     change(meta, Rows(), random.Random(3))
     advance(LocalRunner(), meta)
     change(meta, Rows(), random.Random(3))
@@ -144,7 +144,7 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
     "seed", [pytest.param(0, marks=pytest.mark.deep), 1, 2, pytest.param(3, marks=pytest.mark.deep)]
 )
 @pytest.mark.deep
-def test_a_train_whose_units_change_drains_and_goes_on(seed: int, meta: MetaStore, tmp_path: Path) -> None:
+def test_a_train_whose_units_change_drains_and_continues(seed: int, meta: MetaStore, tmp_path: Path) -> None:
     """Requested by the train's own run, or by another process."""
     rng, held, pinned = random.Random(seed), Rows(), []
     shuffle, other, units = UnkindShuffle(seed), open_store(tmp_path / "store", "other"), 2

@@ -105,7 +105,7 @@ def copies(meta: MetaStore) -> list[str]:
     return [found.name for found in meta.objects.list(SOURCES)]
 
 
-def test_a_corrected_file_takes_the_place_of_what_was_taken_in_every_view(meta: MetaStore, days: Path) -> None:
+def test_a_corrected_file_replaces_its_old_rows_in_every_view(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     restating = Restating(meta, "s", Restated(str(day(days, 2))))
     assert [i.name for i in restating.found.goes] == [i.name for i in restating.found.comes] == [str(day(days, 2))]
@@ -207,7 +207,7 @@ def test_its_epoch_reads_that_file_alone(meta: MetaStore, days: Path) -> None:
     )
 
 
-def test_a_file_that_is_gone_is_taken_back_when_somebody_says_so(meta: MetaStore, days: Path) -> None:
+def test_the_rows_of_a_deleted_file_are_removed_on_request(meta: MetaStore, days: Path) -> None:
     day(days, 2).unlink()
     with pytest.raises(CannotRestateError, match=r"file .* no longer exists; use --gone"):
         Restating(meta, "s", Restated(str(day(days, 2))))
@@ -246,9 +246,7 @@ def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_pa
     require(meta, of(1, 11, 7, 8, 3, 13))
 
 
-def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others_never_look(
-    meta: MetaStore, days: Path
-) -> None:
+def test_a_run_of_an_interval_restates_its_changed_files_and_other_runs_do_not(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     write(day(days, 2, "late"), 5)
     assert advance(LocalRunner(), meta, Wish(DAYS[0])) == []
@@ -259,9 +257,7 @@ def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others
     assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
 
 
-def test_an_interval_is_restated_with_what_has_changed_what_is_gone_and_what_came_late(
-    meta: MetaStore, days: Path
-) -> None:
+def test_an_interval_is_restated_with_changed_deleted_and_late_files(meta: MetaStore, days: Path) -> None:
     write(day(days, 2, "b"), 20)
     write(day(days, 2, "c"), 21)
     advance(LocalRunner(), meta, Wish(DAYS[1]))
@@ -283,14 +279,14 @@ def test_an_emptied_file_has_no_rows(meta: MetaStore, days: Path) -> None:
     require(meta, of(1, 11, 4, 3, 13))
 
 
-def test_a_view_made_later_sees_what_the_others_saw_whatever_became_of_the_files(meta: MetaStore, days: Path) -> None:
+def test_a_later_view_sees_the_same_rows_as_the_others_even_if_files_changed(meta: MetaStore, days: Path) -> None:
     day(days, 1).unlink()
     write(day(days, 2), 77)
     damage(day(days, 3))
     require(meta, of(1, 11, 2, 12, 3, 13))
 
 
-def test_a_source_without_intervals_does_with_a_changed_file_what_it_says(tmp_path: Path) -> None:
+def test_a_source_without_intervals_treats_a_changed_file_as_declared(tmp_path: Path) -> None:
     for policy in ("error", "restate", "ignore"):
         folder, files = tmp_path / policy, tmp_path / f"{policy}-files"
         meta = new_store(folder)
@@ -364,7 +360,7 @@ def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Pat
     require(meta, of(1, 11, 2, 12, 6, 3, 13))
 
 
-def test_what_cannot_be_restated_is_refused_with_the_reason(meta: MetaStore, days: Path, tmp_path: Path) -> None:
+def test_an_invalid_restatement_is_refused_with_the_reason(meta: MetaStore, days: Path, tmp_path: Path) -> None:
     with pytest.raises(CannotRestateError, match=r"no epoch has read a file .*; similar names: .*2026-01-02/a.parquet"):
         Restating(meta, "s", Restated(str(day(days, 2, "A"))))
     write(tmp_path / "promised" / "a.parquet", 1)

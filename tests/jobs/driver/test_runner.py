@@ -47,7 +47,7 @@ def meta(tmp_path: Path) -> MetaStore:
     return meta
 
 
-def test_spark_is_asked_for_epochs_that_take_in_much_and_not_for_small_ones(meta: MetaStore) -> None:
+def test_spark_runs_large_epochs_and_not_small_ones(meta: MetaStore) -> None:
     spark = Asked()
     auto = AutoRunner(lambda: spark, lambda: False, FlushPolicy(little_rows=10))
     created = epoch(meta, auto).epoch
@@ -103,7 +103,7 @@ def test_spark_and_this_process_write_the_same_ssts(
 
 
 @pytest.mark.spark
-def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reports_the_number_of_finished_tasks(spark: SparkSession, tmp_path: Path) -> None:
     """Two of four tasks wait until the others are counted.
 
     Spark records some task ends only with its next heartbeat (10 s).

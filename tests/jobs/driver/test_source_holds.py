@@ -256,7 +256,7 @@ def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
     assert held_sources(meta.latest().catalog) == {}
 
 
-def test_a_train_with_a_damaged_file_in_the_middle_goes_on_with_the_others_and_takes_it_once_it_is_repaired(
+def test_a_train_holds_a_damaged_file_continues_with_others_and_takes_it_once_repaired(
     meta: MetaStore, files: Path
 ) -> None:
     """Each epoch takes one file per source. The damaged file is read while earlier epochs are in flight."""
@@ -346,7 +346,7 @@ def test_a_file_that_never_rests_holds_its_source_alone_until_it_rests(meta: Met
     assert rows(meta, "of_s") == [(1, 10), *last]
 
 
-def test_a_new_view_over_a_held_source_reads_what_was_taken(meta: MetaStore, files: Path) -> None:
+def test_a_new_view_over_a_held_source_reads_the_taken_files(meta: MetaStore, files: Path) -> None:
     write(files / "s" / "2.parquet", 2)
     damage(files / "s" / "2.parquet")
     reason(meta)
@@ -369,7 +369,7 @@ def test_a_taken_file_that_is_damaged_stops_a_new_view_as_before_and_holds_nothi
     assert rows(meta, "of_s") == [(1, 10)]
 
 
-def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_leaves_what_another_ends_in_the_same_rows(
+def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_can_be_continued_with_the_same_rows(
     meta: MetaStore, files: Path, tmp_path: Path
 ) -> None:
     write(files / "s" / "2.parquet", 2)

@@ -71,7 +71,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     assert _counted(session) == 4
 
 
-def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_nothing_twice(
+def test_a_train_that_another_driver_overtakes_reports_it_and_counts_nothing_twice(
     session: Session, spark: SparkSession, tmp_path: Path
 ) -> None:
     for number in range(1, 5):
@@ -132,7 +132,7 @@ def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leave
     assert session.meta.pins() == ()
 
 
-def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(
+def test_the_number_of_epochs_in_flight_has_the_requested_limit(
     session: Session, spark: SparkSession, tmp_path: Path
 ) -> None:
     for number in range(1, 6):

@@ -39,7 +39,9 @@ CASES = [case for file in FILES for case in load_cases(file)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_executor_emits_what_the_case_says_and_its_sum_is_the_batch_answer(case: Case, objects: ObjectStore) -> None:
+def test_an_executor_emits_the_expected_rows_and_their_sum_is_the_batch_answer(
+    case: Case, objects: ObjectStore
+) -> None:
     bench = Bench(case.node, objects)
     content: Counter[Row] = Counter()
     inputs: list[Counter[Row]] = [Counter() for _ in case.input_types]

@@ -49,7 +49,7 @@ def expected(rows: list[Row], generator: Generator, made: int, outer: bool) -> C
         (Generator.EXPLODE, MAPS, ("string", "int")),
     ],
 )
-def test_every_element_comes_out_with_its_place(
+def test_every_element_is_emitted_with_its_position(
     generator: Generator, types: tuple[str, ...], made: tuple[str, ...], outer: bool, objects: ObjectStore
 ) -> None:
     rng, bench = random.Random(1), Bench(node(generator, types, made, outer), objects)

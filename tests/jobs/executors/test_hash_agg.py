@@ -198,7 +198,7 @@ def test_groups_equal_the_batch_answer_at_every_epoch(
         assert content == _batch(rows, keys, calls)
 
 
-def test_what_goes_out_does_not_depend_on_the_order_of_the_input(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_output_does_not_depend_on_the_order_of_the_input(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = agg_node((0,), CALLS, False, False)
     benches = [Bench(node, LocalObjectStore(tmp_path_factory.mktemp("store"))) for _ in range(2)]
     for epoch, changes in enumerate(random_epochs(3, 5, True)):
@@ -208,7 +208,7 @@ def test_what_goes_out_does_not_depend_on_the_order_of_the_input(tmp_path_factor
 
 
 @pytest.mark.deep
-def test_what_goes_out_does_not_depend_on_what_the_process_remembers(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_output_does_not_depend_on_the_process_s_memory(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = agg_node((0, 9), CALLS, False, False)
     caches = {"much": RowCache(), "one entry": RowCache(300), "a few": RowCache(10_000), "nothing": RowCache(0)}
     benches = [Bench(node, LocalObjectStore(tmp_path_factory.mktemp("store")), cache) for cache in caches.values()]
@@ -237,7 +237,7 @@ def test_a_sum_may_overflow_on_its_way_but_not_in_its_end(objects: Store) -> Non
         bench.apply(chunk_of(TYPES, [(minus, -1)]))
 
 
-def test_try_sum_that_overflows_is_null_and_comes_back(objects: Store) -> None:
+def test_try_sum_that_overflows_is_null_and_recovers(objects: Store) -> None:
     bench = Bench(agg_node((0,), (_call("Sum", 3, "TRY"), _call("Sum", 8, "TRY")), False, False), objects)
     one, two = _rows(3, 2**63 - 1, 1)
     wide = tuple(_decimal(10**38 - 1, 10) if i == 8 else v for i, v in enumerate(one))
@@ -274,7 +274,7 @@ def test_a_group_that_loses_more_rows_than_it_has_is_an_error_with_table_and_key
         bench.apply(chunk_of(TYPES, [(row, -1)]))
 
 
-def test_a_group_key_of_minus_zero_comes_out_as_zero(objects: Store) -> None:
+def test_a_group_key_of_minus_zero_becomes_zero(objects: Store) -> None:
     bench = Bench(agg_node((1,), (_call("Count", None),), True, False), objects)
     rows = [
         tuple(v if i == 1 else n if i == KEY else None for i in range(len(TYPES))) for n, v in enumerate((-0.0, 0.0))

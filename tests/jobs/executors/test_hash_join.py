@@ -174,7 +174,7 @@ def test_two_rows_with_one_stream_key_are_an_error_with_table_and_key(objects: O
         bench.apply(twice, chunk_of(SIDE, []))
 
 
-def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) -> None:
+def test_a_condition_that_raises_names_the_joined_row(objects: ObjectStore) -> None:
     divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
     bench = Bench(
         _node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("1.0", "double")))), objects

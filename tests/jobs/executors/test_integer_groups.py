@@ -40,7 +40,7 @@ def test_sums_equal_those_of_plain_python(kind: str) -> None:
     assert [s.to_pylist() for s in sums] == [[expected[key][i] for key in sorted(expected)] for i in (0, 1)]
 
 
-def test_what_needs_more_care_is_left_to_others() -> None:
+def test_unsupported_columns_return_none() -> None:
     many = pa.array(range(ROWS))
     holes = pa.array([None, *range(ROWS - 1)], pa.int64())
     assert sums_by_integer(many, [many]) is not None

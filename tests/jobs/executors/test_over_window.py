@@ -574,7 +574,7 @@ def test_sessions_of_more_partitions_than_moments_leave_room_for(
 
 @pytest.mark.parametrize("name", _some(NODES, *PIECES))
 @pytest.mark.sampled(7)
-def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
+def test_partitions_that_appear_or_vanish_whole_are_computed_in_pieces_with_others(
     name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No row of these partitions stays, so no piece can begin at one. Other partitions keep rows, after many new
@@ -615,7 +615,7 @@ def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {number}"
 
 
-def test_a_partition_that_is_computed_whole_comes_out_in_pieces_with_no_key_in_two(
+def test_a_partition_that_is_computed_whole_is_emitted_in_pieces_with_disjoint_keys(
     objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that changes its place in the order leaves one piece's rows and enters another's. Both are in the first
@@ -676,7 +676,7 @@ def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(
 
 
 @pytest.mark.parametrize("name", ["lag alone", "sessions"])
-def test_rows_behind_a_change_are_read_until_results_are_again_what_they_were(
+def test_rows_after_a_change_are_read_until_results_are_unchanged(
     name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(over_window, "_FIRST_PIECE", 64)
@@ -709,7 +709,7 @@ def test_rows_that_contradict_the_state_are_named(objects: ObjectStore) -> None:
         bench.apply(chunk_of(TYPES, gone(rows((3, 3, 3)))))
 
 
-def test_a_sum_that_overflows_names_its_partition_and_one_that_nobody_reads_does_not(objects: ObjectStore) -> None:
+def test_a_sum_that_overflows_names_its_partition_unless_it_is_unused(objects: ObjectStore) -> None:
     most = 2**63 - 1
     types = tuple("bigint" if i == INT else t for i, t in enumerate(TYPES))
     total = OverWindow(

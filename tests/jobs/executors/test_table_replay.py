@@ -147,7 +147,7 @@ def test_insert_update_and_delete_of_one_key_in_one_epoch_end_as_a_database_woul
     assert table.epoch(table.insert((7, "new", 0.0)), Delete("t", call("EqualTo", long(7), column(0)))) == []
 
 
-def test_what_ends_as_it_was_puts_nothing_out(table: Table) -> None:
+def test_rows_that_end_unchanged_are_not_emitted(table: Table) -> None:
     table.epoch(table.insert((1, None, float("nan")), (2, "b", -0.0)))
     everything = Delete("t", None)
     assert table.epoch(everything, table.insert((1, None, float("nan")), (2, "b", -0.0))) == []
@@ -161,7 +161,7 @@ def test_a_condition_that_is_null_touches_nothing(table: Table) -> None:
     assert table.epoch(Delete("t", call("EqualTo", column(0), long(None)))) == []
 
 
-def test_an_update_does_not_see_what_it_writes(table: Table) -> None:
+def test_an_update_does_not_see_its_own_rows(table: Table) -> None:
     table.epoch(table.insert(*((i, "a", float(i)) for i in range(100))))
     grow = Update("t", ((2, call("Add", column(2), Literal("1.0", "double"), type="double")),), None)
     changes = table.epoch(grow, grow)

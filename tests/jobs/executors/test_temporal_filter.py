@@ -34,7 +34,7 @@ def at(micros: int) -> datetime:
 @pytest.mark.parametrize("by", [(1,), ()], ids=["by key", "at one actor"])
 @pytest.mark.parametrize("sent", [False, True], ids=["as it comes", "without what has expired"])
 @pytest.mark.sampled(5)
-def test_the_rows_that_are_there_are_those_that_compare_with_the_moment(
+def test_the_present_rows_are_those_that_compare_with_the_moment(
     comparison: Comparison, forgets: bool, steps: tuple[int, ...], by: tuple[int, ...], sent: bool, objects: ObjectStore
 ) -> None:
     if sent and (not forgets or comparison.lets_in):
@@ -117,7 +117,7 @@ def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, m
     assert not reads
 
 
-def test_senders_leave_out_what_has_expired_and_no_more(objects: ObjectStore) -> None:
+def test_senders_omit_exactly_the_expired_rows(objects: ObjectStore) -> None:
     """Rows that leave by the previous moment, rows that enter by this one."""
     node = TemporalFilterNode(0, Comparison.GREATER, MOMENT, True, (1,), (1,), TYPES)
     sender = Bench(Unexpired(node), objects)

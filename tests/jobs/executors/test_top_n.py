@@ -106,7 +106,7 @@ def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(
         assert sum(rows.num_rows for rows in table.scan()) == min(len(live), node.first)
 
 
-def test_all_rows_but_the_first_ones_where_rows_only_come(objects: ObjectStore) -> None:
+def test_all_rows_but_the_first_ones_of_append_only_input(objects: ObjectStore) -> None:
     node = TopNNode((Order(0, True, True),), None, 3, (2,), TYPES, append_only=True)
     rng, bench = random.Random(3), Bench(node, objects)
     live: list[Row] = []
@@ -128,7 +128,7 @@ def test_senders_look_at_more_rows_than_they_encode_at_once(
     assert integrate(Counter(), sent) == Counter(sorted(rows, key=_order(node))[:4])
 
 
-def test_a_row_that_comes_twice_is_no_row_of_the_top(objects: ObjectStore) -> None:
+def test_a_repeated_row_is_an_error(objects: ObjectStore) -> None:
     bench = Bench(TopNNode((Order(0, True, True),), 3, 0, (2,), TYPES, append_only=True), objects)
     once = chunk_of(TYPES, [((1.0, "a", 5), 1)])
     bench.apply(once)

@@ -9,7 +9,7 @@ from tussock.jobs.facts.epochs import epochs
 from tussock.statestore.meta.store import MetaStore
 
 
-def test_the_open_barrier_says_what_it_takes_changes_and_leaves_out(meta: MetaStore) -> None:
+def test_the_open_barrier_lists_its_input_changes_and_omissions(meta: MetaStore) -> None:
     assert barrier(meta) is None
     inject(meta)
     taken = barrier(meta)

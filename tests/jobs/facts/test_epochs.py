@@ -10,7 +10,7 @@ from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.store import MetaStore
 
 
-def test_an_epoch_reports_rows_seconds_and_what_it_changed(meta: MetaStore) -> None:
+def test_an_epoch_reports_rows_seconds_and_changes(meta: MetaStore) -> None:
     first, second = epochs(meta, 10)
     assert (first.published, second.published) == (True, False)
     assert second.prev_epoch == first.epoch

@@ -37,7 +37,7 @@ def live(meta: MetaStore, name: str) -> Relation:
     return next(r for r in meta.latest().catalog.live() if r.name == name)
 
 
-def test_each_node_comes_after_what_it_reads_and_tables_outside_come_last(meta: MetaStore) -> None:
+def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStore) -> None:
     nodes = graph(meta.latest(), PublishSettings("/tables", ("nn", "both")))
     assert [(n.name, n.kind, n.reads) for n in nodes] == [
         ("t", "table", ()),
@@ -53,7 +53,7 @@ def test_each_node_comes_after_what_it_reads_and_tables_outside_come_last(meta: 
     assert len(graph(meta.latest())) == 5
 
 
-def test_around_a_node_is_what_it_reads_and_what_reads_it(meta: MetaStore) -> None:
+def test_around_a_node_are_its_inputs_and_readers(meta: MetaStore) -> None:
     assert [n.name for n in around(graph(meta.latest()), "n")] == ["t", "n", "nn"]
     assert [(n.name, n.reads) for n in around(graph(meta.latest()), "u")] == [("u", ()), ("both", ("u",))]
 
@@ -74,7 +74,7 @@ def test_fragments_are_those_that_explain_shows(meta: MetaStore) -> None:
         assert all(other in {f.id for f in found if f.level <= fragment.level} for other in fragment.reads)
 
 
-def test_what_is_paused_says_since_when_and_a_state_counts_all_of_its_tables(meta: MetaStore) -> None:
+def test_a_paused_view_has_its_start_and_a_state_counts_all_of_its_tables(meta: MetaStore) -> None:
     abandon(meta, Detour(pause=("n",)))
     paused = epoch(meta).epoch
     version = meta.latest()
@@ -92,7 +92,7 @@ def test_what_is_paused_says_since_when_and_a_state_counts_all_of_its_tables(met
     assert {s.name: s.seen for s in states} == dict.fromkeys(("t", "u", "n", "nn", "both")), "nothing is published"
 
 
-def test_upkeep_says_what_a_run_of_it_then_does(meta: MetaStore) -> None:
+def test_upkeep_announces_the_work_of_its_run(meta: MetaStore) -> None:
     for k in range(2, 6):
         insert(meta, "t", (k, 7, 1))
         meta.publish(epoch(meta).epoch)
@@ -107,7 +107,7 @@ def test_upkeep_says_what_a_run_of_it_then_does(meta: MetaStore) -> None:
     assert (again.let_go, again.removable_objects) == (0, 0)
 
 
-def test_an_expectation_has_a_history_also_where_the_suite_has_changed_since(tmp_path: Path) -> None:
+def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_path: Path) -> None:
     items = [{"type": "a", "kwargs": {"column": "x"}}, {"type": "b", "severity": "warning"}]
     (tmp_path / "v.json").write_bytes(msgspec.json.encode({"expectations": items}))
     old, now = Failure("gone(column='x')", "3 rows", ({"x": "1"},)), Failure("b()", "2 rows")

@@ -35,7 +35,7 @@ from tussock.statestore.vnode import vnodes_of
 
 
 @pytest.mark.parametrize("runner", [LocalRunner(), UnkindShuffle(2)], ids=["local", "each task twice"])
-def test_a_version_knows_how_many_rows_each_relation_has(tmp_path: Path, runner: LocalRunner) -> None:
+def test_a_version_has_the_row_count_of_each_relation(tmp_path: Path, runner: LocalRunner) -> None:
     """Under random inserts and deletes, with views created later."""
     meta, draw, keys = new_store(tmp_path / "store", units=3), random.Random(7), set[int]()
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
@@ -54,7 +54,7 @@ def test_a_version_knows_how_many_rows_each_relation_has(tmp_path: Path, runner:
         assert found["t"] == len(keys)
 
 
-def test_rows_are_not_known_where_an_epoch_was_not_counted(meta: MetaStore) -> None:
+def test_row_counts_are_unknown_if_an_epoch_was_not_counted(meta: MetaStore) -> None:
     """An epoch of an earlier release in between does not record its changes."""
     assert len(meta.latest().rows) == 2
     barrier = inject(meta)
@@ -116,7 +116,7 @@ def test_an_epoch_counts_the_requests_that_the_server_sees(tmp_path: Path) -> No
 
 
 @pytest.mark.spark
-def test_an_epoch_on_spark_counts_what_its_workers_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_on_spark_counts_its_workers_requests(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every flush policy. The units' seconds come with the requests."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": KEY,
@@ -171,7 +171,7 @@ def requests_of(seen: Sequence[Seen]) -> Requests:
     return Requests(len(gets), len(puts), lists, deletes, found, sum(one.bytes_in for one in puts))
 
 
-def test_a_store_counts_what_the_server_sees() -> None:
+def test_a_store_counts_the_requests_that_the_server_sees() -> None:
     seen: list[Seen] = []
     with moto_server(seen) as endpoint:
         objects = open_object_store(f"s3://{BUCKET}/store?endpoint={endpoint}&path_style=true")

@@ -77,7 +77,7 @@ def shop(tmp_path: Path, files: Path) -> MetaStore:
     return meta
 
 
-def test_all_is_well_where_nothing_waits(shop: MetaStore) -> None:
+def test_all_is_well_if_nothing_waits(shop: MetaStore) -> None:
     found = look(shop)
     assert (found.troubles, found.wrong, found.statements, found.open) == ((), False, 0, None)
     assert found.committed == found.published == moment(shop.latest().epoch)
@@ -88,7 +88,7 @@ def test_all_is_well_where_nothing_waits(shop: MetaStore) -> None:
     assert {v.view: v.reads for v in found.views} == {"per_g": ("s",), "sizes": ("s",), "t": (), "per_t": ()}
 
 
-def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop: MetaStore, files: Path) -> None:
+def test_taken_and_waiting_files_of_a_source_are_those_of_its_folder(shop: MetaStore, files: Path) -> None:
     write(files / "2.parquet", range(10, 13))
     write(files / "3.parquet", range(13, 20))
     os.utime(files / "2.parquet", (NOW.timestamp() - 500, NOW.timestamp() - 500))
@@ -119,7 +119,7 @@ def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop
     assert {v.freshness_s for v in look(shop).views} == {0.0}
 
 
-def test_what_the_last_verification_found_is_wrong_until_the_views_are_built_anew(shop: MetaStore) -> None:
+def test_findings_of_the_last_verification_remain_until_the_views_are_rebuilt(shop: MetaStore) -> None:
     epoch_now, ms = shop.latest().epoch, int(NOW.timestamp() * 1000) - 60_000
 
     def compared(*checks: ViewCheck, repair: Repair | None = None) -> tuple[str, str, bool]:
@@ -143,7 +143,7 @@ def test_what_the_last_verification_found_is_wrong_until_the_views_are_built_ane
     assert not is_wrong, "the view is newer than the finding"
 
 
-def test_how_fresh_a_view_is_is_not_known_where_its_source_cannot_be_listed(shop: MetaStore, files: Path) -> None:
+def test_a_views_freshness_is_unknown_if_its_source_cannot_be_listed(shop: MetaStore, files: Path) -> None:
     files.rename(files.with_name("elsewhere"))
     found = look(shop)
     assert {v.view: v.freshness_s for v in found.views} == {"per_g": None, "sizes": None, "t": 0.0, "per_t": 0.0}
@@ -152,7 +152,7 @@ def test_how_fresh_a_view_is_is_not_known_where_its_source_cannot_be_listed(shop
     assert "cannot be listed" in trouble.what
 
 
-def test_a_held_source_is_wrong_and_says_since_when(shop: MetaStore, files: Path) -> None:
+def test_a_held_source_is_reported_with_its_start(shop: MetaStore, files: Path) -> None:
     (files / "2.parquet").write_bytes(b"PAR1 no Parquet PAR1")
     insert(shop, "t", (2, 7, 1))
     from tussock.jobs.driver.epoch import advance
@@ -246,7 +246,7 @@ def test_an_open_epoch_is_shown_and_is_wrong_when_it_does_not_get_on(shop: MetaS
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_epoch_that_takes_long_says_how_far_it_is(shop: MetaStore) -> None:
+def test_a_long_epoch_reports_its_progress(shop: MetaStore) -> None:
     """In its own log, and to readers of the status meanwhile."""
     seen, said = list[Status](), list[str]()
 
@@ -289,7 +289,7 @@ def test_pages_of_epochs_follow_each_other_without_a_gap(tmp_path: Path) -> None
     assert seen == made
 
 
-def test_units_hold_what_the_ssts_hold(shop: MetaStore) -> None:
+def test_units_hold_the_same_rows_as_the_ssts(shop: MetaStore) -> None:
     found = units(shop.latest(), epochs(shop, 5), shop)
     ssts = [sst for level in shop.latest().levels for sst in level]
     assert [u.vnodes for u in found] == [shop.latest().mapping.units.count(unit) for unit in range(2)]
@@ -316,7 +316,7 @@ def test_dollars_are_requests_times_prices(shop: MetaStore) -> None:
     assert cost(shop.latest(), [uncounted], prices).requests == Requests(), "an earlier release counted none"
 
 
-def test_the_shape_of_the_store_and_what_vacuum_would_free_are_those_of_its_folder(shop: MetaStore) -> None:
+def test_the_shape_of_the_store_and_its_removable_objects_match_its_folder(shop: MetaStore) -> None:
     shape = store(shop.latest())
     assert (shape.bytes, sum(level.ssts for level in shape.levels)) == (
         sum(p.stat().st_size for p in data_files(shop)),
@@ -350,7 +350,7 @@ def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(
     )
 
 
-def test_the_command_prints_what_is_wrong_first_and_says_so_by_its_exit_code(
+def test_the_command_prints_problems_first_and_has_a_matching_exit_code(
     shop: MetaStore, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--store", shop.objects.uri]

@@ -92,7 +92,7 @@ def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Pat
     assert sorted(file.name for file in tmp_path.iterdir()) == ["index.html", "results.jsonl"]
 
 
-def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
+def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows(
     gate: QualityGate, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(
@@ -160,7 +160,7 @@ def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: Sp
     assert len(failure.keys) == SAMPLE_KEYS
 
 
-def test_an_empty_view_passes_what_asks_nothing_of_its_size(
+def test_an_empty_view_passes_expectations_that_do_not_depend_on_its_size(
     gate: QualityGate, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
@@ -212,7 +212,7 @@ def test_a_record_survives_its_way_through_the_store() -> None:
     assert msgspec.json.decode(msgspec.json.encode(record), type=QualityRecord) == record
 
 
-def test_expectations_by_row_are_told_from_those_that_need_all_rows(tmp_path: Path) -> None:
+def test_expectations_by_row_are_distinguished_from_those_over_all_rows(tmp_path: Path) -> None:
     by_row = expectation("expect_column_values_to_not_be_null", column="carrier")
     by_view = [
         expectation("expect_column_values_to_be_unique", column="carrier"),
@@ -226,7 +226,7 @@ def test_expectations_by_row_are_told_from_those_that_need_all_rows(tmp_path: Pa
     assert (read_suite(file).by_row.items, read_suite(file).by_view.items) == ((), (by_row,))
 
 
-def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
+def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pipelines/shop"
@@ -280,9 +280,7 @@ def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
     return load_pipeline(folder)
 
 
-def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_row_expectations_of_a_large_view_are_checked_on_its_changed_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Three epochs of a table view: published, one bad row added, and corrected.
 
     Each check reads the changes since the published epoch.
@@ -320,7 +318,7 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(
         assert (view.rows, view.all_rows) == (50, True)  # a small view is read completely
 
 
-def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_paused_view_is_checked_only_if_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = pipeline_whose("price", "each", tmp_path)
     with Session(pipeline.store, spark) as session:
         meta = session.meta

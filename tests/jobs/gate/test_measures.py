@@ -155,7 +155,7 @@ def change(chance: random.Random, session: Session, rows: set[int]) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("epochs", [2, pytest.param(20, marks=pytest.mark.deep)])
 @pytest.mark.sampled(2)
-def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(
+def test_measures_of_a_view_equal_great_expectations_over_all_rows(
     spark: SparkSession, tmp_path: Path, epochs: int
 ) -> None:
     """The last epoch leaves no row."""
@@ -248,7 +248,7 @@ def test_measures_come_and_go_with_their_suite_and_view(
 
 
 @pytest.mark.spark
-def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_large_view_is_read_only_for_expectations_without_measures(spark: SparkSession, tmp_path: Path) -> None:
     """A median reads all rows, a rule on rows only changed ones, the others none. A warning does not change that."""
     warned = {**UNIQUE, "severity": "warning"}
     pipeline = pipeline_in(tmp_path, [MEAN, MEDIAN, FILLED, warned], maintain=True)
@@ -273,7 +273,7 @@ def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: Spar
 
 
 @pytest.mark.spark
-def test_measures_that_are_not_what_the_suite_asks_for_are_not_used(spark: SparkSession, tmp_path: Path) -> None:
+def test_measures_that_do_not_match_the_suite_are_not_used(spark: SparkSession, tmp_path: Path) -> None:
     """All rows are read if the suite was changed but not applied, a measure is paused, or a sum exceeds its type."""
     total = expectation("expect_column_sum_to_be_between", column="price", min_value=0)
     pipeline = pipeline_in(tmp_path, [MEAN, total], maintain=True)
@@ -332,7 +332,7 @@ def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
 
 
 @pytest.mark.spark
-def test_a_rule_is_compared_with_what_its_runs_before_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_rule_is_compared_with_its_earlier_runs(spark: SparkSession, tmp_path: Path) -> None:
     """Rows within 30 % of the median of the last four published runs. A failed run does not count."""
     rule = {
         "type": "expect_table_row_count_to_be_between",
@@ -437,7 +437,7 @@ NAMES += ["a`, `b", '["a"]', "x" * 120]
     st.sampled_from(NAMES),
 )
 @QUICK
-def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: list[list[str]], column: str) -> None:
+def test_each_rule_has_separate_measures_with_any_names(view: str, keys: list[list[str]], column: str) -> None:
     """There are as many views and numbers as lists of columns.
 
     Every view name is valid, and each number has a separate column.
@@ -472,7 +472,7 @@ def verdicts(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: i
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_what_is_kept_changes_no_verdict_whatever_columns_are_called(spark: SparkSession, tmp_path: Path) -> None:
+def test_measures_change_no_verdict_with_any_column_names(spark: SparkSession, tmp_path: Path) -> None:
     """Two views of the same rows, one with measures. For the other, Great Expectations reads every row.
 
     Some columns' names are equal when joined by underscores; others are named like the columns of measures.

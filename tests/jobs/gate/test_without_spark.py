@@ -133,9 +133,7 @@ def test_every_expectation_of_the_list_finds_the_same_over_pandas_as_over_spark(
 
 
 @pytest.mark.spark
-def test_pairs_of_integers_and_of_texts_are_equal_over_pandas_where_spark_says_so(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_pairs_of_integers_and_of_texts_compare_over_pandas_like_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.table(
         {
             "id": pa.array([1, 2, 3], pa.int32()),
@@ -264,7 +262,7 @@ ODD = pa.table(
         ),
     ],
 )
-def test_what_may_differ_is_left_to_spark(tmp_path: Path, item: dict[str, Any], why: str) -> None:
+def test_suites_that_may_differ_run_in_spark(tmp_path: Path, item: dict[str, Any], why: str) -> None:
     assert objection(suite(tmp_path, item).whole, KEY, ODD) == f"{item['type']}: {why}"
 
 
@@ -286,7 +284,7 @@ def test_one_gate_takes_rows_of_both_engines_in_any_order(spark: SparkSession) -
         assert type(rows[engine].source(context)).__name__ == engine
 
 
-def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_then(tmp_path: Path) -> None:
+def test_a_gate_without_spark_imports_none_and_names_the_suite_that_needs_it(tmp_path: Path) -> None:
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)
     (folder / "pipeline.toml").write_text(

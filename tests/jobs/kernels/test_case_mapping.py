@@ -30,7 +30,7 @@ def characters() -> Iterator[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("node", ["Upper", "Lower"])
-def test_case_of_every_character_is_what_spark_makes_of_it(node: str, spark: SparkSession) -> None:
+def test_case_mapping_of_every_character_equals_spark(node: str, spark: SparkSession) -> None:
     texts = [*characters()]
     rows = pa.table({"c0": texts})
     expected = spark.createDataFrame(rows).coalesce(1).selectExpr(f"{node}(c0) AS r").toArrow()["r"].to_pylist()

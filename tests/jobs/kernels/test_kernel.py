@@ -49,9 +49,7 @@ def test_a_plain_column_is_passed_on_without_a_copy(kernel: Kernel) -> None:
     assert out["w"].to_pylist() == [1, -1]
 
 
-def test_whether_columns_are_null_is_asked_of_those_that_have_nulls(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_columns_with_nulls_are_checked_for_nulls(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"c0": pa.array([1, None, 3], pa.int32()), "c1": ["a", "b", "c"], "w": [1, -1, 1]})
     there = [
         call("IsNotNull", column(0), type_name="boolean"),
@@ -212,9 +210,7 @@ assert os.path.isdir(folder)
 
 
 @pytest.mark.parametrize("place", ["TMPDIR", "SPARK_LOCAL_DIRS"])
-def test_rows_are_spilled_to_a_folder_that_nobody_else_may_open_or_guess_and_that_goes_with_the_process(
-    place: str, tmp_path: Path
-) -> None:
+def test_rows_are_spilled_to_a_private_folder_that_is_removed_with_the_process(place: str, tmp_path: Path) -> None:
     ran = [
         subprocess.run(
             [sys.executable, "-c", SPILL_FOLDER],

@@ -70,7 +70,7 @@ def kernel() -> Iterator[Kernel]:
 @pytest.mark.parametrize(
     "case", [pytest.param(c, id=str(c), marks=[] if c in _QUICK else [pytest.mark.deep]) for c in CASES]
 )
-def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, kernel: Kernel) -> None:
+def test_an_expression_equals_spark(case: Case, spark: SparkSession, kernel: Kernel) -> None:
     rows = edge_table(case.columns)
     session, bound = bound_in(spark, case)
     truth = spark_answers(session, rows, case.exprs)

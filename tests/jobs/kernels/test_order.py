@@ -181,7 +181,7 @@ def test_a_thousand_random_kernels_over_pieces_in_all_orders(kernel: Kernel) -> 
         assert differences(kernel, made, rows, orders[i % len(orders)]) == []
 
 
-def test_no_expression_makes_a_plan_that_moves_rows_whatever_their_number(kernel: Kernel) -> None:
+def test_no_expression_makes_a_plan_that_moves_rows(kernel: Kernel) -> None:
     """The kernel restores the order for a plan with another operator.
 
     Such a plan also computes the rows that a CASE excludes, so no expression may need one.

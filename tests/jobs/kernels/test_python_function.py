@@ -55,7 +55,7 @@ def answer(expr: Expr, rows: pa.Table = ROWS) -> list[object]:
         kernel.close()
 
 
-def test_a_function_gets_arrow_arrays_or_series_as_its_first_parameter_says() -> None:
+def test_the_first_parameter_decides_between_arrow_arrays_and_series() -> None:
     assert answer(called("import pyarrow as pa\ndef f(x, y):\n  assert isinstance(x, pa.Array)\n  return x")) == [
         1,
         None,
@@ -74,7 +74,7 @@ def test_values_of_every_type_and_null_come_back_as_they_went(place: int, head: 
     assert answer(called(body, KINDS, KINDS[place]), VALUES) == VALUES.column(place).to_pylist()
 
 
-def test_what_a_function_sees_of_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+def test_a_functions_view_of_a_row_does_not_depend_on_other_rows() -> None:
     body = "import pandas as pd\ndef f(x: pd.Series) -> pd.Series: return x + 1"
     rows = pa.table({"c0": pa.array([2**53 + 1, None])})
     assert answer(called(body, ("bigint",), "bigint"), rows) == [2**53 + 2, None]  # as floats: 2**53
@@ -127,7 +127,7 @@ def test_an_empty_input_is_no_call() -> None:
         ),
     ],
 )
-def test_what_is_no_column_of_the_declared_type_names_the_function(body: str, returns: str, said: str) -> None:
+def test_a_result_of_another_type_names_the_function(body: str, returns: str, said: str) -> None:
     with pytest.raises(FunctionResultError, match=said):
         answer(called(body, returns=returns))
 
@@ -140,7 +140,7 @@ def test_numbers_that_fit_are_cast_to_the_declared_type() -> None:
     ]
 
 
-def test_what_a_function_raises_names_the_row_and_the_line() -> None:
+def test_an_error_of_a_function_names_the_row_and_the_line() -> None:
     body = "def f(x, y):\n  if 3 in x.to_pylist():\n    raise ValueError('no\\nthree')\n  return x"
     with pytest.raises(
         RowError, match=r"'f' raised ValueError: no three \(line 3 of functions/m.py\), with c0 = 3, c1 = 'c'"

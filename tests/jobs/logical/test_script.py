@@ -34,7 +34,7 @@ def test_semicolons_in_strings_names_and_comments_do_not_split() -> None:
         ("SELECT 1 /* a /* b */", "a comment begins here with /* and is not closed", Place(1, 10)),
     ],
 )
-def test_what_does_not_end_is_named_with_its_place(script: str, reason: str, place: Place) -> None:
+def test_an_unterminated_text_is_named_with_its_place(script: str, reason: str, place: Place) -> None:
     with pytest.raises(SqlError) as caught:
         split_script(script)
     assert (caught.value.reason, caught.value.place) == (reason, place)
@@ -73,11 +73,11 @@ def test_joined_statements_come_apart_again(statements: list[list[str]], blank: 
         ("word", "word"),
     ],
 )
-def test_a_tokens_value_is_what_it_stands_for(text: str, value: str) -> None:
+def test_a_tokens_value_is_its_meaning(text: str, value: str) -> None:
     assert [t.value() for t in tokens_of(SourceText(text))] == [value]
 
 
-def test_the_caret_stands_under_the_character_behind_tabs() -> None:
+def test_the_caret_is_under_the_character_after_tabs() -> None:
     assert SourceText("a\n\tb cd").caret(5) == "\tb cd\n\t  ^"
 
 

@@ -66,7 +66,7 @@ def test_an_aggregate_stays_one_through_expressions_and_its_filter_and_order_dec
     assert found(twice) == ([{"t.k AGGREGATION", "t.g SORT", "t.a FILTER"}], set())
 
 
-def test_whether_a_row_has_a_partner_is_made_of_the_keys_and_no_row_goes_for_it() -> None:
+def test_an_existence_column_comes_from_the_keys_and_removes_no_row() -> None:
     exists = Join(Filter(scan("t"), POSITIVE), Filter(scan("u"), POSITIVE), JoinKind.EXISTENCE, (A,), (B,), (False,))
     columns, rows = found(exists)
     assert columns[3] == {"t.k JOIN", "u.g JOIN", "u.a FILTER"}

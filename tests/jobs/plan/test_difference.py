@@ -119,7 +119,7 @@ def test_if_not_exists_leaves_the_same_alone_and_shows_how_another_differs(case:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_the_message_of_a_taken_name_says_works_when_it_is_followed(case: Again) -> None:
+def test_the_remedy_in_the_message_about_an_existing_name_works(case: Again) -> None:
     catalog = catalog_of(
         *([] if case.first.name == "t" else [table("t")]), case.first, view("reader", counted(scan(case.first.name), 1))
     )

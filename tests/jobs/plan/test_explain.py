@@ -21,7 +21,7 @@ CASE = Path(__file__).parent / "cases" / "flights.txt"
 
 
 @pytest.mark.spark
-def test_the_flights_views_are_explained_as_the_case_file_says(
+def test_the_flights_views_are_explained_as_in_the_case_file(
     spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:
     catalog = Catalog()
@@ -38,7 +38,7 @@ def test_the_flights_views_are_explained_as_the_case_file_says(
     assert text == CASE.read_text(), "the plans of the flights views changed: read the difference, then --update-cases"
 
 
-def test_a_view_is_explained_with_what_it_reads_and_with_nothing_else() -> None:
+def test_a_view_is_explained_with_its_inputs_only() -> None:
     catalog = catalog_of(
         source("s"), table("other"), view("v", counted(scan("s"), 1)), view("w", counted(scan("other"), 1))
     )

@@ -24,12 +24,12 @@ def paused_in(catalog: Catalog) -> dict[str, int]:
     return {r.name: r.paused for r in catalog.live() if r.paused is not None}
 
 
-def test_what_reads_a_paused_view_is_paused_with_it_and_nothing_else() -> None:
+def test_only_the_readers_of_a_paused_view_are_paused_with_it() -> None:
     assert paused_in(pause_view(shop(), "V", 7)) == {"v": 7, "w": 7}
     assert paused_in(pause_view(shop(), "w", 7)) == {"w": 7}
 
 
-def test_a_view_that_was_paused_before_what_it_reads_keeps_its_own_epoch() -> None:
+def test_a_view_that_was_paused_before_its_input_keeps_its_own_epoch() -> None:
     assert paused_in(pause_view(pause_view(shop(), "w", 7), "v", 9)) == {"v": 9, "w": 7}
 
 
@@ -69,14 +69,14 @@ def test_no_view_is_created_over_a_paused_one_until_that_was_dropped_and_created
     assert {r.name for r in again.catalog.live()} == {"t", "beside", "v", "late"}
 
 
-def test_a_catalog_written_before_views_could_be_paused_reads_as_one_where_none_is() -> None:
+def test_a_catalog_older_than_pauses_has_no_paused_view() -> None:
     old = msgspec.json.decode(msgspec.json.encode(shop()), type=dict)
     for relation in old["relations"]:
         del relation["paused"]
     assert msgspec.json.decode(msgspec.json.encode(old), type=Catalog) == shop()
 
 
-def test_explain_says_that_a_view_is_paused_and_how_it_was_kept() -> None:
+def test_explain_shows_that_a_view_is_paused_and_its_plan() -> None:
     running, paused = shop(), pause_view(shop(), "v", 7)
     (before,), (after,) = ([explain_relation(c, r) for r in c.live() if r.name == "w"] for c in (running, paused))
     head, *rest = before.splitlines()

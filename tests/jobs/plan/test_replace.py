@@ -59,7 +59,7 @@ def test_a_view_that_was_planned_for_rows_that_only_come_is_replaced_too() -> No
     assert find(after, "x").id == find(before, "x").id
 
 
-def test_each_relation_stands_behind_what_it_reads() -> None:
+def test_each_relation_follows_its_inputs() -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", scan("v")), view("x", scan("t")))
     after = apply_statement(
         before, replacing(view("v", joined(scan("t"), scan("x"), 0, 0)), view("w", scan("v", 3))), 2

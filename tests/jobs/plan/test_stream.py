@@ -98,7 +98,7 @@ def _several_distincts() -> Plan:
     return Aggregate(unique, (column(0),), calls, (fields[0], Field("n", "bigint"), Field("m", "bigint")))
 
 
-def test_values_of_several_distincts_are_where_their_groups_are() -> None:
+def test_values_of_several_distincts_are_on_their_groups_units() -> None:
     definition = definition_of(catalog_of(table("t"), view("v", _several_distincts())).live()[-1])
     assert isinstance(definition, ViewDefinition)
     exchanges = [i for f in definition.fragments for i in f.inputs if i.dispatch is Dispatch.HASH]

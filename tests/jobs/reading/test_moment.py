@@ -35,7 +35,7 @@ def test_a_moment_without_an_offset_is_local_time_of_the_store() -> None:
     assert at("2026-01-01 13:30+00:00", "Europe/Berlin") == EPOCHS[1]
 
 
-def test_a_moment_never_shows_what_is_committed_and_not_published() -> None:
+def test_a_moment_never_shows_unpublished_epochs() -> None:
     assert at("2026-01-02", of=version(published=EPOCHS[1])) == EPOCHS[1]
 
 

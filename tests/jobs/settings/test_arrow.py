@@ -18,6 +18,6 @@ print(pa.Array.from_pandas(pd.Series([1, 2])).to_pylist())
 """
 
 
-def test_arrays_are_made_without_pandas_which_is_there_once_somebody_asks_for_it() -> None:
+def test_arrays_are_made_without_pandas_which_is_imported_on_demand() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False", "[1.0, nan]", "[1.5, None] {'a': [1]}", "[1, 2]"]

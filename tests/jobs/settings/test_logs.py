@@ -59,7 +59,7 @@ def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work
     assert logged("tussock.jobs.driver.train", f"epoch {done} committed as version", "flush 0.", "commit 0."), lines
 
 
-def test_facts_of_work_are_there_within_their_block_alone() -> None:
+def test_facts_of_work_exist_only_within_their_block() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "", (), None)
 
     def work() -> str:
@@ -76,7 +76,7 @@ def test_facts_of_work_are_there_within_their_block_alone() -> None:
 @pytest.mark.parametrize(
     ("level", "on_stderr"), [(None, ""), ("info", "INFO tussock.jobs.test: heard"), ("LOUD", "BadLogLevelError")]
 )
-def test_the_log_is_off_unless_the_environment_asks_for_it(level: str | None, on_stderr: str) -> None:
+def test_the_log_is_off_unless_the_environment_enables_it(level: str | None, on_stderr: str) -> None:
     code = "import logging, tussock; from tussock.jobs.settings.logs import configure_logging as on; on(); "
     code += "log = logging.getLogger('tussock.jobs.test'); "
     code += "log.info('heard'); log.debug('not heard')" if level else "log.warning('not heard')"

@@ -39,9 +39,7 @@ def test_written_again_the_files_are_the_same_and_the_settings_are_said(
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_file_of_somebody_else_stays_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_foreign_file_stays_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "tussock_broken_pipelines.py"
     mine.write_text("print('mine')")
     assert cli.main(["airflow-files", str(tmp_path)]) == 1
@@ -58,7 +56,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capt
     )
 
 
-def test_in_a_checkout_it_says_that_airflow_reads_the_dags_where_they_are(
+def test_in_a_checkout_it_explains_that_airflow_reads_the_dags_in_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["airflow-files", str(tmp_path)]) == 1

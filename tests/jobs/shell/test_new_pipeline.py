@@ -60,7 +60,7 @@ def test_pipelines_are_found_from_any_folder_below_the_one_that_holds_them(
     assert pipelines_folder() == Path("pipelines"), "the one right here, though it is empty"
 
 
-def test_where_no_folder_above_holds_pipelines_the_error_says_where_to_go(
+def test_without_a_folder_of_pipelines_the_error_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "elsewhere/pipelines").mkdir(parents=True)  # of another program: no pipeline.toml
@@ -84,7 +84,7 @@ def test_a_name_that_none_can_have_makes_nothing(
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "pipelines" / "shop" / "mine.sql"
     mine.parent.mkdir(parents=True)
     mine.write_text("SELECT 1")
@@ -94,7 +94,7 @@ def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.spark
-def test_its_views_hold_what_pandas_makes_of_its_files(tmp_path: Path, spark: SparkSession) -> None:
+def test_its_views_equal_pandas_over_its_files(tmp_path: Path, spark: SparkSession) -> None:
     for command in (["new", "shop"], ["apply", "shop"], ["epoch", "--pipeline", "shop"]):
         assert cli.main(command) == 0
     prices = {"apple": 0.40, "pear": 0.55, "bread": 2.80, "croissant": 1.30, "milk": 1.15, "cheese": 4.90}

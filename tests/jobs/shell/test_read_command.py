@@ -81,7 +81,7 @@ def test_json_is_an_object_a_line(store: str) -> None:
     ]
 
 
-def test_a_parquet_file_holds_the_same_and_is_there_whole_or_not_at_all(store: str, tmp_path: Path) -> None:
+def test_a_parquet_file_has_the_same_rows_and_is_written_atomically(store: str, tmp_path: Path) -> None:
     assert "3 rows in" in read(store, "orders", "--parquet", str(tmp_path / "orders.parquet")).stdout.decode()
     assert pq.read_table(tmp_path / "orders.parquet").sort_by("id").to_pylist() == ROWS.to_pylist()
     assert [path.name for path in tmp_path.iterdir()] == ["orders.parquet"]

@@ -157,7 +157,7 @@ def test_a_table_whose_relation_does_not_change_gets_no_commit_and_is_merged_int
     assert DeltaTable(f"{shop.folder}/tables/orders").history(1)[0]["operation"] == "MERGE"
 
 
-def test_a_table_that_has_fallen_behind_what_the_store_keeps_is_written_anew(shop: Shop) -> None:
+def test_a_table_older_than_the_stores_floor_is_rewritten(shop: Shop) -> None:
     shop.change()
     shop.commit()
     shop.publish()
@@ -265,17 +265,17 @@ def check_kind(shop: Shop) -> None:
 @pytest.mark.kill
 @pytest.mark.parametrize("kind", ["delta", pytest.param("parquet", marks=pytest.mark.deep)])
 @pytest.mark.sampled(2)
-def test_a_publish_that_is_killed_and_repeated_leaves_what_one_that_was_not_would(tmp_path: Path, kind: str) -> None:
+def test_a_publish_that_is_killed_and_repeated_has_the_same_result(tmp_path: Path, kind: str) -> None:
     assert killed_publishes(tmp_path, kind, epochs=2) >= 2
 
 
 @pytest.mark.kill
 @pytest.mark.deep
-def test_forty_killed_publishes_leave_what_none_would(tmp_path: Path) -> None:
+def test_forty_killed_publishes_have_the_same_result_as_none(tmp_path: Path) -> None:
     assert killed_publishes(tmp_path, "delta", epochs=26) >= 40
 
 
-def test_what_is_known_of_a_relation_is_in_its_table(shop: Shop) -> None:
+def test_a_table_has_the_name_comments_and_key_of_its_relation(shop: Shop) -> None:
     shop.change()
     shop.commit()
     shop.publish()
@@ -359,7 +359,7 @@ def test_a_column_that_delta_cannot_hold_is_named_and_the_other_relations_are_pu
     check(shop)
 
 
-def test_tidying_up_merges_files_and_forgets_what_is_too_old_and_publishing_goes_on(shop: Shop) -> None:
+def test_the_cleanup_merges_files_and_removes_old_ones_and_publishing_continues(shop: Shop) -> None:
     for n in range(5):
         shop.add_event("view", n)
         if n < 2:

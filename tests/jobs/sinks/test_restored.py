@@ -251,7 +251,7 @@ def test_a_publish_that_dies_while_it_replaces_tables_is_finished_by_the_next(tm
 
 
 @one_kind
-def test_a_copy_writes_to_the_tables_of_the_original_only_when_a_person_says_so(
+def test_a_copy_writes_to_the_tables_of_the_original_only_on_request(
     shop: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(shop.address, tmp_path / "a copy")
@@ -278,9 +278,7 @@ def test_a_copy_writes_to_the_tables_of_the_original_only_when_a_person_says_so(
 
 
 @one_kind
-def test_a_store_that_takes_the_place_of_another_goes_on_with_its_tables_and_the_other_cannot(
-    shop: Store, tmp_path: Path
-) -> None:
+def test_a_store_that_replaces_another_continues_its_tables_and_the_other_cannot(shop: Store, tmp_path: Path) -> None:
     """A backup is restored to another place, after the tables had advanced."""
     shutil.copytree(shop.address, tmp_path / "copy")
     moved = Store(f"{tmp_path}/copy", shop.settings.to, shop.settings.kind, shop.rows)

@@ -116,7 +116,7 @@ def test_a_column_without_a_name_and_blanks_are_no_difference(spark: SparkSessio
     assert not taken(spark, path, CHECKED)
 
 
-def test_names_differ_by_case_where_spark_is_told_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_differ_by_case_if_spark_is_configured_so(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("A,b\n1,2\n")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
@@ -125,9 +125,7 @@ def test_names_differ_by_case_where_spark_is_told_so(spark: SparkSession, tmp_pa
         spark.conf.unset("spark.sql.caseSensitive")
 
 
-def test_sources_of_earlier_releases_hold_a_swap_and_keep_names_of_their_own(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_sources_of_earlier_releases_hold_a_swap_and_keep_their_names(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for text, expected in (
         ("a,b\n1,2\n", True),
@@ -148,7 +146,7 @@ def test_columns_that_came_with_alter_source_are_no_part_of_older_files(spark: S
         frame(spark, [pinned(path, 1)], made, (0,))
 
 
-def test_a_new_source_with_a_header_compares_names_unless_it_is_told_not_to(tmp_path: Path) -> None:
+def test_a_new_source_with_a_header_compares_names_by_default(tmp_path: Path) -> None:
     def options(**given: str) -> dict[str, str]:
         return dict(placed(CreateSource("s", "csv", AB, {"path": "x", "retain": "none", **given}), tmp_path).options)
 

@@ -180,7 +180,7 @@ def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_one_at_least(tmp
     assert versions == [1, 2, 3, 4, 5]
 
 
-def test_with_a_key_a_view_needs_no_state_beside_its_rows(tmp_path: Path) -> None:
+def test_with_a_key_a_view_needs_no_state_besides_its_rows(tmp_path: Path) -> None:
     place = tmp_path / "t"
     write_deltalake(place, table((1, 1.0, "a"), (2, 2.0, "b")), configuration={"delta.enableChangeDataFeed": "true"})
     meta = new_store(tmp_path / "store")
@@ -242,7 +242,7 @@ def test_a_file_that_went_and_was_vacuumed_holds_the_source_until_it_is_back(
     require_equal(meta, place, ("copy",))
 
 
-def test_what_vacuum_removes_behind_the_source_is_not_missed(meta: MetaStore, place: Path) -> None:
+def test_old_files_that_a_delta_vacuum_removes_are_not_needed(meta: MetaStore, place: Path) -> None:
     for number in range(3):
         DeltaTable(place).update(new_values={"v": f"{number}.5"})
         advance(LocalRunner(), meta)
@@ -253,7 +253,7 @@ def test_what_vacuum_removes_behind_the_source_is_not_missed(meta: MetaStore, pl
     require_equal(meta, place, ("copy", "counted"))
 
 
-def test_a_log_that_was_cleaned_up_behind_what_was_taken_holds_the_source(meta: MetaStore, place: Path) -> None:
+def test_a_log_that_was_cleaned_up_past_the_taken_version_holds_the_source(meta: MetaStore, place: Path) -> None:
     for _ in range(2):
         write_deltalake(place, table((5, None, None)), mode="append")
     DeltaTable(place).create_checkpoint()
@@ -388,7 +388,7 @@ def _clock() -> Callable[[], int]:
     return lambda: next(moments)
 
 
-def test_the_feed_alone_is_read_where_it_is_on_and_nothing_of_an_optimize(tmp_path: Path) -> None:
+def test_only_the_feed_is_read_if_it_is_on_and_nothing_of_an_optimize(tmp_path: Path) -> None:
     place, reader = tmp_path / "t", DeltaTables()
     many = table(*((i, 1.0, "a") for i in range(20_000)))
     write_deltalake(place, many, configuration={"delta.enableChangeDataFeed": "true"})

@@ -56,7 +56,7 @@ def pinned(found: list[PinnedOffsets]) -> list[tuple[int, int, int, int]]:
         ('{"t": {"1": 2}}', [(0, 0, 3, 9), (1, 1, 2, 4)]),
     ],
 )
-def test_a_new_source_begins_where_it_says(starting: str, expected: list[tuple[int, int, int, int]]) -> None:
+def test_a_new_source_begins_at_its_starting_offsets(starting: str, expected: list[tuple[int, int, int, int]]) -> None:
     assert pinned(_ranges(source(startingOffsets=starting), [], now((3, 9), (0, 4)))) == expected
 
 
@@ -110,7 +110,7 @@ def test_a_new_source_counts_offsets_unless_it_reads_transactions(tmp_path: Path
         READER.check(source(missing_offsets="maybe"))
 
 
-def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_number_of_its_own() -> None:
+def test_a_later_partition_is_taken_from_its_first_record_under_a_new_number() -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9)]
     assert pinned(_ranges(source(startingOffsets="latest"), before, now((3, 12), (0, 4)))) == [
         (0, 0, 9, 12),
@@ -132,13 +132,13 @@ def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_num
         ({}, "the partition no longer exists"),
     ],
 )
-def test_what_is_lost_is_named(there: dict[tuple[str, int], PartitionNow], says: str) -> None:
+def test_lost_objects_are_named(there: dict[tuple[str, int], PartitionNow], says: str) -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9)]
     with pytest.raises(LostOffsetsError, match=f"partition t-0: .*{says}.*--skip-file t-0"):
         _ranges(source(), before, there | {("t", 1): PartitionNow("t", 1, "A", 0, 0)})
 
 
-def test_skipping_leaves_out_what_is_lost_and_no_more() -> None:
+def test_skipping_omits_exactly_the_lost_records() -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 4)]
     skipped = _skipped(before, now((15, 20), (0, 6)), "t-0")
     assert skipped is not None
@@ -158,7 +158,7 @@ def test_skipping_leaves_out_what_is_lost_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("options", "max_bytes"), [({"max_offsets": "10"}, None), ({}, 10 * 1024), ({"record_bytes": "100"}, 1099)]
 )
-def test_an_epoch_takes_of_each_partition_in_proportion_to_what_waits(
+def test_an_epoch_takes_records_of_each_partition_in_proportion_to_the_backlog(
     options: dict[str, str], max_bytes: int | None
 ) -> None:
     made = source(**options)
@@ -182,7 +182,7 @@ def test_bounds_are_met_to_the_end_and_nothing_is_taken_twice() -> None:
     assert sorted(seen) == [*((0, n) for n in range(23)), *((1, n) for n in range(4, 9)), (2, 0)]
 
 
-def test_what_was_taken_is_what_a_new_view_begins_with(tmp_path: Path) -> None:
+def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
     schema = msgspec.structs.replace(taken_schema("s"), table_id=1)
     store = BucketStore(open_object_store(str(tmp_path)))
     first = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 0)]
@@ -223,7 +223,7 @@ def test_a_source_that_cannot_be_is_refused(made: CreateSource, error: type[Inpu
         described(made, lambda: pytest.fail("nothing is asked"))
 
 
-def test_a_process_without_spark_says_who_can_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_without_spark_reports_that_listing_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import pyspark
 
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)

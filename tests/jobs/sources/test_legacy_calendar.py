@@ -40,7 +40,7 @@ def test_dates_and_timestamps_of_all_years_read_as_spark_reads_them(
     assert found.equals(expected)
 
 
-def test_the_footer_says_which_calendar_a_file_has() -> None:
+def test_the_footer_defines_the_calendar_of_a_file() -> None:
     spark2 = {b"org.apache.spark.version": b"2.4.8"}
     spark30 = {b"org.apache.spark.version": b"3.0.1"}
     legacy = {

@@ -49,7 +49,7 @@ def test_a_file_is_itself_with_size_and_etag(tree: Path) -> None:
     assert list_files(f"{tree}/by/2013/01/02/a.csv", {})[0].etag != found.etag
 
 
-def test_a_directory_is_its_visible_files_and_below_them_only_when_asked(tree: Path) -> None:
+def test_a_directory_means_its_visible_files_and_subdirectories_only_on_request(tree: Path) -> None:
     direct = [f"flights/2013-{d}.parquet" for d in ("01-01", "01-02", "02-01")]
     assert names(tree, "flights") == direct == names(tree, "flights/")
     assert names(tree, "flights", recursiveFileLookup="true") == [*direct, "flights/deep/2013-01-03.parquet"]
@@ -67,7 +67,7 @@ def test_a_directory_is_its_visible_files_and_below_them_only_when_asked(tree: P
         "odd/*[[]1]*",
     ],
 )
-def test_a_glob_finds_what_pythons_glob_finds_of_visible_files(tree: Path, pattern: str) -> None:
+def test_a_glob_finds_the_same_visible_files_as_pythons_glob(tree: Path, pattern: str) -> None:
     visible = lambda p: not any(part.startswith(("_", ".")) for part in p.relative_to(tree).parts)  # noqa: E731
     expected = sorted(str(p.relative_to(tree)) for p in tree.glob(pattern) if p.is_file() and visible(p))
     assert names(tree, pattern) == expected != []
@@ -198,7 +198,7 @@ def test_wildcards_that_match_nothing_in_a_directory_that_is_there_wait_for_file
         ("flihts/{start:%Y}-03-*.parquet", "flights"),
     ],
 )
-def test_a_missing_path_says_what_was_asked_and_what_is_near(tree: Path, path: str, near: str) -> None:
+def test_a_missing_path_is_reported_with_similar_ones(tree: Path, path: str, near: str) -> None:
     with pytest.raises(MissingPathError) as raised:
         list_files(f"{tree}/{path}", {}, JAN_2)
     assert near in str(raised.value)
@@ -220,7 +220,7 @@ def test_a_missing_path_says_what_was_asked_and_what_is_near(tree: Path, path: s
         ("/a/\0", "NUL"),
     ],
 )
-def test_what_is_no_path_is_refused_with_the_reason(path: str, reason: str) -> None:
+def test_an_invalid_path_is_refused_with_the_reason(path: str, reason: str) -> None:
     with pytest.raises(BadPathError, match="source path") as raised:
         list_files(path, {}, JAN_2)
     assert reason in str(raised.value)

@@ -247,14 +247,14 @@ def test_a_field_that_a_file_lacks_is_named_unless_it_may_be_missing(tmp_path: P
     assert read_split(Split(pinned(path)), (0,), [field], NULL).rows["s"].to_pylist() == [[{"x": 2, "y": {"z": None}}]]
 
 
-def test_fields_that_nobody_declared_are_named_in_the_log_of_the_epoch(tmp_path: Path) -> None:
+def test_undeclared_fields_are_named_in_the_log_of_the_epoch(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"s": pa.array([[{"y": {"q": 1, "z": "a"}, "x": 2}]])}), path)
     read = read_split(Split(pinned(path)), (0,), [Field("s", "array<struct<y:struct<z:string>>>")], {})
     assert list(read.undeclared) == ["s.element.y.q int64", "s.element.x int64"]
 
 
-def test_a_source_goes_on_if_its_table_gets_a_field_and_is_held_if_one_goes(tmp_path: Path) -> None:
+def test_a_source_continues_if_its_table_gets_a_field_and_is_held_if_it_loses_one(tmp_path: Path) -> None:
     place = tmp_path / "t"
 
     def rows(**fields: Any) -> pa.Table:

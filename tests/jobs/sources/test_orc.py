@@ -80,7 +80,7 @@ def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(
 
 
 @pytest.mark.spark
-def test_whatever_spark_reads_unchanged_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_type_that_spark_reads_unchanged_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     """The rule holds no file needlessly: it accepts every pair of numbers that Parquet sources accept and Spark's ORC
     reader keeps.
     """

@@ -108,7 +108,7 @@ def test_a_damaged_file_is_named(file: Path, damage: str) -> None:
         read_split(Split(pinned(file)), (0, 1, 2), FIELDS, {})
 
 
-def test_a_missing_or_doubled_column_says_what_the_file_has(file: Path, tmp_path: Path) -> None:
+def test_a_missing_or_doubled_column_is_reported_with_the_files_columns(file: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SchemaMismatchError,
         match=r"column 'city': found no such column \(the file has price, id, Name\), expected string",

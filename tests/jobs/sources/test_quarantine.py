@@ -186,7 +186,7 @@ def found(spark: SparkSession, store: Path) -> dict[tuple[str, int], Found]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_spark_calls_corrupt_is_a_reject_and_all_else_is_a_row(
+def test_sparks_corrupt_records_are_rejects_and_all_others_are_rows(
     name: str, spark: SparkSession, store: Path, found: dict[tuple[str, int], Found]
 ) -> None:
     case, folder, before = CASES[name], store / "in" / name, 0

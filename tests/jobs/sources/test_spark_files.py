@@ -92,7 +92,7 @@ def sparks_own(spark: SparkSession, path: Path, made: CreateSource) -> pa.Table:
         ({"quote": "'", "escape": "\\", "encoding": "ISO-8859-1"}, "1,'it\\'s \xdf',2020-01-01,,1\n"),
     ],
 )
-def test_csv_means_what_spark_says(spark: SparkSession, tmp_path: Path, options: dict[str, str], text: str) -> None:
+def test_csv_is_read_like_in_spark(spark: SparkSession, tmp_path: Path, options: dict[str, str], text: str) -> None:
     path = tmp_path / "one, two%20[3].csv"
     path.write_bytes(text.encode(options.get("encoding", "utf-8")))
     escaped = Path(str(path).replace("[", "\\[").replace("]", "\\]"))
@@ -102,7 +102,7 @@ def test_csv_means_what_spark_says(spark: SparkSession, tmp_path: Path, options:
     assert ours["_row_id"].to_pylist() == [(4 << 40) + i for i in range(theirs.num_rows)] != []
 
 
-def test_json_means_what_spark_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_json_is_read_like_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(
         '{"id": 1, "name": "a", "day": "2020-01-01", "price": 1.5}\n{"name": {"x": 1}, "at": '
@@ -228,7 +228,7 @@ def test_options_that_would_lose_rows_are_refused(options: dict[str, str], error
             reader_of(source(options)).check(source(options))
 
 
-def test_an_unknown_format_says_which_there_are() -> None:
+def test_an_unknown_format_is_refused_with_the_list_of_formats() -> None:
     with pytest.raises(
         UnsupportedFormatError, match=r"'bids': format 'excel' is not supported; expected USING parquet \| csv"
     ) as raised:

@@ -82,7 +82,7 @@ def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int | Non
 
 
 @pytest.mark.parametrize("now", [ListedFile("/data/b", 101, "etag of b"), ListedFile("/data/b", 100, "another")])
-def test_a_taken_file_that_changed_comes_as_it_was_and_as_it_is(
+def test_a_changed_taken_file_is_returned_with_its_old_and_new_state(
     now: ListedFile, taken: Callable[..., StorageTable]
 ) -> None:
     before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
@@ -93,7 +93,7 @@ def test_a_taken_file_that_changed_comes_as_it_was_and_as_it_is(
     assert (found.new, found.next_number) == ((PinnedFile("/data/c", 100, "etag of c", 2),), 3)
 
 
-def test_what_is_recorded_beside_the_bytes_comes_back(taken: Callable[..., StorageTable]) -> None:
+def test_further_fields_of_a_taken_file_are_read_back(taken: Callable[..., StorageTable]) -> None:
     pinned = (
         PinnedFile("/data/a", 1, "x", 0, kept="sources/1/2/a"),
         PinnedFile("/data/b", 2, "y", 1, rows=False),
@@ -121,7 +121,7 @@ def test_rows_that_go_are_forgotten_or_their_file_stays_as_one_that_does_not_cou
     )
 
 
-def test_a_source_of_the_first_releases_records_what_it_can(taken: Callable[..., StorageTable]) -> None:
+def test_a_source_of_the_first_releases_records_the_columns_that_it_has(taken: Callable[..., StorageTable]) -> None:
     old = msgspec.structs.replace(SCHEMA, columns=SCHEMA.columns[:5])
     rows = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0, accepted="7 now")], 5).rows
     assert rows.drop_columns(["key", "op"]).to_pylist() == [

@@ -82,7 +82,7 @@ def _json(spark: SparkSession, folder: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("format", "write"), [("orc", _orc), ("json", _json)])
-def test_what_sparks_reader_gives_is_judged_too(
+def test_rows_of_sparks_reader_are_checked_too(
     spark: SparkSession, tmp_path: Path, format: str, write: Callable[[SparkSession, Path], None]
 ) -> None:
     write(spark, tmp_path / "in")
@@ -96,7 +96,7 @@ def test_what_sparks_reader_gives_is_judged_too(
 
 
 @pytest.mark.spark
-def test_an_insert_of_what_is_no_text_is_refused_before_the_log(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_insert_of_invalid_utf8_is_refused_before_the_log(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
         session.execute("CREATE TABLE t (k int, s string, PRIMARY KEY (k))")
         before = session.meta.log_end()
@@ -132,7 +132,7 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     assert found == [(str(path), 2, reason, "bad \\xff\\xfe", 1), (str(path), 4, reason, "\\xc3(", 1)]
 
 
-def test_every_string_that_is_no_text_is_found_wherever_it_is() -> None:
+def test_every_invalid_string_is_found_in_any_position() -> None:
     """Compared with Python's decoder, over bytes at the limits of UTF-8."""
     edges = [
         0x00,

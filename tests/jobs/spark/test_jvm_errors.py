@@ -34,7 +34,7 @@ class FromWorker(PySparkException):
         return "PYTHON_EXCEPTION"
 
 
-def test_a_worker_that_fails_for_no_reason_of_ours_is_told_by_the_last_line_of_its_trace() -> None:
+def test_another_failure_of_a_worker_is_reported_by_the_last_line_of_its_trace() -> None:
     with pytest.raises(WorkerFailedError) as raised, jvm_errors_as_ours():
         raise FromWorker(TRACE)
     assert "A Python worker failed: AttributeError: no cells." in str(raised.value)
@@ -75,7 +75,7 @@ OF_MACHINES = [
 
 
 @pytest.mark.parametrize(("text", "kind", "said"), OF_MACHINES)
-def test_a_failure_of_a_machine_is_named_by_its_cause_and_asks_for_another_run(
+def test_a_failure_of_a_machine_is_named_by_its_cause_and_needs_another_run(
     text: str, kind: type[RetryableError], said: str
 ) -> None:
     with pytest.raises(kind, match=said) as raised, jvm_errors_as_ours():

@@ -66,7 +66,7 @@ def test_a_local_application_listens_on_the_loopback_interface_alone(submitted: 
         assert errors == "", "a command prints nothing of its JVM"
 
 
-def test_what_a_jvm_says_before_it_dies_is_passed_on() -> None:
+def test_the_output_of_a_dying_jvm_is_passed_on() -> None:
     code = "from tussock.jobs.spark.session import build_spark; build_spark(settings={'spark.driver.memory': 'much'})"
     run = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert run.returncode != 0

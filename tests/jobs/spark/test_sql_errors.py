@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 
-def test_sparks_own_loggers_are_made_as_spark_makes_them() -> None:
+def test_sparks_loggers_have_sparks_type() -> None:
     """With a plain logger of that name, the next error of the user's code would make Spark fail with a TypeError."""
     script = """
 import logging

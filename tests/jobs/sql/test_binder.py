@@ -31,12 +31,12 @@ def _show(bound: Bound) -> str:
 
 
 @pytest.mark.parametrize("case", load_cases("statements.yaml", "bound"))
-def test_a_statement_is_bound_as_its_case_says(case: Case, binder: Binder, expect: Any) -> None:
+def test_a_statement_is_bound_as_in_its_case(case: Case, binder: Binder, expect: Any) -> None:
     expect(case, "bound", _show(binder.bind(case.sql)))
 
 
 @pytest.mark.parametrize("case", load_cases("statement_errors.yaml", "error"))
-def test_a_wrong_statement_says_what_where_and_what_to_do(case: Case, binder: Binder, expect: Any) -> None:
+def test_a_wrong_statement_has_an_error_with_place_and_remedy(case: Case, binder: Binder, expect: Any) -> None:
     with pytest.raises(SqlError) as caught:
         binder.bind(case.sql)
     expect(case, "error", f"{type(caught.value).__name__}: {caught.value}")

@@ -117,7 +117,7 @@ def test_a_scan_reads_only_the_columns_that_are_used(sandbox: Sandbox) -> None:
     assert plan == Scan("orders", (4,), (Field("price", "double"),))
 
 
-def test_places_count_from_where_the_statement_began_in_its_script(sandbox: Sandbox) -> None:
+def test_places_count_from_the_start_of_the_statement_in_its_script(sandbox: Sandbox) -> None:
     with pytest.raises(UnsupportedQueryError) as caught:
         bind_view(sandbox, SourceText("SELECT\n now() AS n FROM orders", Place(10, 5)))
     assert caught.value.place == Place(11, 2)

@@ -61,7 +61,7 @@ def test_both_sides_of_a_join_narrow_and_its_columns_move() -> None:
     assert pruned == Project(narrow, (_column(2),), (Field("x4", "int"),))
 
 
-def test_a_filter_and_a_top_n_keep_what_they_read_below_a_projection() -> None:
+def test_a_filter_and_a_top_n_keep_their_columns_below_a_projection() -> None:
     first = TopN(
         Filter(_scan("t", 0, 1, 2, 3), _greater(_column(3), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5
     )
@@ -71,7 +71,7 @@ def test_a_filter_and_a_top_n_keep_what_they_read_below_a_projection() -> None:
     assert prune(_pick(first, 0)) == Project(narrow, (_column(0),), (Field("x0", "int"),))
 
 
-def test_a_generator_puts_out_what_is_read_above_it_and_no_list_that_only_it_reads() -> None:
+def test_a_generator_emits_only_columns_that_are_read_later() -> None:
     lists = Scan("t", (0, 1, 2), (Field("a", "int"), Field("b", "int"), Field("xs", "array<int>")))
     made = (Field("e", "int"),)
     wide = Generate(lists, Generator.EXPLODE, Column(2, "array<int>"), False, made)
@@ -99,7 +99,7 @@ def test_an_aggregate_reads_its_keys_arguments_and_filters() -> None:
     )
 
 
-def test_an_aggregates_calls_that_nobody_reads_are_not_kept() -> None:
+def test_unused_calls_of_an_aggregate_are_pruned() -> None:
     least, most = (AggCall(f, "int", (_column(c),)) for f, c in (("Min", 1), ("Max", 2)))
     fields = (Field("k", "int"), Field("lo", "int"), Field("hi", "int"))
     pruned = prune(_pick(Aggregate(_scan("t", 0, 1, 2), (_column(0),), (least, most), fields), 2, 0))
@@ -107,7 +107,7 @@ def test_an_aggregates_calls_that_nobody_reads_are_not_kept() -> None:
     assert pruned == Project(kept, (_column(1), _column(0)), (Field("x2", "int"), Field("x0", "int")))
 
 
-def test_the_one_row_of_an_aggregate_without_keys_is_there_when_nobody_reads_it() -> None:
+def test_the_one_row_of_an_aggregate_without_keys_exists_even_if_unused() -> None:
     calls = tuple(AggCall(f, "int", (_column(0),)) for f in ("Min", "Max"))
     one = Aggregate(_scan("t", 0), (), calls, (Field("lo", "int"), Field("hi", "int")))
     pruned = prune(Project(one, (Literal(1, "int"),), (Field("x", "int"),)))

@@ -16,7 +16,7 @@ from tussock.statestore.errors import InputError
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", load_cases("refusals.yaml", "error"))
-def test_what_cannot_be_kept_is_refused_with_reason_and_place(case: Case, sandbox: Sandbox, expect: Any) -> None:
+def test_an_unmaintainable_query_is_refused_with_reason_and_place(case: Case, sandbox: Sandbox, expect: Any) -> None:
     with sandbox.active(), pytest.raises(InputError) as caught:
         check_plan(bind_view(sandbox, SourceText(case.sql)))
     expect(case, "error", f"{type(caught.value).__name__}: {caught.value}")

@@ -26,14 +26,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_task_leaves_nothing_to_look_through_and_collects_what_it_made() -> None:
+def test_a_task_freezes_all_objects_and_collects_its_own_garbage() -> None:
     made = weakref.ref(Loop())
     collector.collect_own_garbage()
     assert made() is None
     assert len(gc.get_objects()) < 1_000 < gc.get_freeze_count()
 
 
-def test_what_refers_to_itself_and_lived_for_a_while_goes_at_the_next_look_at_everything(clock: list[float]) -> None:
+def test_old_reference_cycles_are_freed_by_the_next_full_collection(clock: list[float]) -> None:
     held = Loop()
     gone = weakref.ref(held)
     collector.collect_own_garbage()

@@ -39,7 +39,7 @@ def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts
 
 @pytest.mark.parametrize("level", range(len(PLAN.levels)))
 @pytest.mark.parametrize("expected", list(Expected))
-def test_a_unit_that_knows_of_a_failure_hands_it_on_once_and_does_nothing_else(level: int, expected: Expected) -> None:
+def test_a_unit_with_a_failure_passes_it_on_once_and_does_nothing_else(level: int, expected: Expected) -> None:
     feed = next((f for s in PLAN.levels[level] for f in s.feeds if f.exchange is not None), None)
     address = (
         Address.leaf(0, LeafInput.ENTRIES) if feed is None else Address.exchange(feed.producer, feed.exchange or 0)
@@ -48,7 +48,7 @@ def test_a_unit_that_knows_of_a_failure_hands_it_on_once_and_does_nothing_else(l
     assert run(level, 2, *arriving, expected=expected) == [(2, Address.answer(Mail.FAILURE))]
 
 
-def test_what_earlier_levels_sealed_and_answered_goes_on_to_the_driver() -> None:
+def test_seals_and_answers_of_earlier_levels_are_passed_on_to_the_driver() -> None:
     passing = (
         cells(0, Address.answer(Mail.REPORT), [b"{}"]),
         cells(0, Address.sealed(3), [b"rows"]),

@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SMALL = CompactionOptions(base_bytes=1 << 20, small_bytes=1 << 10, target_bytes=20_000)
 
 
-def test_compaction_goes_on_until_nothing_is_due_and_changes_no_row() -> None:
+def test_compaction_continues_until_nothing_is_due_and_changes_no_row() -> None:
     store = living_store(MemoryObjectStore())
     epochs = store.meta.latest().epochs[1:]
     done = compact(store.open("compactor"), SMALL)
@@ -55,7 +55,7 @@ def test_compaction_goes_on_until_nothing_is_due_and_changes_no_row() -> None:
     assert compact(store.open("compactor"), SMALL) == []
 
 
-def test_a_compaction_that_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_compaction_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tussock.statestore.meta.work.EVERY_S", 0.01)
     store, said, far = living_store(MemoryObjectStore()), list[str](), HowFar()
     inner, all_done = run_here(store.objects, far), re.compile(r"compaction: (\d) of \1 tasks done after ")
@@ -71,7 +71,7 @@ def test_a_compaction_that_takes_long_says_how_far_it_is(monkeypatch: pytest.Mon
     assert list(store.objects.list("work/")) == []
 
 
-def test_a_full_compaction_leaves_what_the_newest_epoch_sees_and_waits_for_others() -> None:
+def test_a_full_compaction_keeps_the_newest_epochs_rows_and_waits_for_others() -> None:
     store = living_store(MemoryObjectStore())
     store.meta.retain(1)
     compactor = store.open("compactor")
@@ -103,7 +103,7 @@ def test_epochs_and_another_compactor_get_on_while_a_task_is_merged() -> None:
         store.check(version, epoch)
 
 
-def test_a_task_that_fails_is_closed_and_its_error_told() -> None:
+def test_a_task_that_fails_is_closed_and_its_error_reported() -> None:
     store = living_store(MemoryObjectStore())
     assert isinstance(store.objects, MemoryObjectStore)
     victim = store.meta.latest().levels[0][0].name
@@ -174,7 +174,7 @@ class SlowStore(MemoryObjectStore):
         self.clock.now_ms += self.put_ms
 
 
-def test_a_merge_of_hours_keeps_its_tasks_while_others_close_what_lapsed() -> None:
+def test_a_merge_of_hours_keeps_its_tasks_while_others_close_lapsed_ones() -> None:
     store = living_store(MemoryObjectStore(), rows=8_000)
     assert isinstance(store.objects, MemoryObjectStore)
     slow = SlowStore(store.objects.held, store.clock, put_ms=LEASE_MS // 2)
@@ -194,7 +194,7 @@ def test_a_merge_of_hours_keeps_its_tasks_while_others_close_what_lapsed() -> No
     store.check(store.meta.latest(), store.meta.latest().epoch)
 
 
-def test_a_merge_that_nobody_renews_gives_way_after_one_lease() -> None:
+def test_a_merge_without_renewal_ends_after_one_lease() -> None:
     store = living_store(MemoryObjectStore())
     store.meta.open_compaction(store.everything_to_level_1(store.meta.latest()))  # by a compactor that was killed
     other = store.open("other")
@@ -221,7 +221,7 @@ def test_a_store_that_is_away_when_leases_are_renewed_costs_nothing_but_another_
     assert (done.outcome, away) == ("merged", [])
 
 
-def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_due_work_and_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = living_store(LocalObjectStore(tmp_path / "store"))
     uri = store.objects.uri
     assert main(["compact", "--store", uri, "--dry-run"]) == 0
@@ -239,7 +239,7 @@ def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.kill
-def test_a_compactor_that_is_told_to_stop_stops_and_leaves_the_store_whole(tmp_path: Path) -> None:
+def test_a_compactor_stops_on_request_and_leaves_the_store_whole(tmp_path: Path) -> None:
     store = living_store(LocalObjectStore(tmp_path / "store"))
     command = [
         sys.executable,
@@ -267,7 +267,7 @@ def test_uniform_updates_stay_within_the_budgets_of_reads_space_and_writes(share
     assert (found.runs <= 8, found.space <= 1.5, found.writes <= 12) == (True, True, True), found
 
 
-def test_old_versions_and_deletes_go_once_nobody_needs_them_without_a_full_compaction() -> None:
+def test_unneeded_old_versions_and_deletes_are_removed_without_a_full_compaction() -> None:
     """Each epoch deletes a ninth of the rows and changes the others. All stays readable until retention ends."""
     store = living_store(MemoryObjectStore(), epochs=4, rows=900)
     for number in range(3):

@@ -167,7 +167,7 @@ def test_a_train_goes_on_across_moves_that_another_process_makes(
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
-def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_what_is_right_and_writes_the_same(
+def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_a_correct_store(
     step: int, meta: MetaStore, tmp_path: Path
 ) -> None:
     rng, held = random.Random(9), Rows()
@@ -208,7 +208,7 @@ def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_what_is_right_and_
     assert sum(operation == "put_if_absent" and name.startswith("meta/version") for operation, name in calls) >= 2
 
 
-def test_of_two_at_once_one_wins_and_the_other_says_so_while_a_repeat_changes_nothing(
+def test_one_of_two_concurrent_calls_wins_the_other_reports_it_and_a_repeat_changes_nothing(
     meta: MetaStore, tmp_path: Path
 ) -> None:
     held = Rows()
@@ -298,7 +298,7 @@ def test_one_hot_key_is_named_and_nothing_moves(meta: MetaStore) -> None:
     assert " = 7 of joined" in text
 
 
-def test_what_is_kept_on_one_unit_as_a_whole_is_called_so(tmp_path: Path) -> None:
+def test_state_that_one_unit_keeps_as_a_whole_is_reported_so(tmp_path: Path) -> None:
     meta = new_store(tmp_path / "store", units=2)
     append(meta, table("t"), view("all", counted(scan("t"))))
     insert(meta, "t", (1, 1, 1))

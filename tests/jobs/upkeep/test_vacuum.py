@@ -28,7 +28,7 @@ def tussock(store: LivingStore, *words: str) -> int:
     return main([*words, "--store", store.objects.uri])
 
 
-def test_a_dry_run_lists_what_could_go_and_a_vacuum_removes_it(
+def test_a_dry_run_lists_removable_objects_and_a_vacuum_removes_them(
     store: LivingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = store.data()
@@ -48,7 +48,7 @@ def test_a_dry_run_lists_what_could_go_and_a_vacuum_removes_it(
     assert "removed 0 objects, 0 bytes" in capsys.readouterr().out
 
 
-def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(
+def test_a_pin_keeps_objects_from_vacuum_until_it_is_removed(
     store: LivingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     epoch = store.meta.latest().epochs[-2]
@@ -84,7 +84,7 @@ def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(
     assert capsys.readouterr().out == "no pins\n"
 
 
-def test_a_scrub_says_what_is_damaged_what_it_costs_and_exits_with_1(
+def test_a_scrub_reports_damage_and_its_cost_and_exits_with_1(
     store: LivingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tussock(store, "scrub") == 0
@@ -102,7 +102,7 @@ def test_a_scrub_says_what_is_damaged_what_it_costs_and_exits_with_1(
     assert "2 objects are damaged or missing" in told.err
 
 
-def test_what_a_pipeline_keeps_is_what_its_vacuum_keeps_unless_it_is_told_otherwise(
+def test_vacuum_follows_the_pipelines_retention_by_default(
     store: LivingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "pipelines/shop"

@@ -146,7 +146,7 @@ def test_views_of_each_kind_are_equal_until_rows_are_wrong(
     assert mended.proven
 
 
-def test_what_cannot_be_had_any_more_is_not_called_equal(
+def test_rows_that_are_lost_are_not_reported_as_equal(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "f.parquet"

@@ -46,7 +46,7 @@ def test_no_number_below_zero_has_two_meanings() -> None:
     assert min(LeafInput) > max(Mail)
 
 
-def test_a_reference_to_an_input_is_told_from_one_to_an_operator() -> None:
+def test_references_to_inputs_and_operators_are_distinguished() -> None:
     assert [input_ref(0), input_ref(3)] == [-1, -4], "stored with every view: these numbers stay"
     assert [is_input(r) for r in (-4, -1, 0, 7)] == [True, True, False, False]
     assert [input_number(input_ref(i)) for i in range(4)] == [0, 1, 2, 3]
@@ -97,7 +97,7 @@ def test_a_failure_that_reached_one_unit_alone_does_not_pass_before_it_is_announ
         assert not route.passes(Address(Mail.FAILURE, LeafInput.ROWS))
 
 
-def test_sealed_memtables_pass_every_level_but_end_at_the_last_one_where_units_flush() -> None:
+def test_sealed_memtables_pass_every_level_but_end_at_the_last_one_if_units_flush() -> None:
     assert all(route.passes(Address.sealed(1)) for route in routes())
     assert [route.passes(Address.sealed(1)) for route in routes(flushes=True)] == [True] * (len(DEEP.levels) - 1) + [
         False
@@ -160,7 +160,7 @@ def test_many_rows_for_one_unit_go_in_cells_of_a_bounded_size(monkeypatch: pytes
         assert max(len(stream) for stream in found) < 4 << 10
 
 
-def test_several_chunks_of_one_address_are_cells_of_their_own() -> None:
+def test_several_chunks_of_one_address_are_separate_cells() -> None:
     held = [b"one", pa.py_buffer(b"two"), b""]
     assert cells(1, Address.sealed(4), held).column(3).to_pylist() == [b"one", b"two", b""]
     assert cells(1, Address.sealed(4), held[1:2]).to_pylist() == [

@@ -32,7 +32,7 @@ def test_an_epoch_that_takes_in_little_and_creates_nothing_is_expected_to_seal_l
         (Expected.MUCH, 64 * MB, 200, Flush.UNIT),
     ],
 )
-def test_who_merges(expected: Expected, sealed: int, units: int, chosen: Flush) -> None:
+def test_the_choice_of_the_merging_process(expected: Expected, sealed: int, units: int, chosen: Flush) -> None:
     assert POLICY.choose(expected, sealed, units) is chosen
 
 
@@ -45,12 +45,12 @@ def test_units_that_upload_their_own_make_no_more_ssts_than_the_budget(units: in
 
 
 @pytest.mark.parametrize("units", [1, 2, 3, 100])
-def test_the_driver_keeps_cells_with_spark_only_where_units_may_choose_the_exchange(units: int) -> None:
+def test_the_driver_keeps_cells_with_spark_only_if_units_may_choose_the_exchange(units: int) -> None:
     chosen = {POLICY.choose(Expected.MUCH, sealed, units) for sealed in range(1, 100 * MB, MB)}
     assert POLICY.may_exchange(Expected.MUCH, units) == (Flush.EXCHANGE in chosen)
     assert not POLICY.may_exchange(Expected.LITTLE, units)
 
 
-def test_whole_ssts_are_cut_off_where_they_were_sealed_and_the_exchange_has_few_tasks() -> None:
+def test_whole_ssts_are_cut_off_on_the_sealing_unit_and_the_exchange_has_few_tasks() -> None:
     assert [POLICY.whole_bytes(n * MB) for n in (0, 63, 64, 130)] == [0, 0, 64 * MB, 128 * MB]
     assert [POLICY.exchange_tasks(n * MB) for n in (1, 512, 513)] == [1, 1, 2]

@@ -96,7 +96,7 @@ def test_the_same_rows_become_the_same_bytes_in_any_order(step: SparkStep) -> No
     assert one.equals(other)
 
 
-def test_the_first_row_that_raises_is_named_with_what_spark_was_given(step: SparkStep) -> None:
+def test_the_first_row_that_raises_is_named_with_sparks_input(step: SparkStep) -> None:
     (batch,) = typed_rows(0, step, 0, chunk((1, "a", 1), (2, "bad", 1), (3, "bad", 1)))
     (answer,) = as_cells(iter([as_spark_would(batch, step, raises="bad")]), (step,), SCHEDULE, 0)
     assert answer.column(1).to_pylist() == [Mail.FAILURE]
