@@ -149,8 +149,11 @@ def test_the_status_says_that_a_view_is_too_old_and_that_a_name_is_no_view(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[freshness]\nv = "soon"\n', "freshness.v: found text 'soon', expected a time span"),
-        ('[alerts]\ncall = "print"\n', "alerts.call: found text 'print', expected a function, by its module and name"),
+        ('[freshness]\nv = "soon"\n', "freshness.v: found string 'soon', expected a time span"),
+        (
+            '[alerts]\ncall = "print"\n',
+            "alerts.call: found string 'print', expected a function, by its module and name",
+        ),
     ],
 )
 def test_what_cannot_be_taken_is_refused_with_its_key(text: str, message: str, tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_rows_with_months_are_inserted_as_arrow_has_them_and_nothing_else_is(
         assert session.read("t").sort_by("id").to_pylist() == given.to_pylist()
         days = pa.table({"id": [1], "x": pa.array([(14, 1, 0)], GIVEN_MONTHS)})
         seconds = pa.table({"id": [1], "x": pa.array([14], pa.duration("s"))})
-        with pytest.raises(UnfitRowsError, match="column 'x': found an interval of days"):
+        with pytest.raises(UnfitRowsError, match="column 'x': found an interval with days or a time"):
             session.insert("t", days)
         with pytest.raises(UnfitRowsError, match=r"column 'x': found duration\[s\], expected month_day_nano_interval"):
             session.insert("t", seconds)
@@ -232,10 +232,10 @@ def test_a_row_on_which_spark_raises_is_shown_with_its_months(spark: SparkSessio
 def test_months_that_a_format_cannot_store_are_refused_and_json_shows_them(spark: SparkSession, tmp_path: Path) -> None:
     given = pa.table({"x": pa.array([(14, 0, 0), None], GIVEN_MONTHS)})
     with pytest.raises(
-        NoFormError, match=r"column 'x' is month_day_nano_interval, for which CSV has no form. Take --json, or"
+        NoFormError, match=r"column 'x' is month_day_nano_interval, which CSV cannot represent. Use --json, or"
     ):
         write_csv(given.to_reader(), io.BytesIO())
-    with pytest.raises(NoFormError, match="for which Parquet has no form"):
+    with pytest.raises(NoFormError, match="which Parquet cannot represent"):
         write_parquet(given.to_reader(), tmp_path / "x.parquet")
     out = io.BytesIO()
     write_json(given.to_reader(), out)
