@@ -1,5 +1,4 @@
-"""`python -m benchmarks amplification`: amplification of a store under uniform updates, with a compaction after every
-epoch.
+"""`python -m benchmarks amplification`: amplification under uniform updates, with a compaction after every epoch.
 
 Reads: the largest number of sorted runs for one key. Space: stored bytes over the same live rows written once. Writes:
 bytes written over the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
@@ -42,9 +41,7 @@ _COLUMNS = (ColumnSpec("k", "bigint"), ColumnSpec("n", "bigint"), ColumnSpec("to
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A table of `keys` rows, written by the first epoch, and `epochs` epochs that each update a random `share` of
-    them.
-    """
+    """A table of `keys` rows, written by the first epoch; then `epochs` epochs each update a random `share` of them."""
 
     keys: int = 1_000_000
     epochs: int = 50

@@ -155,8 +155,7 @@ class BidStore:
         )
 
     def check(self) -> int:
-        """Compare the last view with Spark's answer: all its rows if the table is small, otherwise those of some
-        classes.
+        """Compare the last view with Spark's answer: all rows if the table is small, otherwise those of some classes.
 
         Returns: the number of compared rows.
         Raises: UnusableStoreError.

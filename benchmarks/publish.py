@@ -1,5 +1,4 @@
-"""Publish an epoch's changes to a Delta table, against a plain MERGE of the same rows into an identical table, in
-turns.
+"""Publish an epoch's changes to a Delta table, against a plain MERGE of the same rows, in turns.
 
     python -m benchmarks publish
     python -m benchmarks publish --rows 1000000 --changed 10000

@@ -1,5 +1,4 @@
-"""A suite of ten rules over a large view after 1,000 rows have changed: maintained measures against a scan of all rows
-by Spark.
+"""A suite of ten rules over a large view with 1,000 changes: maintained measures against a scan of all rows by Spark.
 
     python -m benchmarks quality
     python -m benchmarks quality --rows 200000

@@ -1,5 +1,4 @@
-"""Units 2 -> 3 -> 8 -> 2 under load: the first epoch after each move, against ordinary epochs, over a table of a
-million rows.
+"""Units 2 -> 3 -> 8 -> 2 under load: the first epoch after each move, against ordinary epochs.
 
     python -m benchmarks rebalance
     python -m benchmarks rebalance --rows 10000000 --changed 100000

@@ -1,5 +1,4 @@
-"""Benchmark (b): an epoch of a thousand changed rows, three levels deep, against the size of the state and against
-recomputing.
+"""Benchmark (b): an epoch of a thousand changed rows, three levels deep, against recomputing.
 
 The engine's time should hardly depend on the size of the state. Each size has its own store (bid_store.py), loaded and
 compacted before. Upkeep between the epochs is not timed. SSTs are in the page cache, so the disk is not measured
@@ -67,10 +66,8 @@ def compare_small_epoch(
 
     Args:
         scratch: folder for recomputed views.
-        stores: folder of the stores; complete ones are reused.
-
     Returns: for each recomputed size, the epoch against the recomputation; the largest size's epoch against the
-    smallest's, in
+        smallest's, in wall and CPU seconds; the medians of the epochs, with the design's budget for the largest.
         wall and CPU seconds; the medians of the epochs, with the design's budget for the largest.
     Raises: UnusableStoreError if a view differs from Spark's answer.
     """

@@ -1,5 +1,4 @@
-"""Benchmark (c): epochs per minute on slow S3, as a train with async checkpoints, and with a commit before each next
-epoch.
+"""Benchmark (c): epochs per minute on slow S3, as a train and with a commit before each next epoch.
 
 The state store takes 30 ms per request and 100 MB/s per connection (benchmarks/store/latency.py); the source's files
 are local. Every epoch takes one file of changed rows through three levels: a group-by, and a group-by over it.

@@ -1,5 +1,6 @@
-"""One manually triggered DAG per pipeline: move vnodes between parallel units, to relieve busy ones or change their
-number.
+"""One manually triggered DAG per pipeline: move vnodes between parallel units.
+
+This relieves busy units, or changes their number.
 
 The next epoch uses the new mapping. This DAG runs independently of the epoch DAG and upkeep. Parsing reads only the
 small pipelines/*/pipeline.toml.

@@ -1,8 +1,7 @@
-"""The pipeline's metrics, sent at the end of tasks through Airflow's own metrics system (StatsD, Datadog or
-OpenTelemetry).
+"""The pipeline's metrics, sent at the end of tasks through Airflow's own metrics system.
 
-The task runner sets up Airflow's metrics facade in each task. If Airflow sends no metrics, nothing is looked up. Errors
-here are logged and fail no task.
+That is StatsD, Datadog or OpenTelemetry. The task runner sets up Airflow's metrics facade in each task. If Airflow
+sends no metrics, nothing is looked up. Errors here are logged and fail no task.
 """
 
 import logging

@@ -104,15 +104,14 @@ def spark_writes_tables(pipeline: Pipeline) -> bool:
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """Return the interval whose files a run processes: that of its params, else its data interval, else None (all
-    files).
+    """Return the interval whose files a run processes; None: all waiting files.
 
-    A manual run has a data interval only if a user set one in the trigger form or through the API. Otherwise Airflow
-    uses the timetable's, and both of ours (IntervalsUntil, or no timetable) return an empty one.
+    It is the interval of the params, or else the run's data interval. A manual run has a data interval only if a user
+    set one in the trigger form or through the API. Otherwise Airflow uses the timetable's, and both of ours
+    (IntervalsUntil, or no timetable) return an empty one.
 
     Raises AirflowFailException: half an interval, an empty interval in the params, or params that contradict a data
-    interval
-        that a user set.
+    interval that a user set.
     """
     asked = _params_interval(context["params"])
     run = context["dag_run"]
@@ -353,10 +352,10 @@ class SubmitJob(SparkSubmitOperator):
 
 
 class RunActors(SubmitJob):
-    """Runs `jobs/submitted/epoch.py` over the run's interval; no job if nothing waits, as in a cleared run that had
-    finished.
+    """Runs `jobs/submitted/epoch.py` over the run's interval.
 
-    With `[epoch] runner = "auto"`, this process runs small epochs, and the job runs the rest.
+    Submits no job if nothing waits, as in a cleared run that had finished. With `[epoch] runner = "auto"`, this process
+    runs small epochs, and the job runs the rest.
     """
 
     def execute(self, context: Any) -> None:
@@ -440,11 +439,11 @@ class PausedViews(PipelineTask):
 
 
 class ValidateViews(SubmitJob):
-    """Runs the suites on the committed epoch, in this process or, if a suite needs Spark, in
-    `jobs/submitted/quality.py`.
+    """Runs the suites on the committed epoch.
 
-    Fails without a retry if a suite fails, since the same rows would fail again. If the gate judges each view
-    separately, `held_views` fails instead.
+    They run in this process or, if a suite needs Spark, in `jobs/submitted/quality.py`. Fails without a retry if a
+    suite fails, since the same rows would fail again. If the gate judges each view separately, `held_views` fails
+    instead.
     """
 
     def execute(self, context: Any) -> None:
@@ -520,8 +519,9 @@ class HeldViews(PipelineTask):
 
 
 class CommitVersion(AnnouncingTask):
-    """Commits the sealed epochs and emits events of sources with new input, which is final whether it is published or
-    not.
+    """Commits the sealed epochs and emits events of sources with new input.
+
+    The input counts as taken from here on, whether the epoch is published or not.
     """
 
     def execute(self, context: Any) -> dict[str, str]:
@@ -534,8 +534,9 @@ class CommitVersion(AnnouncingTask):
 
 
 class PublishViews(AnnouncingTask):
-    """Publishes the committed epoch, as far as the gate passed it, and reports changed views to Airflow and
-    OpenLineage.
+    """Publishes the committed epoch, as far as the gate passed it.
+
+    Reports changed views to Airflow and OpenLineage.
     """
 
     published: "Publication | None" = None  # set by `execute`
@@ -589,9 +590,7 @@ class _WritesTables:
         return {relation: state.version for relation, state in tables.items()}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Relations as inputs, their published tables as outputs, for Airflow's OpenLineage provider if it is
-        installed.
-        """
+        """Relations as inputs, published tables as outputs, for Airflow's OpenLineage provider if it is installed."""
         from tussock_lineage import lineage, tables_published
 
         return None if self.written is None else lineage(*tables_published(self.pipeline.name, *self.written))

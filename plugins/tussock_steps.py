@@ -29,9 +29,9 @@ def pipeline_of(name: str) -> Pipeline:
 def opened(name: str) -> "PipelineStore":
     """Open a pipeline with its store, for a task.
 
-    Raises: NotInitialisedError if `tussock apply` has not created the store yet; CopiedStoreError for a copy of a
-    store,
-        which must not emit the events of the original.
+    Raises:
+        NotInitialisedError: `tussock apply` has not created the store yet.
+        CopiedStoreError: this is a copy of a store, which must not emit the events of the original.
     """
     from tussock.jobs.operations.store import open_at_home
     from tussock.jobs.settings.arrow import leave_pandas

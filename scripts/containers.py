@@ -1,18 +1,15 @@
-"""End-to-end test of docker/: build the images without an image registry, run docker/compose.yaml with the flights, and
-check.
+"""End-to-end test of docker/: build the images without a registry, and run docker/compose.yaml with the flights.
 
     python3 scripts/containers.py                    everything; removes all that it created
     python3 scripts/containers.py --folder FOLDER    keeps the images there; a second run builds only what has changed
 
 1. Creates a base with debootstrap, from this machine's Debian mirror, and builds the three images from it with buildah.
-  This
-   machine's package settings are build secrets. They include a random mark that no image may contain.
+   This machine's package settings are build secrets. They include a random mark that no image may contain.
 2. Searches the images for the mark, for settings of this machine, and for paths that their user can write.
 3. Creates secrets, as `make secrets` does, and starts compose's services with podman. Each container has its own user,
    capabilities and read-only root, on a separate network, with versitygw as the bucket.
-4. Loads days of flights, applies the pipeline, unpauses its DAG, and waits until Airflow's scheduler has run them on
-  the
-   Spark cluster.
+4. Loads days of flights, applies the pipeline, and unpauses its DAG. Airflow's scheduler then runs them on the Spark
+   cluster.
 5. Recomputes every view with Spark over the same files, and compares.
 6. Checks the running containers: users, capabilities, writable paths, ports, and secrets in logs.
 7. Runs a day of `make demo` in the image alone, which has a local Spark.
@@ -439,9 +436,7 @@ def leaking_image(proof: Proof) -> Iterator[str]:
 
 
 def layers_with(proof: Proof, image: str, texts: Sequence[str]) -> list[str]:
-    """The places in an image that contain one of the texts: files of all layers, even hidden ones, and its
-    configuration.
-    """
+    """The places in an image that contain one of the texts: files of all layers, hidden or not, and its configuration."""
     needles = proof.folder / "secrets" / "needles"
     needles.write_text("\n".join(texts) + "\n")
     known = json.loads((proof.folder / "storage/overlay-layers/layers.json").read_text())

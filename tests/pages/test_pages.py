@@ -117,7 +117,7 @@ def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last
     assert "expect_column_values_to_not_be_null(column='g') warning" in text
     assert "g n 8 0" in text
     assert "observed value, or number of failing rows: from" in answer
-    assert "there is none" in read(admin, f"{DAG}/quality/nope", 404)
+    assert "no suite has run on it" in read(admin, f"{DAG}/quality/nope", 404)
 
 
 def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_asked(
