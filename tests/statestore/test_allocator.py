@@ -1,4 +1,4 @@
-"""What a process keeps of the memory that it has freed, seen from outside: by what the kernel says it holds."""
+"""The freed memory that a process keeps, measured from outside by the kernel's figures."""
 
 import subprocess
 import sys
@@ -14,7 +14,8 @@ from tussock.statestore.allocator import give_back_freed_memory, keep_freed_memo
 
 
 def held() -> int:
-    return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")) >> 10
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) >> 10
 
 
 {told}
@@ -28,20 +29,20 @@ print(freed - before, held() - before)
 
 
 def _megabytes(told: str) -> tuple[int, int]:
-    """What a process holds more after it has freed 192 MB; and after it has given them back."""
+    """The growth in MB after the process has freed 192 MB, and after it has returned them."""
     run = subprocess.run([sys.executable, "-c", _SCRIPT.format(told=told)], capture_output=True, text=True, check=True)
     kept, left = map(int, run.stdout.split())
     return kept, left
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what a process holds")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a process's memory from /proc")
 def test_freed_memory_is_kept_until_it_is_given_back() -> None:
     kept, left = _megabytes("keep_freed_memory()")
     assert kept > 150
     assert left < 40
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what a process holds")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a process's memory from /proc")
 def test_a_process_that_was_not_told_keeps_less() -> None:
     kept, _ = _megabytes("")
     assert kept < 100

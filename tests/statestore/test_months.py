@@ -1,4 +1,4 @@
-"""Intervals of months in their three forms: what is kept comes back from what is carried and from what is given, sliced and nested too."""
+"""Intervals of months: their stored, exchanged and user forms convert without loss, also sliced and nested."""
 
 import pyarrow as pa
 import pytest

@@ -19,7 +19,7 @@ def test_nested_columns_begin_where_their_buffers_do() -> None:
     whole = unsliced(parts)
     assert whole.equals(parts)
     assert [chunk.offset for name in "mls" for chunk in whole.column(name).chunks] == [0] * 9
-    assert whole.column("id").chunk(0).offset == 1, "only what is nested is copied"
+    assert whole.column("id").chunk(0).offset == 1, "only nested columns are copied"
 
 
 def test_columns_that_are_not_sliced_are_not_copied() -> None:

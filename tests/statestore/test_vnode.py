@@ -79,7 +79,7 @@ def java_big_integer(value: Decimal) -> bytes:
     return unscaled.to_bytes((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1, "big", signed=True)
 
 
-# What Spark hashes, by type; independent of the code under test.
+# The bytes that Spark hashes, by type; independent of the code under test.
 PLAIN: dict[str, Callable[[Any], bytes]] = {
     "boolean": packed("<i"),
     "tinyint": packed("<i"),

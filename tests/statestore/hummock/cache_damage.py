@@ -1,4 +1,4 @@
-"""What a bad disk, a crash or a person may do to the file of a disk cache."""
+"""The damage that a bad disk, a crash or a person can do to the file of a disk cache."""
 
 import os
 import random
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tussock.statestore.hummock.cache_file import ENTRY_BYTES, HEADER_BYTES, MIN_BYTES, PIECE_BYTES, WAYS
 
-_SLOTS = 2 * HEADER_BYTES  # where the pieces of a file of one set begin: behind the header and one page of index
+_SLOTS = 2 * HEADER_BYTES  # start of the pieces in a file with one set: after the header and one index page
 
 
 def damage(parent: Path, rng: random.Random) -> None:
-    """Damage the file below `parent`, of the least size, in one of many ways; nothing where there is none."""
+    """Damage the smallest cache file below `parent` in a random way; do nothing if it does not exist."""
     path = parent / f"tussock-cache-{os.geteuid()}" / "sst-pieces"
     with suppress(FileNotFoundError):
         match rng.choice(

@@ -1,4 +1,4 @@
-"""Catalogs of tables whose rows are (n, s): what compaction asks before it drops a table's rows."""
+"""Catalogs of tables whose rows are (n, s). Compaction drops the rows of tables that a catalog lacks."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A compacting process as the model has it: it takes one small step at a time, so that everything else can happen in between."""
+"""The model's compacting process: it takes one small step at a time, so that other processes can act in between."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tussock.statestore.meta.version import CompactionTask, SstInfo
 
 @dataclass
 class Compactor:
-    """At most one task is in its hands. `count` is told what happens, and how often."""
+    """A compactor with at most one task. It reports each event to `count`."""
 
     meta: MetaStore
     clock: Clock
@@ -60,9 +60,8 @@ class Compactor:
         elif len(self.made) < len(self.plan.pieces):
             self.made.append(run_piece(self.meta.objects, self.plan.pieces[len(self.made)]))
             if rng.random() < 0.5:
-                (self.task,) = self.meta.renew_compactions([self.task]) or (
-                    self.task,
-                )  # if it was closed, its commit will say so
+                # If the task was closed, its commit fails.
+                (self.task,) = self.meta.renew_compactions([self.task]) or (self.task,)
         else:
             task, outputs = self.task, outputs_of(self.plan, self.made)
             self.task, self.plan, self.made = None, None, []
@@ -70,6 +69,6 @@ class Compactor:
                 self.meta.commit_compaction(task, outputs)
                 self.count("compacted", 1)
             except LostRaceError:
-                assert task.expires_ms <= self.clock.now_ms, "nobody closes a task before its lease is over"
+                assert task.expires_ms <= self.clock.now_ms, "a task is closed only after its lease ends"
                 self.count("closed by another", 1)
         return True

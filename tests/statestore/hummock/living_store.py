@@ -1,4 +1,4 @@
-"""A store that lives: epochs with rows, compactions, readers; and a plain dict that says what each epoch's rows are."""
+"""A store with epochs, compactions and readers, and a plain dict with the rows of each epoch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class LivingStore:
     def upload(
         self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None
     ) -> SealedManifest:
-        """What the actors and the driver of a barrier do before it is sealed: number -> new value of its row; None deletes it."""
+        """Upload as actors and driver do before the seal. `change`: number -> new value; None deletes the row."""
         changes = {_key(n): None if v is None else {"n": v, "s": "x" * 20} for n, v in change.items()}
         batch = sealed(TABLE, dict(sorted(changes.items())))
         ssts = batch_ingest(objects or self.objects, [batch], barrier.epoch, data_prefix(barrier.epoch))
@@ -75,7 +75,7 @@ class LivingStore:
         return CompactionPlan(inputs, 1)
 
     def merge(self, version: HummockVersion, task: CompactionTask, objects: ObjectStore | None = None) -> list[SstInfo]:
-        """Merge a task's inputs into one SST that holds each key's newest row alone: enough where only the newest epoch is read."""
+        """Merge a task's inputs into one SST with each key's newest row: enough if only the newest epoch is read."""
         taken = {name for inputs in task.inputs for name in inputs.ssts}
         alone = HummockStore(self.objects, _only(version, taken), BlockCache(1 << 20))
         rows = pa.concat_tables(list(alone.iter(TABLE, None, None, version.epoch)))
@@ -93,10 +93,9 @@ class LivingStore:
         return meta.commit_compaction(task, self.merge(version, task))[0]
 
     def check(self, version: HummockVersion, epoch: int) -> None:
-        """That all rows of an epoch can be read on a version, and no others."""
-        store = HummockStore(
-            self.objects, version, BlockCache(1 << 20), pinned=(epoch,)
-        )  # its own cache: what is gone must be missed
+        """Check that a version holds exactly the rows of an epoch."""
+        # A separate cache: removed objects must be missed.
+        store = HummockStore(self.objects, version, BlockCache(1 << 20), pinned=(epoch,))
         found = pa.concat_tables(store.iter(TABLE, None, None, epoch))
         assert dict(zip(found["key"].to_pylist(), found["n"].to_pylist(), strict=True)) == self.rows[epoch]
 
@@ -106,7 +105,7 @@ class LivingStore:
 
 
 def living_store(objects: ObjectStore, epochs: int = 4, rows: int = 400) -> LivingStore:
-    """A store whose catalog knows its table, so that compaction keeps it, after some epochs that each write it whole."""
+    """A store whose catalog lists its table, after some epochs that each write the whole table."""
     store = LivingStore(objects)
     version = store.meta.latest()
     barrier = store.meta.inject_barrier(

@@ -1,9 +1,9 @@
-"""A store that counts its requests, rows that anybody can say, and a process that reads them through a disk cache.
+"""A store that counts its requests, with computable rows, and a process that reads them through a disk cache.
 
     python -m tests.statestore.hummock.remote_store STORE CACHE SEED ROUNDS CAPACITY [FILE_LIMIT]
 
-reads rows of a store made by `make_store` in another process and prints how many were wrong and how many GETs it took. ROUNDS 0: until
-it is killed.
+reads rows of a store that `make_store` made in another process. It prints the number of wrong rows and of GETs.
+If ROUNDS is 0, it reads until it is killed.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ class RemoteStore:
         self.inner.delete(names)
 
     def taken(self) -> int:
-        """GETs since this was asked last."""
+        """GETs since the previous call."""
         with self._lock:
             gets, self.gets = self.gets, 0
             return gets
@@ -100,7 +100,7 @@ def key_of(number: int) -> bytes:
 
 
 def row_of(number: int) -> Row | None:
-    """What row `number` is; one in ten is not there."""
+    """Row `number`, or None: one row in ten does not exist."""
     if number % 10 == 0:
         return None
     return {"n": number * 7919 % 1_000_003, "s": hashlib.blake2b(b"%d" % number, digest_size=24).hexdigest()}
@@ -117,7 +117,7 @@ def make_store(objects: ObjectStore, rows: int, target_bytes: int = 1 << 20) -> 
 
 
 def reader(objects: ObjectStore, version: HummockVersion, disk: DiskCache | None) -> HummockStore:
-    """A store as a process that has just started has it: nothing in memory, what is on the disk."""
+    """A store as a new process opens it: with empty memory and the disk cache as it is."""
     store = HummockStore(objects, version, BlockCache())
     store.source.stored.ranges = RangeReader(objects, disk)
     return store

@@ -1,9 +1,9 @@
-"""The store as a state machine: what its processes may do in any order, and after each step some reads that must agree with plain dicts.
+"""The store as a state machine: random steps of its processes, then reads that must agree with plain dicts.
 
-The dicts are states: all rows at an epoch. A commit makes the next one from the one before it and the epoch's changes; nothing else does.
-Processes: a driver that runs epochs one by one, a train that has several in flight, two compactors; each may die at any request that
-changes something. Vacuum, retention, pins and leases go on beside them. Readers have blocks in memory and share a disk cache that is
-damaged at any time.
+Each dict is a state: all rows at an epoch. Only a commit makes a new state, from the previous one and the epoch's
+changes. The processes are a driver that runs epochs one by one, a train with several epochs in flight, and two
+compactors. Each may die at any request that changes something. Vacuum, retention, pins and leases run at the same
+time. Readers have blocks in memory and share a disk cache that may be damaged at any time.
 """
 
 import random
@@ -76,9 +76,8 @@ class Shape:
 
 _TREE = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=20_000, level_ratio=2, small_bytes=500, target_bytes=8_000)
 _DEEP = replace(_TREE, base_bytes=5_000, target_bytes=3_000)
-_L0_ONLY = replace(
-    _TREE, merge_ratio=0
-)  # runs are merged with one another, and sink only where nothing is in their way
+# Runs are merged with each other, and sink only if nothing overlaps them below.
+_L0_ONLY = replace(_TREE, merge_ratio=0)
 SHAPES = (
     Shape(_TREE, 16, 4_000, 64, 1 << 20, disk=False),
     Shape(_TREE, 8, 4_000, 1, 30_000, disk=True),
@@ -86,10 +85,10 @@ SHAPES = (
     Shape(_L0_ONLY, 8, 4_000, 1, 30_000, disk=False),
 )
 
-#: What a step may do, and how often beside the others. hypothesis' own choice among rules would leave half of them out of a run, and most
-#: runs would never get far; so a run leaves out a few of those that it can do without.
-STEPS = {"epoch": 5, "train": 6, "compact": 5, "compact all": 1, "close lapsed": 1, "retain": 2, "readers": 3, "vacuum": 2, "reopen": 1,
-         "drop table": 1, "damage": 2, "read": 2}  # fmt: skip
+#: The kinds of steps, with weights. With hypothesis' own choice of rules, a run would omit half of them, and most
+#: runs would not get far. A run therefore omits a few optional steps only.
+STEPS = {"epoch": 5, "train": 6, "compact": 5, "compact all": 1, "close lapsed": 1, "retain": 2, "readers": 3,
+         "vacuum": 2, "reopen": 1, "drop table": 1, "damage": 2, "read": 2}  # fmt: skip
 OPTIONAL = ("train", "compact all", "close lapsed", "retain", "readers", "vacuum", "reopen", "drop table", "damage")
 
 _seeds = st.integers(0, 1 << 32)
@@ -104,8 +103,8 @@ class StoreMachine(RuleBasedStateMachine):
     counts: ClassVar[Counter[str]] = (
         Counter()
     )  # what happened in all runs: a model that never gets anywhere proves nothing
-    folder: ClassVar[Path]  # of the disk cache, outliving machines
-    disk: ClassVar[DiskCache | None] = None  # what reads and uploads of this moment go through
+    folder: ClassVar[Path]  # of the disk cache; it outlives the machines
+    disk: ClassVar[DiskCache | None] = None  # the cache of the current reads and uploads
 
     @initialize(shape=st.sampled_from(SHAPES), without=_without)
     def start(self, shape: Shape, without: set[str]) -> None:
@@ -133,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(what=_steps, seed=_seeds, fuse=_fuses)
     def step(self, what: str, seed: int, fuse: int | None) -> None:
-        """One step, and a read after it. `fuse`: where the process that does it dies."""
+        """Run one step, then a read. `fuse`: the request at which the acting process dies."""
         rng = random.Random(seed)
         what = what if what in self.steps else rng.choice(self.steps)
         self._count("steps")
@@ -172,8 +171,10 @@ class StoreMachine(RuleBasedStateMachine):
     # --- epochs one by one
 
     def _epoch(self, rng: random.Random, fuse: int | None) -> None:
-        """An epoch; the process that runs it may die anywhere, and the next epoch then supersedes what it left. It is another driver's
-        than a train's, which has lost if this one is committed: where there is a train, it is the train that goes on instead, mostly."""
+        """Run an epoch in a driver outside the train. If it dies, the next epoch supersedes its barrier.
+
+        Its commit makes a train lose. If a train exists, the train therefore mostly continues instead.
+        """
         if self.train is not None and self.train.in_flight and rng.random() < 0.9:
             self._train_goes_on(rng, fuse)
             return
@@ -244,7 +245,7 @@ class StoreMachine(RuleBasedStateMachine):
         train.flights.append(Flight(barrier, drafted, uploaded, held, changed(before, changes)))
 
     def _land(self, train: Train, rng: random.Random, fuse: int | None) -> None:
-        """The oldest epoch in flight is flushed and committed, or it is told that it lost."""
+        """Flush and commit the oldest epoch in flight, or learn that it lost."""
         flight = train.in_flight[0]
         barrier, meta, taken = (
             flight.barrier,
@@ -289,7 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._after_commit(rng)
 
     def _arrive(self, train: Train) -> None:
-        """It ends. With epochs in flight it has died: they were never there, and its pin stays until its lease is over."""
+        """End the train. With epochs in flight it dies: they have no effect, and its pin stays until its lease ends."""
         if train.in_flight:
             self._lose_train()
         else:
@@ -313,10 +314,10 @@ class StoreMachine(RuleBasedStateMachine):
                 self.driver.renew(pin)
         self.pins = [pin for pin in self.pins if pin.expires_ms > now]
         if self.train is not None and self.train.pin.expires_ms <= now:
-            self.train = None  # it is told when it renews
+            self.train = None  # its next renewal will fail
 
     def _readers_come_and_go(self, rng: random.Random) -> None:
-        """A reader takes a pin or lets go of one, or all renew theirs: a lease that is over counts until somebody raises the floor."""
+        """Take, release or renew pins. A lapsed lease counts until the floor is raised."""
         what = rng.choice(["pin", "pin", "unpin", "renew"])
         self._count(what)
         if what == "renew":
@@ -345,7 +346,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @contextmanager
     def _mortal(self, which: int, fuse: int | None) -> Iterator[None]:
-        """Runs a compactor's step; where it dies, another takes its place and knows nothing of its task."""
+        """Run a compactor's step. If it dies, a new one without the task takes its place."""
         self.objects.fuse = fuse
         try:
             yield
@@ -354,7 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.compactors[which] = self._new_compactor()
         except LostRaceError:
             self._count("lost")  # the other one was first: pick again
-        except MissingSstError:  # right only where the task was closed, so that vacuum could take its inputs
+        except MissingSstError:  # correct only if the task was closed, so that vacuum could remove its inputs
             task = self.compactors[which].task
             assert task is not None
             assert all(other.id != task.id for other in self.driver.latest().tasks)
@@ -376,7 +377,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.cache.clear()
 
     def _reopen(self, rng: random.Random) -> None:
-        """The driver starts anew, and perhaps has to find the log's end by itself; readers too."""
+        """Reopen the driver and the readers; the driver may have to search for the end of the log."""
         if rng.random() < 0.5:
             self.objects.delete([HEAD])
         self.driver = self._open()
@@ -423,7 +424,7 @@ class StoreMachine(RuleBasedStateMachine):
         return Compactor(self._open(), self.clock, self.shape.compaction, self._count)
 
     def _changes(self, rng: random.Random, most: int) -> Changes:
-        """Of one epoch, about as many as 0, 2, … `most`."""
+        """Changes of one epoch, of a random size between 0 and about `most`."""
         changes: dict[int, dict[bytes, Row | None]] = {}
         for _ in range(rng.choice([0, 2, most // 3, most])):
             key = storage_key(table := rng.choice(TABLES), rng.randrange(VNODES), b"%d" % rng.randrange(12))
@@ -442,7 +443,7 @@ class StoreMachine(RuleBasedStateMachine):
         catalog: Catalog | Callable[[int], Catalog] | None,
         amid: random.Random | None = None,
     ) -> int:
-        """One epoch of the driver. If it dies, the commit's fate is looked up: it is whole, or nothing of it is there."""
+        """Run one epoch in the driver. If it dies, check that its commit is complete or absent."""
         self._at(1000 if amid is None else amid.choice((0, 1, 1000)))
         version, epoch = self.driver.latest(), 0
 
@@ -453,7 +454,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         try:
             barrier = self.driver.barrier_after(version.epoch)
-            # One that a dead process left is not resumed but superseded: the changes of this step are not those of that one.
+            # Supersede the barrier of a dead process: its changes differ from this step's.
             barrier = (
                 self.driver.supersede_barrier(barrier, planned)
                 if barrier
@@ -480,7 +481,7 @@ class StoreMachine(RuleBasedStateMachine):
         return epoch
 
     def _others_at_work(self, rng: random.Random) -> bool:
-        """Others compact and vacuum between an epoch's uploads and its commit; not where a fuse burns, which is for that epoch."""
+        """Compact and vacuum between an epoch's uploads and its commit, unless the epoch has a fuse."""
         if self.objects.fuse is not None or rng.random() < 0.7:
             return False
         self._compact_a_while(rng.randrange(2), rng, None)
@@ -511,7 +512,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._check(epoch, rng.choice(self._tables(epoch)), rng.randrange(1 << 16), kinds)
 
     def _read_changes(self, rng: random.Random) -> None:
-        """What changed between two readable epochs, on the newest version, or between two epochs of a train, those in flight among them."""
+        """Read the changes between two readable epochs of the newest version, or between two epochs of a train."""
         states, version, buffer = self.states, self.driver.latest(), None
         epochs, pinned = self._readable(), [pin.epoch for pin in self.pins]
         if self.train is not None and rng.random() < 0.5:

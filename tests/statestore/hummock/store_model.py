@@ -1,4 +1,4 @@
-"""What a store must answer, by plain dicts: key -> {epoch: row or None}, or all rows at an epoch. And small stores to compare with."""
+"""The expected answers of a store, from plain dicts, and small stores to compare with."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ def sealed(table_id: int, changes: dict[bytes, Row | None], schema: pa.Schema = 
 
 #: All rows of a store at one epoch: table -> key -> row, keys ascending.
 State = Mapping[int, Mapping[bytes, Row]]
-#: What an epoch changes: table -> key -> the new row, None where it is deleted.
+#: An epoch's changes: table -> key -> the new row, or None if it is deleted.
 Changes = Mapping[int, Mapping[bytes, Row | None]]
 
 KINDS = ("iter", "multi_get", "scan_prefix")  # of reads
@@ -59,7 +59,7 @@ def changed(state: State, changes: Changes) -> State:
 def assert_agrees(
     store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], seed: int, kinds: Iterable[str] = KINDS
 ) -> None:
-    """Reads of a table at an epoch, of each of these kinds, must give the rows that a state holds; `seed` draws keys, bounds and limits."""
+    """Check that reads of a table at an epoch return `rows`; `seed` selects keys, bounds and limits."""
     rng = random.Random(seed)
     for kind in kinds:
         match kind:
@@ -131,7 +131,7 @@ def assert_changes_agree(
     written = [
         (row.pop("key"), row) for part in store.written(table, first, last, since, until) for row in part.to_pylist()
     ]
-    assert len({key for key, _ in written}) == len(written), f"a key twice in what was written: {asked}"
+    assert len({key for key, _ in written}) == len(written), f"a key was written twice: {asked}"
     assert all(after.get(key) == row for key, row in written), f"written: {asked}"
     assert {key for key, weight, _ in expected if weight > 0} <= {key for key, _ in written}, f"written: {asked}"
     return len(found)
@@ -175,9 +175,8 @@ class StoreModel:
     objects: ObjectStore
     version: HummockVersion = field(default_factory=empty_version)
     rows: dict[bytes, dict[int, Row | None]] = field(default_factory=dict)
-    in_flight: dict[int, list[tuple[int, SealedBatch]]] = field(
-        default_factory=dict
-    )  # table -> (epoch, what is in no SST yet)
+    # table -> (epoch, rows that are in no SST yet)
+    in_flight: dict[int, list[tuple[int, SealedBatch]]] = field(default_factory=dict)
 
     def store(self, cache: BlockCache | None = None) -> HummockStore:
         """A store on the newest epoch, those in flight counted."""
@@ -206,7 +205,7 @@ class StoreModel:
         return ssts
 
     def rewrite(self, target_rows: int) -> None:
-        """Put all rows, each key with all its versions, into level 1: made from the dict, not by the store's own merge."""
+        """Put all versions of all rows into level 1, from the dict and without the store's merge."""
         ssts, entries = (
             [],
             [(key, epoch) for key in sorted(self.rows) for epoch in sorted(self.rows[key], reverse=True)],

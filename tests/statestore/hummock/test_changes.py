@@ -1,4 +1,4 @@
-"""Net changes between two epochs cost what changed, and need both epochs to be readable. That they are right: test_model.py."""
+"""The net changes between two epochs: their cost, and that both must be readable. test_model.py checks the rows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Merging: what stays, against plain Python; where SSTs end; what is left alone; equal bytes from every run."""
+"""Merging: remaining rows, compared with plain Python; ends of SSTs; untouched SSTs; equal bytes in every run."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ VNODES = 64
 
 
 def version_of(tables: Iterable[int] = (1,), units: Sequence[int] = (0,) * VNODES) -> HummockVersion:
-    """An empty version that knows these tables."""
+    """An empty version whose catalog lists these tables."""
     mapping = VnodeMapping(0, tuple(units))
     return msgspec.structs.replace(empty_version(), catalog=catalog_of(tables), mapping=mapping, epochs=(0,))
 
@@ -154,7 +154,7 @@ def test_what_survives_is_what_some_readable_epoch_sees(seed: int) -> None:
                 there, stored = before is not None and epochs[before] == 1, after is not None and left[after] == 1
                 assert there == stored, "a reader sees another row"
             seen = {max((e for e in epochs if e <= reader), default=None) for reader in (*readable, 99)}
-            assert set(left) <= seen, "a row that nobody sees stays"
+            assert set(left) <= seen, "a row that no reader sees stays"
             if bottom and left:
                 assert left[min(left)] == 1, "a tombstone with nothing below it stays"
 
@@ -205,7 +205,7 @@ def test_ssts_have_the_target_size_and_end_at_borders_of_units() -> None:
     assert all(11_000 < sst.size < 24_000 for sst in outputs[:-1]), [sst.size for sst in outputs]
     ends = [(o.sections[0].last_key, p.sections[0].first_key) for o, p in pairwise(outputs)]
     crossing = [units[int.from_bytes(a[4:6], "big")] == units[int.from_bytes(b[4:6], "big")] for a, b in ends]
-    assert sum(crossing) <= len(crossing) // 4, "an SST ends inside a unit only where no border is near"
+    assert sum(crossing) <= len(crossing) // 4, "an SST ends inside a unit only if no border is near"
     assert [row[0] for row in all_rows(objects, outputs)] == keys
 
 
@@ -298,9 +298,8 @@ def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest
         _, outputs = merged(objects, version, version.levels[0], 7, [30], target_bytes=100_000)
         assert sum(sst.rows for sst in outputs) == rows
         peaks.append(objects.peak - before)
-    assert peaks[1] < 2 * peaks[0], (
-        peaks
-    )  # what is held at a request is looked at, and of few the greatest may be missed
+    # Memory is measured at requests; with few requests the peak may be missed.
+    assert peaks[1] < 2 * peaks[0], peaks
 
 
 class MeasuringStore(MemoryObjectStore):

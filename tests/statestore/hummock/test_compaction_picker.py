@@ -1,4 +1,4 @@
-"""The picker: what is due, what sinks as it is, what runs in parallel, and that meta takes every pick."""
+"""The picker: due merges, moves without a merge, parallel tasks; and meta accepts every pick."""
 
 import random
 from dataclasses import replace
@@ -29,7 +29,7 @@ ONE_LEVEL = replace(OPTIONS, base_bytes=1 << 50)  # none opens above the last
 def sst(
     first: int, last: int, size: int = 100, epoch: int = 0, task: int = 0, table: int = 1, dead: int = 0
 ) -> SstInfo:
-    """An SST of one table with keys of vnodes first … last and 5 rows, so many of them dead; of an epoch or of a task."""
+    """An SST of one table with keys of vnodes first … last and 5 rows, `dead` of them dead; of an epoch or a task."""
     low, high = (table.to_bytes(4, "big") + vnode.to_bytes(2, "big") + b"k" for vnode in (first, last))
     name = f"{task_prefix(task) if task else data_prefix(epoch)}{first}-{last}-{table}-{size}.sst"
     return SstInfo(name, size, 10, 5, epoch or 1, epoch or 9, (SectionInfo(table, low, high, 5, size, dead),))

@@ -1,4 +1,4 @@
-"""The disk cache: warm for whoever comes next, bounded, and never the reason of an error or of a wrong row."""
+"""The disk cache: warm for the next process, bounded, and never the cause of an error or a wrong row."""
 
 import errno
 import json
@@ -64,7 +64,7 @@ def cache_path(parent: Path) -> Path:
     return parent / f"tussock-cache-{os.geteuid()}" / "sst-pieces"
 
 
-# --- what it is for ----------------------------------------------------------------------------------------------------------------
+# --- purpose -------------------------------------------------------------------------------------------------------
 
 
 def test_what_one_process_read_costs_the_next_one_no_request(
@@ -173,7 +173,7 @@ def test_a_scan_is_no_use_of_what_it_finds(tmp_path: Path) -> None:
 def test_a_store_in_s3_is_read_and_written_through_the_hosts_cache(
     moto_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the faces that everybody uses, with a process's settings: an epoch's SSTs are here before anybody reads them."""
+    """Through the public interfaces, with a process's settings: an epoch's SSTs are cached before the first read."""
     monkeypatch.setattr(disk_cache_module, "process_settings", lambda: DiskCacheSettings("auto", 64 << 20, tmp_path))
     disk_cache_module.process_disk_cache.cache_clear()
     try:
@@ -205,12 +205,12 @@ def test_of_a_large_upload_only_the_footer_is_kept(tmp_path: Path, monkeypatch: 
     assert remote.taken() > 0
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------------------
+# --- damage --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.deep), 7])
 def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(step: int, tmp_path: Path) -> None:
-    """Each byte of the header, of an entry and of its piece; the entry is looked up again each time, for healing may move it."""
+    """Flip each byte of the header, an entry and its piece. Look the entry up each time: healing may move it."""
     remote = RemoteStore(MemoryObjectStore())
     version = make_store(remote, 20)
     (sst,) = version.levels[0]
@@ -315,7 +315,7 @@ def test_damage_in_the_bucket_is_told_and_no_longer_once_it_is_repaired(tmp_path
         wrong_rows(reader(remote, version, DiskCache(tmp_path / "other", 64 << 20)), range(5000))
 
 
-# --- deaths and neighbours ---------------------------------------------------------------------------------------------------------
+# --- deaths and neighbours -----------------------------------------------------------------------------------------
 
 
 class _KilledError(BaseException):
@@ -407,7 +407,7 @@ def test_processes_killed_while_they_write_leave_right_rows(
             )
 
 
-# --- a disk that refuses -----------------------------------------------------------------------------------------------------------
+# --- a disk that refuses -------------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_ends_writing_with_one_warning_and_reads_go_on(
@@ -425,7 +425,7 @@ def test_a_full_disk_ends_writing_with_one_warning_and_reads_go_on(
     assert len(told) == 1
     remote.taken()
     assert wrong_rows(reader(remote, version, disk), [1]) == []
-    assert remote.taken() == 0, "what was there still serves"
+    assert remote.taken() == 0, "cached pieces are still served"
 
 
 @pytest.mark.kill
@@ -530,7 +530,7 @@ def test_a_planted_file_is_not_followed_nor_believed(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-# --- bounds and settings -----------------------------------------------------------------------------------------------------------
+# --- bounds and settings -------------------------------------------------------------------------------------------
 
 
 def test_another_bound_starts_anew_and_processes_with_two_bounds_settle_on_one_file(tmp_path: Path) -> None:
@@ -543,7 +543,7 @@ def test_another_bound_starts_anew_and_processes_with_two_bounds_settle_on_one_f
     new.write(of, 0, b"data")
     assert one(old, of) == b"data", "the older process moves over, and does not bring its own bound back"
     assert one(new, of) == b"data"
-    assert one(DiskCache(tmp_path), of) == b"data", "who has no bound takes what is there"
+    assert one(DiskCache(tmp_path), of) == b"data", "a process without a bound uses the file as it is"
 
 
 def test_settings_say_where_how_much_and_for_which_stores() -> None:

@@ -1,4 +1,4 @@
-"""Filters: never a wrong no, at most 1% wrong yes, and the hash as its specification says, key by key in plain Python."""
+"""Filters: no false negatives, at most 1% false positives, and the specified hash, checked in plain Python."""
 
 import random
 import time

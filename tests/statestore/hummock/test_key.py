@@ -61,7 +61,7 @@ ORDERS = [KeyColumn(0, descending, nulls_last) for descending, nulls_last in pro
 
 
 def plain(value: Any) -> Any:
-    """A value whose Python order is Spark's: NaN above all, strings as their bytes, in arrays and structs NULL below all."""
+    """A value that Python orders as Spark does: NaN last, strings by bytes, NULL first in arrays and structs."""
     if isinstance(value, list | dict):
         parts = [value[name] for name in sorted(value)] if isinstance(value, dict) else value
         return [(False, None) if part is None else (True, plain(part)) for part in parts]

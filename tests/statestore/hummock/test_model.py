@@ -1,5 +1,8 @@
-"""The whole store against plain dicts, by random steps: see store_machine.py. After every step some reads, at some readable epoch, must
-agree; at the end of a run all of them at all epochs, and no object is left over."""
+"""The whole store compared with plain dicts over random steps (store_machine.py).
+
+Some reads at a readable epoch must agree after every step. At the end of a run, all reads at all epochs must agree,
+and no unreferenced object may be left.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -14,21 +17,21 @@ from tests.statestore.hummock.store_machine import StoreMachine
 from tussock.statestore.hummock import compaction, disk_cache, range_reader, sst_writer
 from tussock.statestore.hummock.disk_cache import DiskCacheSettings
 
-SHARES, STEPS_OF_A_SHARE = 8, 25_000  # 200,000 steps; a share runs by itself, on seeds of its own
+SHARES, STEPS_OF_A_SHARE = 8, 25_000  # 200,000 steps; each share runs alone, with its own seeds
 RUNS, STEPS_OF_A_RUN = 20, 125  # between two lines of progress
 
-#: What must have happened in a few thousand steps, and in many: a model that never gets anywhere proves nothing.
+#: The events that must occur in a few thousand steps, many times: a model without progress proves nothing.
 EVENTS = (
-    "epoch killed", "landed", "train moved", "train killed", "train overtaken", "read in flight", "move", "L0 merged", "compacted",
-    "compactor killed", "vacuum", "pin", "unpin", "renew", "lapsed", "reopen", "table dropped", "disk hits", "disk damaged",
-    "changed rows",
+    "epoch killed", "landed", "train moved", "train killed", "train overtaken", "read in flight", "move", "L0 merged",
+    "compacted", "compactor killed", "vacuum", "pin", "unpin", "renew", "lapsed", "reopen", "table dropped",
+    "disk hits", "disk damaged", "changed rows",
 )  # fmt: skip
 RARE = ("kept as it is", "closed by another", "vacuum killed")
 _PHASES = (Phase.generate, Phase.shrink)
 
 
 class _OneAfterTheOther:
-    """What a thread pool does, in this thread."""
+    """A thread pool that runs everything in the calling thread."""
 
     def map(self, act: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         return map(act, items)
@@ -36,8 +39,10 @@ class _OneAfterTheOther:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Blocks, windows and chunks so small that a few rows make many; a disk cache, which no damage may switch off; one thread, so that
-    equal steps do equal things."""
+    """Use tiny blocks, windows and chunks, so that few rows fill many, and a disk cache that damage cannot disable.
+
+    One thread only, so that equal steps have equal results.
+    """
     for module, name in ((sst_writer, "ROWS_PER_BLOCK"), (compaction, "_CHUNK_ROWS"), (compaction, "WINDOW_BYTES")):
         monkeypatch.setattr(module, name, getattr(module, name))  # the machine draws them; here they are put back
     monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)

@@ -21,7 +21,7 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 def lived_in() -> tuple[LivingStore, MemoryObjectStore]:
-    """A store with all there is: epochs, snapshots, compaction, a pin on what it replaced, statements, a payload, an open barrier."""
+    """A store with every kind of object: epochs, snapshots, a compaction, a pin, statements, a payload, a barrier."""
     store = LivingStore()
     for i in range(12):
         store.run({i % 5: i, 100 + i: i})
@@ -55,7 +55,7 @@ def test_a_whole_store_is_found_whole_and_read_entirely() -> None:
 
 @pytest.mark.deep
 def test_every_object_is_missed_when_it_is_missing_and_named_when_a_bit_is_flipped() -> None:
-    """But for what nothing needs: a snapshot, the hint, and what may be let go of at any time (claims, pins, barriers, manifests)."""
+    """Except for the objects that no reader needs: a snapshot, the hint, claims, pins, barriers and manifests."""
     _, objects = lived_in()
     names = [n for n in objects.held if n != "meta/probe.json"]
     newest = max(n for n in names if n.startswith("meta/version/"))
@@ -75,7 +75,7 @@ def test_every_object_is_missed_when_it_is_missing_and_named_when_a_bit_is_flipp
         if name == "meta/store.json":
             assert not report.whole
         elif name == newest or name.startswith(free) or (name.startswith("meta/log/") and name == log_name(1)):
-            assert missing == set(), "the end of a log is where it ends"
+            assert missing == set(), "a log without its last entry is only shorter"
         else:
             assert missing == {name}
         objects.held[name] = data
@@ -112,7 +112,7 @@ def test_what_a_damaged_block_costs_is_its_keys_and_all_other_keys_can_be_read()
     reader = HummockStore(objects, version, BlockCache(1 << 20))
     before = sum(t.num_rows for t in reader.iter(TABLE, None, lost.first_key, version.epoch))
     after = sum(t.num_rows for t in reader.iter(TABLE, lost.last_key + b"\0", None, version.epoch))
-    assert before + lost.rows + after == 5000, "what the report does not name can be read"
+    assert before + lost.rows + after == 5000, "rows that the report does not name are readable"
     assert sum(t.num_rows for t in reader.iter(TABLE + 1, None, None, version.epoch)) == 5000
     with pytest.raises(DamagedError, match="is damaged at"):
         list(reader.iter(TABLE, lost.first_key, lost.last_key, version.epoch))

@@ -113,7 +113,7 @@ def test_equal_keys_stay_in_order_however_far_keys_lie_apart(spread: int) -> Non
 @pytest.mark.parametrize("values", [2, 10, 256])
 @pytest.mark.parametrize("alike", ["nothing", "the first half", "all"])
 def test_keys_that_differ_in_many_bytes_are_sorted_as_bytes(values: int, alike: str) -> None:
-    """As digits: with few values of a byte, and beginnings or whole keys in common, most of them tie in the first one."""
+    """Sorting by digits: with few values per byte and shared prefixes or keys, most keys tie at the first byte."""
     rng = np.random.default_rng(values)
     for width in (9, 24, 64):
         keys = rng.integers(0, values, (20_000, width)).astype(np.uint8)
@@ -181,7 +181,7 @@ def test_a_successor_is_the_least_string_above_all_that_start_with_the_prefix() 
 
 
 def test_one_very_long_key_among_many_costs_its_bytes_once() -> None:
-    """Padded, or compared with every probe, it would take its bytes times the number of keys: Arrow overflowed at 2 GB of them."""
+    """If it were padded, or compared with every probe, its bytes would count once per key. Arrow overflows at 2 GB."""
     long, short = b"z" * (8 << 20), [b"k%03d" % i for i in range(300)]
     stored = SortedKeys(pa.array([*short, long], pa.binary()))
     probes = [b"kx%d" % i for i in range(300)] + [long, short[7]]

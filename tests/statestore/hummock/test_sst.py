@@ -242,7 +242,7 @@ def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(
             harmless.append(position)
         except DamagedSstError as error:
             assert error.name == info.name  # noqa: PT017
-    # what no read uses, since the index holds a copy: schema messages and end markers; the name's hash covers them for a scrub
+    # No read uses schema messages and end markers, because the index holds a copy. A scrub checks them by the hash.
     sections = [section.bytes for section in info.sections]
     assert len(harmless) <= sum(sections) - sum(block for block in _block_lengths(objects, info, data))
 

@@ -44,8 +44,10 @@ _SHAPES = [  # seed, wide keys, target size of an SST, rewritten into level 1, e
 
 @pytest.fixture(params=_SHAPES, ids=str)
 def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreModel, random.Random]:
-    """Twelve epochs of random puts and deletes on three tables, from two actors; also of keys too wide to be padded, and with eight
-    epochs rewritten into level 1, so that blocks hold several versions of a key; and with the last epochs in flight."""
+    """Twelve epochs of random puts and deletes on three tables by two actors, with some keys too wide to pad.
+
+    Eight epochs are rewritten into level 1, so that blocks hold several versions of a key. The last are in flight.
+    """
     seed, wide, target, rewritten, in_flight = request.param
     rng = random.Random(seed)
     names = _names(rng, wide)

@@ -1,4 +1,4 @@
-"""Vacuum removes all that is of no use, and never what somebody reads or may still commit, however slow they are."""
+"""Vacuum removes every unreferenced object, and never one that a slow reader or writer still needs."""
 
 import threading
 from contextlib import suppress
@@ -125,7 +125,7 @@ def test_an_object_under_an_unknown_name_is_told_and_left_alone() -> None:
 def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_it_lost_or_finds_its_objects(
     loses: bool,
 ) -> None:
-    """Its upload is done, its seal under way. Meanwhile: retention and vacuums for hours; a rival's 1,000 commits, if it is to lose."""
+    """After its upload, retention and vacuums run for hours; if it is to lose, a rival also commits 1,000 times."""
     store = LivingStore()
     store.run({1: 1})
     barrier = store.inject()
@@ -154,7 +154,7 @@ def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_i
     if loses:
         with pytest.raises(LostRaceError, match="Nothing of this run is visible"):
             writer.commit_epoch(writer.seal(manifest))
-        assert not store.data() & {sst.name for sst in manifest.ssts}, "and what it left has been swept up"
+        assert not store.data() & {sst.name for sst in manifest.ssts}, "its objects were removed"
         assert store.meta.latest().id > 2000
     else:
         version, mine = writer.commit_epoch(writer.seal(manifest))
@@ -167,7 +167,7 @@ def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_i
 def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compaction_and_vacuum_go_by(
     stall_at: int,
 ) -> None:
-    """The run of a barrier reads a version and uploads, for hours. Compactions replace all that it reads; vacuum must leave it."""
+    """A barrier's run reads and uploads for hours. Compactions replace its SSTs, and vacuum must keep them."""
     store = LivingStore()
     for i in range(3):
         base = store.run({i: i})
@@ -194,7 +194,7 @@ def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compacti
     clean(store)
     latest = store.meta.latest()
     store.check(latest, barrier.epoch)
-    assert store.data() == named_by(latest), "what the run read is of no use to anybody now"
+    assert store.data() == named_by(latest), "SSTs that only the run read are removed"
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -317,7 +317,7 @@ def test_a_lease_ends_only_when_the_floor_is_raised_and_a_renewed_one_does_not()
     store.run({9: 9})
     store.clock.now_ms += 2 * HOUR_MS
     vacuum(store.meta)
-    store.check(on, epochs[0])  # vacuum knows no clock
+    store.check(on, epochs[0])  # vacuum does not look at the clock
     for _ in range(3):
         kept = store.meta.renew(kept, HOUR_MS)
     store.clock.now_ms += HOUR_MS // 2

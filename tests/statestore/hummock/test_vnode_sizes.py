@@ -1,4 +1,4 @@
-"""What SSTs hold of each vnode, by their block indexes, against counting their rows."""
+"""The rows and bytes per vnode that block indexes give for SSTs, compared with counted rows."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A train of epochs as the model has it: epochs that have run and are not committed yet, and what the next one reads."""
+"""The model's train: epochs that have run and are not committed yet, and the base of the next one."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from tussock.statestore.meta.version import HummockVersion, SstInfo
 
 @dataclass
 class Flight:
-    """An epoch of a train. Part of it was uploaded where it was sealed; the rest is in memory until it lands."""
+    """An epoch of a train. Some rows were uploaded when they were sealed; the rest is in memory until it lands."""
 
     barrier: Barrier
     drafted: bool  # not in force yet
@@ -26,7 +26,7 @@ class Flight:
 
 @dataclass
 class Train:
-    """A process that starts epochs before those before them are committed. It stands on a version that it has pinned onward."""
+    """A process that starts an epoch before the previous ones are committed, on a version that it has pinned onward."""
 
     meta: MetaStore
     pin: Pin
@@ -39,12 +39,14 @@ class Train:
         return [flight for flight in self.flights if not flight.landed]
 
     def base(self) -> tuple[HummockVersion, SharedBuffer]:
-        """What its next epoch reads: the stand, as if the flights were committed, and what of them is in no SST of it."""
+        """The input of its next epoch: the pinned version with all flights, and their rows that are in no SST."""
         version, runs = self.stand, dict[int, list[tuple[int, Load]]]()
         for flight in self.flights:
             barrier = flight.barrier
             change = EpochCommitted(barrier.prev_epoch, barrier.epoch, barrier.attempt, tuple(flight.uploaded), 0)
             version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in flight.held:
-                runs.setdefault(batch.table_id, []).append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
+                runs.setdefault(batch.table_id, []).append(
+                    (barrier.epoch, lambda batch=batch: batch)  # type: ignore[misc]
+                )
         return version, SharedBuffer(runs)

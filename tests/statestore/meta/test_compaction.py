@@ -1,4 +1,4 @@
-"""Compaction in the version log: one holder per SST, the log decides, and no order of commits lets an old row hide a newer one."""
+"""Compaction in the version log: one holder per SST, one winner per commit, and no old row that hides a newer one."""
 
 import random
 from collections.abc import Sequence
@@ -209,9 +209,7 @@ def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() ->
         other.open_compaction(plan(version, 1, [newest, oldest]))
     with pytest.raises(LostRaceError, match="would stay above"):  # the newest alone: the run it covers is on L0 still
         other.open_compaction(plan(version, 1, [newest]))
-    assert meta.open_compaction(plan(version, 1, [oldest])) == task, (
-        "asked again after a lost answer, it is the same task"
-    )
+    assert meta.open_compaction(plan(version, 1, [oldest])) == task, "a repeated call returns the same task"
     with pytest.raises(LostRaceError):
         other.open_compaction(plan(version, 1, [oldest]))
 
@@ -223,7 +221,7 @@ def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() ->
     meta.open_compaction(plan(version, 1, [low, high]))
     with pytest.raises(LostRaceError, match="open task 1"):
         meta.open_compaction(plan(version, 1, [middle]))
-    assert meta.open_compaction(plan(version, 0, [middle])).id == 2, "on L0 it is in nobody's way"
+    assert meta.open_compaction(plan(version, 0, [middle])).id == 2, "on L0 it conflicts with no task"
 
 
 def test_a_run_stays_when_an_older_one_of_the_same_keys_would_stay_above_it() -> None:
@@ -340,7 +338,7 @@ def test_replay_refuses_compactions_that_were_written_past_the_protocol() -> Non
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(seed: int) -> None:
-    """Random picks, most of them wrong. What is accepted is done, on rows kept in plain dicts; every read must find the newest row."""
+    """Make random picks, most of them wrong. Run accepted ones on plain dicts; each read must find the newest row."""
     chance = random.Random(seed)
     clock = Clock()
     objects, meta = new_store(clock)
@@ -384,7 +382,7 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
                 task = held.pop(chance.randrange(len(held)))
                 outputs = _merge(version, task, rows, chance)
                 infos = [put(f"{task_prefix(task.id)}{i}", part) for i, part in enumerate(outputs)]
-                assert meta.commit_compaction(task, infos)[1], "what was opened can be committed"
+                assert meta.commit_compaction(task, infos)[1], "an open task can be committed"
                 done["commit"] += 1
             case "close" if held and chance.random() < 0.3:
                 meta.close_compaction(held.pop().id, "chance")
@@ -461,7 +459,7 @@ def test_retention_keeps_epochs_by_number_and_by_age_whichever_reaches_further_b
         "150 s ago, the epoch of 180 s ago was the newest"
     )
     assert meta.retain(keep_epochs=4).epochs == tuple(epochs[3:]), "the floor never falls"
-    assert meta.retain().epochs == tuple(epochs[5:]), "the published epoch and what comes after it stay"
+    assert meta.retain().epochs == tuple(epochs[5:]), "the published epoch and later ones stay"
     for keep_epochs, keep_ms in ((0, 0), (1, -1)):
         with pytest.raises(SettingError, match="1 epoch or more"):
             meta.retain(keep_epochs, keep_ms)

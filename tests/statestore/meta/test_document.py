@@ -24,9 +24,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (StoreSettings(1, 256, 2, "UTC"), '{"format":1,"vnode_count":256,"units":2,"time_zone":"UTC"}\ncrc32c 989d5c01\n'),
     (
         VersionDelta(1, "w", EpochCommitted(0, LAST, 1, (SST,), 4)),
-        '{"id":1,"writer":"w","change":{"type":"epoch","prev_epoch":0,"epoch":18446744073709551615,"attempt":1,"ssts":[{"name":'
-        '"data/018bcfe568000000/ab.sst","size":100,"footer_size":20,"rows":3,"min_epoch":18446744073709551615,"max_epoch":'
-        '18446744073709551615,"sections":[{"table_id":1,"first_key":"AP8=","last_key":"/w==","rows":3,"bytes":90}]}],"log_end":4}}'
+        '{"id":1,"writer":"w","change":{"type":"epoch","prev_epoch":0,"epoch":18446744073709551615,"attempt":1,'
+        '"ssts":[{"name":"data/018bcfe568000000/ab.sst","size":100,"footer_size":20,"rows":3,'
+        '"min_epoch":18446744073709551615,"max_epoch":18446744073709551615,'
+        '"sections":[{"table_id":1,"first_key":"AP8=","last_key":"/w==","rows":3,"bytes":90}]}],"log_end":4}}'
         "\ncrc32c 325a37ef\n",
     ),
     (

@@ -1,7 +1,7 @@
 """Every operation of meta, broken at each of its requests in turn: refused, answer lost, process dead.
 
-After each break another process repeats the whole step. It ends as if nothing had happened, or in an error that says who was first;
-the log of versions holds every epoch once.
+After each break, another process repeats the whole step. The result equals an unbroken run, or an error that names
+the winner. The version log holds every epoch once.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: what must stand before it, what it does, and what must hold once it has been repeated until it ended."""
+    """One operation: its precondition, its action, and the check after it was repeated until it ended."""
 
     name: str
     prepare: Callable[[ObjectStore], None]
@@ -71,7 +71,7 @@ def _act_init(meta: MetaStore) -> None:
     try:
         MetaStore.init(meta.objects, vnode_count=8)
     except AlreadyInitialisedError:
-        return  # from our own call whose answer was lost: says so, changes nothing
+        return  # our own call whose answer was lost; the error reports it and changes nothing
 
 
 def _act_supersede(meta: MetaStore) -> None:
@@ -244,7 +244,7 @@ def _fresh(step: Step) -> FaultyObjectStore:
 
 
 def _check_chain(objects: ObjectStore) -> None:
-    """The newest version, however it was found, is what replay from the very first delta gives, and holds each epoch once."""
+    """The newest version equals a replay from the first delta, however it was found, and holds each epoch once."""
     version = open_meta(objects, "judge").latest()
     deltas = [decode_document(o.name, objects.get(o.name), VersionDelta) for o in objects.list("meta/version/")]
     assert reduce(apply, deltas, initial_version(read_settings(objects))) == version

@@ -1,4 +1,4 @@
-"""The vnode mapping is even, and changes with the least movement that keeps it even, or that takes from units what they carry too much."""
+"""The vnode mapping stays even with the fewest moves, or moves the excess load away from busy units."""
 
 from collections import Counter
 from itertools import product
@@ -26,7 +26,7 @@ def _is_even(mapping: VnodeMapping, units: int) -> bool:
 
 
 def _fewest_moves(mapping: VnodeMapping, units: int) -> int:
-    """How many vnodes any even mapping over `units` must move: each unit keeps at most its share, the largest one more."""
+    """The moves that any even mapping over `units` needs: each unit keeps at most its share, the largest one more."""
     held = sorted((Counter(mapping.units)[u] for u in range(units)), reverse=True)
     share, more = divmod(len(mapping.units), units)
     return len(mapping.units) - sum(min(h, share + (i < more)) for i, h in enumerate(held))
@@ -108,7 +108,7 @@ def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_shou
 
 @pytest.mark.parametrize("seed", range(5))
 def test_where_there_is_room_relief_takes_from_each_unit_the_least_number_of_vnodes(seed: int) -> None:
-    """Independently: the heaviest vnodes of a unit until they outweigh what it has too much."""
+    """Computed independently: the heaviest vnodes of a unit until they outweigh its excess load."""
     rng = np.random.default_rng(seed)
     before = even_mapping(256, 8)
     weights = rng.integers(50, 150, 256) * np.where(np.asarray(before.units) < 2, 4.0, 1.0)

@@ -1,4 +1,4 @@
-"""Readers: with a pin that is renewed as long as they read, and without one where the store may only be read."""
+"""Readers with a pin that they renew while they read, and readers without one on a read-only store."""
 
 import warnings
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore
 
 @dataclass
 class ReadOnlyStore:
-    """A store as a policy makes it that denies PutObject and DeleteObject, or the latter alone. A folder's mode would not stop root."""
+    """A store whose policy denies PutObject and DeleteObject, or only DeleteObject. File modes do not stop root."""
 
     inner: ObjectStore
     may_put: bool = False
@@ -67,7 +67,7 @@ def test_a_pin_that_may_not_be_removed_stays_and_the_rows_were_right(objects: Ob
 
 
 def test_a_read_that_outlasts_its_lease_keeps_its_pin(objects: ObjectStore) -> None:
-    """The clock runs ahead by a lease each time that it is looked at: who does not renew has lost its pin when the floor rises."""
+    """Each look at the clock advances it by a lease. Without renewals, the reader's pin lapses when the floor rises."""
     run_epoch(new_meta(objects))
     clock = Clock()
     reader, keeper = MetaStore(objects, "reader", clock), MetaStore(objects, "keeper", clock)

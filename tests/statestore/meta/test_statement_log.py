@@ -64,7 +64,7 @@ def test_an_append_that_expects_a_position_stands_there_or_nowhere(objects: Obje
         meta.append_log("b", b"2", expected=end)
     assert meta.log_end() == 2
     assert meta.append_log("b", b"2", expected=meta.log_end()) == 2
-    assert meta.append_log("b", b"2", expected=3) == 2, "a repeat stands where it stands"
+    assert meta.append_log("b", b"2", expected=3) == 2, "a repeated append keeps its number"
 
 
 def test_of_many_writers_who_expect_one_position_one_gets_it(objects: ObjectStore) -> None:

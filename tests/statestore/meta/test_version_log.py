@@ -1,4 +1,4 @@
-"""Commits: one winner, old version or new, found again from whatever is left."""
+"""Commits: one winner, the old version or the new one, found again from any remaining objects."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def test_a_thousand_commits_reopen_with_a_handful_of_requests_and_no_listing(obj
     assert steady.latest() == version
     assert [operation for operation, _ in counted.calls] == ["get"]
 
-    # Whatever the hint says, it costs probes only: absent, damaged, older than it should be, or of a snapshot that is gone.
+    # A hint that is absent, damaged, too old, or of a removed snapshot only costs probes.
     hint = objects.get(HEAD)
     objects.delete([HEAD])
     hints: list[bytes | None] = [None, b"x" + hint[1:], encode_document(Head(16)), encode_document(Head(4_000_000))]
@@ -307,7 +307,7 @@ def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_o
 
     meta = open_meta(LocalObjectStore(root), "heir")
     version = meta.latest()
-    assert set(committed) <= set(version.epochs), "what was told to be committed is"
+    assert set(committed) <= set(version.epochs), "every reported commit is in the version"
     assert len(version.epochs) <= len(committed) + 2
     assert len(version.levels[0]) == version.id
     assert run_epoch(meta).id == version.id + 1

@@ -1,4 +1,4 @@
-"""How far long work is: said from time to time while it lasts, and by nobody afterwards."""
+"""The progress of long work: reported regularly while it lasts, and not afterwards."""
 
 import time
 
@@ -21,14 +21,14 @@ def test_work_is_said_to_be_under_way_while_it_is() -> None:
     with followed(objects, "epoch", "epoch 7", far, said.append, every_s=0.01):
         began = time.monotonic()
         eventually("ten times of reporting have passed", lambda: time.monotonic() > began + 0.1)
-        assert said == [], "nobody knows how far it is"
+        assert said == [], "work of unknown progress is not reported"
         assert work_under_way(objects, now_ms()) == ()
         far.ask = lambda: (3, 1_200)
         wait_for(said, 2)
         (work,) = work_under_way(objects, now_ms())
         assert (work.what, work.done, work.total) == ("epoch 7", 3, 1_200)
         assert work.began <= work.at <= now_ms()
-        assert work_under_way(objects, work.at + 61_000) == (), "who was at it has died"
+        assert work_under_way(objects, work.at + 61_000) == (), "its process has died"
     assert said[0].startswith("epoch 7: 3 of 1,200 tasks done after ")
     assert work_under_way(objects, now_ms()) == ()
     assert list(objects.list("work/")) == []

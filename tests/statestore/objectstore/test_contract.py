@@ -1,4 +1,4 @@
-"""What every object store promises, against each kind of them."""
+"""The contract of every object store, checked against each kind."""
 
 import pickle
 import threading

@@ -1,4 +1,4 @@
-"""What only a directory can do wrong."""
+"""The failures that only a directory can have."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What only a server can do wrong: answers lost, bodies cut, endpoints that refuse."""
+"""The failures that only a server can have: lost answers, cut bodies, refusing endpoints."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ def test_a_server_that_answers_nothing_at_all_is_an_error_and_never_a_guess(moto
         store = _store(proxy.endpoint, prefix)
         with pytest.raises(ObjectStoreUnavailableError, match="put_if_absent"):
             store.put_if_absent("x", b"mine")
-    assert _store(moto_endpoint, prefix).put_if_absent("x", b"mine"), "asked again, it is recognised"
+    assert _store(moto_endpoint, prefix).put_if_absent("x", b"mine"), "a repeated request recognises its object"
 
 
 def test_a_body_that_ends_early_is_fetched_again(moto_endpoint: str, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""What killed processes leave on a local disk is swept up; what a writer is at, however slow, is not."""
+"""Leftovers of killed processes on a local disk are removed; the files of a slow writer are not."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def test_a_store_that_was_never_written_has_nothing_to_sweep(tmp_path: Path) -> 
 def test_writers_and_sweepers_at_once_do_not_get_in_each_other_s_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # durability is not what is tested, and a shared disk is slow
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # the test does not check durability; a shared disk is slow
     store = LocalObjectStore(tmp_path / "store")
     stop = threading.Event()
 

@@ -36,7 +36,7 @@ class BucketStore:
 
 
 class DictStore:
-    """The same over a dict, worked out row by row: what Hummock is judged by. Its scans come in blocks of three rows."""
+    """The same over a dict, row by row: the reference for Hummock. Its scans return blocks of three rows."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, list[tuple[int, bool, dict[str, Any]]]] = {}

@@ -23,7 +23,7 @@ V = 4
 KEPT, ROW_ID = ColumnSpec("c0", "int"), ColumnSpec("c1", "bigint")
 SEVEN = ColumnSpec("c2", "double", value_bytes(pa.array([7.5])))
 NOTHING = ColumnSpec("c3", "array<string>", value_bytes(pa.array([None], pa.list_(pa.string()))))
-#: As a table without a key has it: the key stays last, so what is added goes before it.
+#: The shapes of a table without a key: the row id stays last, so added columns go before it.
 SHAPES = [
     TableSchema(5, "rows", columns, (KeyColumn(len(columns) - 1),), (len(columns) - 1,))
     for columns in ((KEPT, ROW_ID), (KEPT, SEVEN, ROW_ID), (KEPT, SEVEN, NOTHING, ROW_ID))
@@ -46,7 +46,7 @@ def in_shape(rows: Rows, schema: TableSchema) -> Rows:
 
 
 class Growing:
-    """A table that lives through epochs; `rows`, what it holds after each, worked out row by row."""
+    """A table over several epochs; `rows` holds its expected rows after each, computed row by row."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -73,7 +73,7 @@ class Growing:
         return {name: some[name] for name in names(schema)}
 
     def run(self, schema: TableSchema, commit: bool = True) -> Any:
-        """One epoch's puts and deletes; what it sealed."""
+        """Run one epoch of puts and deletes; return its sealed batch."""
         epoch = self.version.epoch + 1
         state = StateTable(schema, self.store(), self.version.epoch, V)
         after = dict(self.rows[epoch - 1])

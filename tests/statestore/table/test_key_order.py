@@ -1,4 +1,4 @@
-"""Reading a table in the order of its key: random tables beside plain Python's sort, and the blocks that a read with a limit takes."""
+"""Reads of a table in key order: random tables compared with Python's sort, and the blocks that a limit reads."""
 
 import math
 import random
@@ -42,7 +42,7 @@ VALUES: dict[str, Sequence[Any]] = {
 
 
 def comparable(value: Any) -> Any:
-    """A value by which Python compares as SQL does: NaN above all, -0.0 as 0.0, texts by their bytes, NULL elements first."""
+    """A value that Python compares as SQL does: NaN last, -0.0 as 0.0, strings by bytes, NULL elements first."""
     match value:
         case float():
             return (math.isnan(value), 0.0 if math.isnan(value) else value + 0.0)
@@ -68,7 +68,7 @@ def compared(left: Sequence[Any], right: Sequence[Any], key: Sequence[KeyColumn]
 
 
 class Table:
-    """A random table: two columns of an order, a key, a note; through several epochs, with rows that go and that change."""
+    """A random table (two order columns, a key, a note) over several epochs that delete and change rows."""
 
     def __init__(self, seed: int, objects: Path) -> None:
         rng = self.rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Rows remembered between epochs: whatever is evicted, moved, repeated, superseded or skipped, reads equal a plain dict's."""
+"""Rows remembered between epochs: reads equal a plain dict's after evictions, moves, retries and skipped epochs."""
 
 import os
 import random
@@ -34,7 +34,7 @@ Row = tuple[Any, ...]
 
 
 class CountingStore(DictStore):
-    """Counts the keys it is asked for."""
+    """Counts the requested keys."""
 
     asked = 0
 
@@ -75,7 +75,7 @@ def vnodes_of_unit(units: list[int], unit: int) -> list[int]:
     return [vnode for vnode, owner in enumerate(units) if owner == unit]
 
 
-# --- the model: workers with caches of their own run units of epochs against a dict -----------------------------------------------
+# --- the model: workers with separate caches run units of epochs against a dict --------------------------------
 
 
 def put_row(rng: random.Random, key: int) -> Row:
@@ -85,12 +85,12 @@ def put_row(rng: random.Random, key: int) -> Row:
 def run_model(
     seed: int, capacity: int, spare: Callable[[], int] | None = None, together: bool = False
 ) -> tuple[int, int]:
-    """40 epochs of three units; units move between workers, barriers are superseded, attempts fail, are repeated, and units stay idle.
+    """40 epochs of three units: units move or stay idle; barriers are superseded; attempts fail and repeat.
 
     Args:
-        together: workers show each other what they know.
+        together: workers share their remembered rows.
 
-    Returns: keys answered from memory, and keys asked of the store.
+    Returns: keys answered from memory, and keys requested from the store.
     """
     rng, store = random.Random(seed), CountingStore()
     workers = [RowCache(capacity, spare, SharedRuns(lambda: [os.getpid()]) if together else None) for _ in range(2)]
@@ -111,7 +111,7 @@ def run_model(
             sealed = []
             for unit in range(3):
                 keys = [k for k in rng.sample(range(60), 30) if units[vnode_of[k]] == unit]
-                if rng.random() < 0.15 or not keys:  # idle: nobody opens its tables
+                if rng.random() < 0.15 or not keys:  # idle: no tables are opened
                     continue
                 changes = {k: rng.choice((put_row(rng, k), None)) for k in keys if rng.random() < 0.7}
                 others = [k for k, n in vnode_of.items() if units[n] == unit and rng.random() < 0.1 and k not in keys]
@@ -183,7 +183,7 @@ def test_reads_are_the_same_where_memory_comes_and_goes() -> None:
     run_model(1, 1 << 20, lambda: rng.choice((1 << 20, -1000, -(1 << 20))))
 
 
-# --- single rules -----------------------------------------------------------------------------------------------------------------
+# --- single rules ----------------------------------------------------------------------------------------------
 
 
 def open_pairs(cache: RowCache, store: DictStore, base: int, epoch: int, vnodes: range = range(V)) -> StateTable:

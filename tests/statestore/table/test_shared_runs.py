@@ -1,4 +1,4 @@
-"""Runs that one process shows and another maps: found by name, whole or not at all, and gone with the process that made them."""
+"""Runs that one process shares and another maps: found by name, complete or absent, and removed with their process."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tussock.statestore.table import shared_runs
 from tussock.statestore.table.known_run import KnownRun
 from tussock.statestore.table.shared_runs import SharedRuns
 
-# Another process: it shows two runs of "rows" as of epoch 7, says so, does what it is told, and waits for its end.
+# Another process: it shares two runs of "rows" as of epoch 7, reports that, obeys commands, and waits for its end.
 SIBLING = """
 import sys
 from tests.statestore.table.test_shared_runs import run_of
@@ -100,7 +100,7 @@ def test_what_its_maker_has_forgotten_is_not_found_though_its_name_was_seen(
     sibling: subprocess.Popen[str], word: str
 ) -> None:
     looking = SharedRuns(lambda: [sibling.pid])
-    assert looking.look("other rows", 7) == ()  # from here on it knows the names
+    assert looking.look("other rows", 7) == ()  # from here on it has read the names
     tell(sibling, word)
     assert looking.look("rows", 7) == ()
 

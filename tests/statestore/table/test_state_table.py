@@ -270,7 +270,7 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
             wanted += [(place, expected[key]) for key in of_shop[:limit]]
         assert list(zip(rows.index.to_pylist(), tuples(rows.rows), strict=True)) == wanted
 
-        since, shop = rng.randrange(14), rng.choice(SHOPS)  # from a key on, whether it is there or not
+        since, shop = rng.randrange(14), rng.choice(SHOPS)  # the first key may be absent
         key = table.layout.keys_of(pa.table([pa.array([shop], pa.string()), pa.array([since])], ["s", "i"]))
         end = successors(table.layout.prefixes_of(pa.table({"s": pa.array([shop], pa.string())})))
         found = table.scan_between(key, end, limit, reverse)
