@@ -1,4 +1,4 @@
-"""The deploy DAGs that pipelines/*/pipeline.toml make, without an Airflow database; and runs of one, with all that is real."""
+"""The deploy DAGs of pipelines/*/pipeline.toml without an Airflow database, and real runs of one of them."""
 
 import importlib.util
 import subprocess
@@ -41,9 +41,7 @@ def test_a_plan_comes_first_and_a_person_where_the_pipeline_says_so(
     assert [task.task_id for task in dag.topological_sort()] == tasks
     assert (dag.schedule, dag.max_active_runs) == (None, 1)
     if more:
-        assert "ti.xcom_pull(task_ids='plan', key='text')" in dag.get_task("approve").body, (
-            "who approves has read what is to be done"
-        )
+        assert "ti.xcom_pull(task_ids='plan', key='text')" in dag.get_task("approve").body, "it shows the plan"
 
 
 def test_no_statement_ends_the_block_in_which_a_person_reads_the_plan() -> None:

@@ -1,4 +1,4 @@
-"""A deployment in a real scheduler: a person reads the plan and says yes or no, and what is applied is what was read. Minutes long."""
+"""A deployment in a real scheduler: a person approves a plan, and only that plan is applied. Takes minutes."""
 
 import time
 from pathlib import Path
@@ -12,7 +12,7 @@ from tussock.jobs.settings.process import open_meta
 
 DAG = "deploy_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
-READING_S = 4  # who answers before Airflow has noticed that the task's process ended, is asked once more by a retry
+READING_S = 4  # if the answer comes before Airflow notices the end of the task's process, a retry needs another
 TOML = 'name = "shop"\nstore = "{folder}/store"\nsql = ["views.sql"]\n[deploy]\napprove = true\n'
 SQL = """CREATE TABLE t (k int, PRIMARY KEY (k));
 CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t;
@@ -20,13 +20,13 @@ CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t;
 
 
 class Home(AirflowHome):
-    """A home with one pipeline, which asks before it is deployed."""
+    """A home with one pipeline that needs an approval before a deployment."""
 
     def write(self, sql: str) -> None:
         (self.folder / "pipelines/shop/views.sql").write_text(sql)
 
     def asks(self) -> str:
-        """Trigger a deployment, and wait until it asks a person; the run."""
+        """Trigger a deployment and wait until it needs an answer; return the run."""
         run = self.trigger(DAG, {"logical_date": None})
         wait_for("it asks", lambda: "approve" in self.asking(run))
         return run
@@ -47,11 +47,16 @@ class Home(AirflowHome):
             return bool(self.query(ended))
 
         wait_for("it ends", happened)
-        return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
+        return dict(
+            self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'")  # type: ignore[arg-type]
+        )
 
     def asking(self, run: str) -> list[str]:
         """The tasks that wait for a person."""
-        asked = "SELECT t.task_id FROM task_instance t JOIN hitl_detail h ON h.ti_id = t.id WHERE t.state = 'awaiting_input'"
+        asked = (
+            "SELECT t.task_id FROM task_instance t JOIN hitl_detail h ON h.ti_id = t.id "
+            "WHERE t.state = 'awaiting_input'"
+        )
         return [task for (task,) in self.query(f"{asked} AND h.responded_at IS NULL AND t.run_id = '{run}'")]
 
     def read_before_answering(self, run: str) -> str:
@@ -69,9 +74,7 @@ def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Pat
         home.airflow("dags", "unpause", DAG)
         run = home.asks()
         assert "+ table t" in home.read_before_answering(run)
-        assert "SELECT count(*) AS n FROM t" in home.read_before_answering(run), (
-            "who says yes has read every new statement"
-        )
+        assert "SELECT count(*) AS n FROM t" in home.read_before_answering(run), "every new statement is shown"
         assert not (tmp_path / "store").exists() or open_meta(str(tmp_path / "store")).log_end() == 0
         assert home.answer(run, "Approve") == {"plan": "success", "approve": "success", "apply": "success"}
         meta = open_meta(str(tmp_path / "store"))
@@ -84,7 +87,7 @@ def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Pat
         assert meta.log_end() == 1
 
         run = home.asks()
-        home.write(SQL.replace("count(*)", "min(k)"))  # not what the person reads
+        home.write(SQL.replace("count(*)", "min(k)"))  # not the plan that the person reads
         assert home.answer(run, "Approve") == {"plan": "success", "approve": "success", "apply": "failed"}
         assert meta.log_end() == 1
 

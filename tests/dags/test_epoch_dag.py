@@ -116,7 +116,10 @@ def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tm
     text = (
         "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT 'CREATE MATERIALIZED VIEW x;'; -- CREATE MATERIALIZED VIEW y\n"
     )
-    text += "create source if not exists `S` (id int) using csv options (path 'x'); CREATE SOURCE t USING parquet OPTIONS (path 'y');"
+    text += (
+        "create source if not exists `S` (id int) using csv options (path 'x'); "
+        "CREATE SOURCE t USING parquet OPTIONS (path 'y');"
+    )
     text += "create materialized view if not exists `B` as select 1; CREATE VIEW plain AS SELECT 1"
     (tmp_path / "shop/views.sql").write_text(text)
     pipeline = Pipeline("shop", tmp_path, "store", (tmp_path / "shop/views.sql",))
@@ -283,7 +286,7 @@ def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> N
     for run_type in ("manual", "operator_triggered", "asset_triggered"):
         assert run_interval(context(run_type, NOBODYS)) is None
         assert run_interval(context(run_type, NOBODYS, **IN_PARAMS)) == MONTH
-        assert run_interval(context(run_type, DAY)) == DAY, "somebody gave it in the trigger form"
+        assert run_interval(context(run_type, DAY)) == DAY, "a person entered it in the trigger form"
         assert run_interval(context(run_type, MONTH, **IN_PARAMS)) == MONTH
 
 

@@ -1,7 +1,7 @@
-"""What Airflow is told in a real scheduler: backfills with one event at their end, one whose last run fails and is cleared, a run cleared.
+"""Asset events in a real scheduler: of backfills, one with a failed and cleared last run, and of a cleared run.
 
-One Airflow of the test's own, whose small epochs run in its tasks. A consumer is modelled that starts with nothing and goes by the events
-alone: what it has in the end is compared with the rows of the files, added up in plain Python. Minutes long.
+The test has its own Airflow, whose small epochs run in its tasks. A modelled consumer starts empty and follows the
+events alone. Its final rows must equal the rows of the files, added up in plain Python. Takes minutes.
 """
 
 import json
@@ -85,8 +85,10 @@ class Shop(AirflowHome):
         return self.ended(first, last)
 
     def created(self, *arguments: str) -> bool:
-        """Whether Airflow could create a backfill. Its command and its scheduler write into one SQLite file, so it may meet a lock; what
-        it leaves behind then is a backfill without runs."""
+        """Create a backfill; return whether Airflow could.
+
+        The command and the scheduler write into one SQLite file. At a lock, the command leaves a backfill without runs.
+        """
         try:
             self.airflow("backfill", "create", "--dag-id", DAG, *arguments)
         except RuntimeError as err:
@@ -118,14 +120,18 @@ class Shop(AirflowHome):
 
     def tries(self, day: int) -> int:
         """How often publish_views of a day's run was started."""
-        sql = f"SELECT sum(t.try_number) FROM task_instance t JOIN dag_run r ON r.run_id = t.run_id WHERE t.dag_id = '{DAG}' "
+        sql = (
+            "SELECT sum(t.try_number) FROM task_instance t JOIN dag_run r ON r.run_id = t.run_id "
+            f"WHERE t.dag_id = '{DAG}' "
+        )
         sql += f"AND t.task_id = 'publish_views' AND r.data_interval_start LIKE '{DAY_0 + timedelta(days=day)}%'"
         return int(self.query(sql)[0][0] or 0)
 
     def events(self) -> list[Event]:
         """All, in order."""
         rows = self.query(
-            "SELECT a.name, e.source_task_id, e.source_run_id, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id ORDER BY e.id"
+            "SELECT a.name, e.source_task_id, e.source_run_id, e.extra "
+            "FROM asset_event e JOIN asset a ON a.id = e.asset_id ORDER BY e.id"
         )
         return [Event(asset, task, run, json.loads(extra)) for asset, task, run, extra in rows]
 
@@ -140,7 +146,7 @@ class Shop(AirflowHome):
         return {(str(a), str(b)) for a, b in (*into, *out)}
 
     def follow(self, view: str) -> "Counter[tuple[Any, ...]]":
-        """The rows that somebody has who began with nothing and goes by the view's events."""
+        """The rows of a consumer that starts empty and follows the view's events."""
         rows: Counter[tuple[Any, ...]] = Counter()
         reached = None
         with Session(str(self.folder / "store"), create=False) as session:
@@ -151,7 +157,7 @@ class Shop(AirflowHome):
                 if since is None:
                     rows = Counter(zip(*(c.to_pylist() for c in session.read(view, epoch=epoch).columns), strict=True))
                 else:
-                    assert since == reached, "each event goes on where the one before it ended"
+                    assert since == reached, "each event continues from the end of the previous one"
                     for row in session.changes(view, int(since), epoch).to_pylist():
                         comes = row.pop("_change_type") in ("insert", "update_postimage")
                         values = tuple(value for name, value in row.items() if not name.startswith("_"))
@@ -216,7 +222,7 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
     shop.clear(2)
     assert shop.events() == told
 
-    # Four more, the last of which fails its suite: what the others published is told all the same; sources are told as they are committed.
+    # Four more; the last fails its suite. Its event covers the others' rows too. Sources have events at each commit.
     for day in range(5, 9):
         rows[day] = orders_of(day) if day < 8 else [(9, -1)]
         shop.write(day, rows[day])
@@ -230,7 +236,7 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
     assert orders["since"] == taken["shop.orders"]["epoch"]
     assert shop.follow("per_shop") == per_shop([o for day, of in rows.items() if day < 8 for o in of])
 
-    # The suite is corrected, and what failed is cleared: the failed run tells of its own rows.
+    # The suite is corrected and the failed run is cleared: its events cover its own rows.
     suite = shop.folder / "pipelines/shop/quality/per_shop.json"
     suite.write_text(suite.read_text().replace('"min_value": 0', '"min_value": -5'))
     shop.clear(8, "--only-failed", "--task-regex", "validate_views", "--downstream")
@@ -241,7 +247,7 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
     assert shop.follow("per_shop") == per_shop([o for day in rows.values() for o in day])
     assert shop.follow("home") == Counter({("nl", 2): 1, ("be", 1): 1})
 
-    # By hand, between backfills: a run tells of what it took in, with its interval.
+    # A manual run between backfills: its events cover its own rows and carry its interval.
     shop.write(9, [(1, 1)])
     day_9 = [f"{DAY_0 + timedelta(days=day)}T00:00:00Z" for day in (9, 10)]
     shop.trigger(DAG, {"logical_date": None, "conf": {"start": day_9[0], "end": day_9[1]}})

@@ -1,4 +1,4 @@
-"""Views that get too old: said once, in the log, to a function of the user's, and by `tussock status`; nothing is said of what is fresh."""
+"""Stale views: one report in the log, to the user's function and in `tussock status`; no report of fresh views."""
 
 import asyncio
 import os
@@ -28,14 +28,17 @@ from tussock.statestore.objectstore.open import open_object_store
 
 pytestmark = pytest.mark.airflow
 FIELDS = (Field("k", "int"),)
-TOML = 'name = "shop"\nstore = "{0}/store"\nsql = ["v.sql"]\n[freshness]\nv = "2h"\n[alerts]\ncall = "pages_of_a_company.stale"\n'
+TOML = (
+    'name = "shop"\nstore = "{0}/store"\nsql = ["v.sql"]\n'
+    '[freshness]\nv = "2h"\n[alerts]\ncall = "pages_of_a_company.stale"\n'
+)
 HOUR = 3600.0
 Told = list[tuple[str, str, str]]
 
 
 @pytest.fixture
 def told() -> Iterator[Told]:
-    """What the user's function was called with."""
+    """The arguments of each call of the user's function."""
     module, calls = ModuleType("pages_of_a_company"), Told()
     module.stale = lambda *said: calls.append(said)  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
@@ -100,7 +103,7 @@ def test_a_view_that_stays_too_old_while_epochs_go_on_is_said_once(meta: MetaSto
     before = meta.latest().published
     for _ in range(2):
         assert steps.say_if_stale("shop", "v").wait_s is None
-        publish(meta)  # its source is held, which is an epoch of its own
+        publish(meta)  # its source is held; that is an epoch
         steps.let_go_of_alerts("shop")
     assert meta.latest().published > before
     assert "already reported" in steps.say_if_stale("shop", "v").said

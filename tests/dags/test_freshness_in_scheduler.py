@@ -1,4 +1,4 @@
-"""A view that gets too old, in a real scheduler: runs miss their deadlines one after another, and it is said once. Minutes long."""
+"""A stale view in a real scheduler: several runs miss their deadlines, and one report is made. Takes minutes."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +34,7 @@ v = "1s"
 [alerts]
 call = "pages_of_a_company.stale"
 """
-CALLED = "def stale(*said):\n    with open({file!r}, 'a') as out:\n        out.write(' '.join(said) + '\\n')\n"
+CALLED = "def stale(*facts):\n    with open({file!r}, 'a') as out:\n        out.write(' '.join(facts) + '\\n')\n"
 
 
 def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Server:
         self._socket.close()
 
     def received(self) -> dict[str, tuple[float, str]]:
-        """What has come since: value and kind by name; counts are added up."""
+        """The metrics received since the last call: value and kind by name; counters are added up."""
         found: dict[str, tuple[float, str]] = {}
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The rebalance DAGs that pipelines/*/pipeline.toml make, without an Airflow database; their tasks one by one; runs of one, for real."""
+"""The rebalance DAGs of pipelines/*/pipeline.toml without an Airflow database, their tasks, and real runs of one."""
 
 import importlib.util
 import random
@@ -48,13 +48,13 @@ def store_in(folder: Path) -> MetaStore:
 
 
 class Pulled:
-    """What the tasks before have pushed, as a task asks for it."""
+    """The XComs of the earlier tasks, as a task pulls them."""
 
     def __init__(self, **pushed: str) -> None:
         self.pushed = pushed
 
     def xcom_pull(self, task_ids: str, key: str) -> str | None:
-        return self.pushed[key] if task_ids == "decide" else self.shown  # the latter where a person has approved
+        return self.pushed[key] if task_ids == "decide" else self.shown  # `shown`: if a person has approved
 
     shown: str | None = None
 
@@ -74,9 +74,7 @@ def test_what_moves_is_decided_first_and_a_person_is_asked_where_the_pipeline_sa
     assert (dag.schedule, dag.max_active_runs) == (None, 1)
     assert (dag.params["units"], dag.params["target"]) == (None, 1.25)
     if more:
-        assert "xcom_pull(task_ids='decide', key='text')" in dag.get_task("approve").body, (
-            "who approves has read what is to move"
-        )
+        assert "xcom_pull(task_ids='decide', key='text')" in dag.get_task("approve").body, "it shows the moves"
 
 
 def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_time(

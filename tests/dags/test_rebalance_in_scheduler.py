@@ -1,4 +1,4 @@
-"""A rebalancing in a real scheduler: a person reads which vnodes move and says yes, while somebody else moves them too. Minutes long."""
+"""A rebalancing in a real scheduler: a person approves it while another process moves vnodes too. Takes minutes."""
 
 import time
 from pathlib import Path
@@ -12,14 +12,14 @@ from tests.support.waiting import eventually
 
 DAG = "rebalance_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
-READING_S = 4  # who answers before Airflow has noticed that the task's process ended, is asked once more by a retry
+READING_S = 4  # if the answer comes before Airflow notices the end of the task's process, a retry needs another
 
 
 class Home(AirflowHome):
-    """A home with one pipeline, which asks before vnodes move."""
+    """A home with one pipeline that needs an approval before vnodes move."""
 
     def asks(self, units: int) -> str:
-        """Trigger a rebalancing, and wait until it asks a person; the run."""
+        """Trigger a rebalancing and wait until it needs an answer; return the run."""
         run = self.trigger(DAG, {"logical_date": None, "conf": {"units": units}})
         wait_for("it asks", lambda: self.asking(run))
         return run
@@ -40,11 +40,16 @@ class Home(AirflowHome):
             return bool(self.query(ended))
 
         wait_for("it ends", happened)
-        return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
+        return dict(
+            self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'")  # type: ignore[arg-type]
+        )
 
     def asking(self, run: str) -> bool:
         """Whether it waits for a person."""
-        asked = "SELECT t.task_id FROM task_instance t JOIN hitl_detail h ON h.ti_id = t.id WHERE t.state = 'awaiting_input'"
+        asked = (
+            "SELECT t.task_id FROM task_instance t JOIN hitl_detail h ON h.ti_id = t.id "
+            "WHERE t.state = 'awaiting_input'"
+        )
         return bool(self.query(f"{asked} AND h.responded_at IS NULL AND t.run_id = '{run}'"))
 
     def read_before_answering(self, run: str) -> str:

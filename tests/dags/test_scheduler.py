@@ -1,6 +1,6 @@
 """The flights DAG in a real scheduler: by backfill, by schedule, by hand, cleared, and held by a failing suite.
 
-One Airflow of the test's own, on a store and files of its own. Minutes long, most of them JVM starts.
+The test has its own Airflow, store and files. It takes minutes, mostly for JVM starts.
 """
 
 import json
@@ -47,7 +47,7 @@ class Home(AirflowHome):
         return sorted(Path(file.path).stem for file in taken_files(open_table(meta.objects, version, table)))
 
     def story(self) -> list[str]:
-        """What happened to the store's epochs, in order: each was injected, committed, published. By the times of the store's files."""
+        """The events of the store's epochs in order (injected, committed, published), by the times of its files."""
         meta, store = self.meta(), self.folder / "store/meta"
         happened = [(file.stat().st_mtime_ns, "injected") for file in store.glob("barrier/*/*.json")]
         for number in range(1, meta.latest().id + 1):
@@ -63,7 +63,7 @@ class Home(AirflowHome):
         return [what for _, what in sorted(happened)]
 
     def log_of(self, task: str) -> str:
-        """Of the run by hand."""
+        """The log of the manual run."""
         return next((self.folder / "logs").rglob(f"run_id=manual*/task_id={task}/*.log")).read_text()
 
     def set_pipeline(self, old: str, new: str, file: str = "pipeline.toml") -> None:
@@ -108,7 +108,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     wait_for("the cleared run", lambda: _ended(home, backfilled))
     assert home.meta().latest() == version
 
-    # The schedule goes on where the backfill ended, and ends at its end.
+    # The schedule continues from the end of the backfill, and ends at the DAG's end date.
     home.set_pipeline("catchup = false", "catchup = true")
     scheduled = {**backfilled, "scheduled 2013-01-04": "success"}
     wait_for("the scheduled run", lambda: _ended(home, scheduled))
@@ -135,14 +135,14 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert "failing rows: manufacturer=" in log
     assert "readers still see the previous epoch" in log
 
-    # The suite is corrected; the gate is asked again, and the held epoch is published without another commit.
+    # The suite is corrected. The gate runs again, and the held epoch is published without another commit.
     home.set_pipeline('"min_value": 100000}', '"min_value": 1}', "quality/manufacturer_delays.json")
     home.airflow("tasks", "clear", DAG, "--task-regex", "validate_views", "--downstream", "--only-failed", "--yes")
     wait_for("the held run", lambda: _ended(home, {**scheduled, "manual": "success"}))
     assert home.meta().latest().published == held.epoch
     assert home.meta().latest().epoch == held.epoch
 
-    # Every view is an asset, and its events say what readers see.
+    # Every view is an asset, and its events describe the published rows.
     names = {name for (name,) in home.query("SELECT name FROM asset")}
     assert {"flights.carrier_delays", "flights.worst_routes"} <= names
     (extra,) = home.query(
@@ -152,7 +152,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     told = json.loads(extra)
     assert (told["epoch"], told["rows"], told["quality"]) == (str(held.epoch), 10, "passed")
 
-    # And a Delta table, which holds what readers see and has had one commit for each published epoch, however often tasks ran.
+    # A Delta table holds the published rows, with one commit per published epoch, however often the tasks ran.
     assert "flights.worst_routes.table" in names
     with Session(str(home.folder / "store"), create=False) as session:
         for view in ("carrier_delays", "worst_routes"):

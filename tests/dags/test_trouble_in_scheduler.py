@@ -1,7 +1,7 @@
-"""Trouble in a real scheduler: a source that is held, a view that a run pauses and that goes on, a suite that fails with either scope.
+"""Trouble in a real scheduler: a held source, a view that a run pauses and resumes, and a failing suite in both scopes.
 
-One Airflow of the test's own, whose small epochs run in its tasks. What readers see at each step is compared with the rows of the files,
-added up in plain Python. Minutes long.
+The test has its own Airflow, whose small epochs run in its tasks. At each step, the rows that readers see must equal
+the rows of the files, added up in plain Python. Takes minutes.
 """
 
 import json
@@ -73,7 +73,7 @@ class Shop(AirflowHome):
         return folder
 
     def seen(self, view: str) -> "Counter[tuple[Any, ...]]":
-        """What readers see of a view."""
+        """The rows that readers see of a view."""
         with Session(str(self.folder / "store"), create=False) as session:
             return Counter(zip(*(c.to_pylist() for c in session.read(view).columns), strict=True))
 
@@ -88,7 +88,9 @@ class Shop(AirflowHome):
             f"run {run}",
             lambda: self.query(f"SELECT state FROM dag_run WHERE run_id = '{run}'")[0][0] in ("success", "failed"),
         )
-        return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
+        return dict(
+            self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'")  # type: ignore[arg-type]
+        )
 
     def newest_run(self) -> str:
         return self.query(f"SELECT run_id FROM dag_run WHERE dag_id = '{DAG}' ORDER BY id DESC LIMIT 1")[0][0]
@@ -107,7 +109,7 @@ class Shop(AirflowHome):
         return "\n".join(file.read_text() for file in found)
 
     def events(self, run: str) -> dict[str, tuple[str | None, dict[str, Any]]]:
-        """The asset events of a run: by asset, its partition and what it says."""
+        """The asset events of a run: by asset, its partition and its facts."""
         rows = self.query(
             "SELECT a.name, e.partition_key, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id "
             f"WHERE e.source_run_id = '{run}' AND e.source_task_id = 'publish_views'"

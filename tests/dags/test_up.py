@@ -1,4 +1,4 @@
-"""What `make up` leaves open to others of the machine and of its network: nothing."""
+"""`make up` opens nothing to other users of the machine or its network."""
 
 import json
 import socket
@@ -46,7 +46,7 @@ def listening_at(process: psutil.Process) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, psutil.Process, int]]:
-    """An Airflow home that `scripts/airflow.sh up` fills, the process, and the port of the API server, which answers."""
+    """A home started by `scripts/airflow.sh up`, its process, and the port of the API server, which answers."""
     home = tmp_path_factory.mktemp("home")
     env = {**airflow_environment(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home)}
     port = int(env["AIRFLOW__API__PORT"])
@@ -62,7 +62,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ps
     try:
 
         def is_up() -> bool:
-            """Whether scheduler, DAG processor and triggerer are past their start, and so listen wherever they are going to."""
+            """Whether scheduler, DAG processor and triggerer have started, and so listen on all their ports."""
             assert server.poll() is None, (home / "up.log").read_text()[-5000:]
             return answers(port) and "user and password: in " in (home / "up.log").read_text() and at_work(home) >= 3
 
@@ -73,7 +73,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ps
         server.terminate()
         server.wait(60)
         _, alive = psutil.wait_procs(children, timeout=10)
-        assert alive == [], "what was started is stopped"
+        assert alive == [], "every started process is stopped"
 
 
 def test_airflow_listens_on_the_loopback_interface_alone(started: tuple[Path, psutil.Process, int]) -> None:

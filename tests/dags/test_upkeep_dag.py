@@ -1,4 +1,4 @@
-"""The upkeep DAGs that pipelines/*/pipeline.toml make, without an Airflow database; and a run of one, with all that is real."""
+"""The upkeep DAGs of pipelines/*/pipeline.toml without an Airflow database, and a real run of one."""
 
 import importlib.util
 import os
@@ -119,7 +119,7 @@ def test_compact_starts_spark_only_where_something_is_due(
 @pytest.mark.deep
 @pytest.mark.spark
 def test_a_run_lets_go_of_old_epochs_merges_and_removes(tmp_path: Path) -> None:
-    """`airflow dags test`, in a home of its own: spark-submit, the code's archive, workers, the store."""
+    """`airflow dags test` in a separate home: spark-submit, the code's archive, workers, the store."""
     store = living_store(LocalObjectStore(tmp_path / "store"), epochs=6)
     folder = tmp_path / "pipelines/shop"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Waiting for what a running Airflow does by itself."""
+"""Waiting for the events of a running Airflow."""
 
 import os
 from collections.abc import Callable
@@ -9,5 +9,5 @@ PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))
 
 
 def wait_for(what: str, happened: Callable[[], bool]) -> None:
-    """Until it has happened; an AssertionError that says `what` where it has not in PATIENCE_S."""
+    """Wait for an event. Raises AssertionError with `what` if it has not happened within PATIENCE_S."""
     eventually(what, happened, PATIENCE_S, every_s=1)

@@ -1,4 +1,4 @@
-"""The epoch job as a child process: `jobs/submitted/epoch.py` as it is, with points on its way, one clock for all runs, and small SSTs."""
+"""The epoch job as a child process: `jobs/submitted/epoch.py` with points, one clock for all runs, and small SSTs."""
 
 import os
 import sys

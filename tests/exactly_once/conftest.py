@@ -22,7 +22,7 @@ CHILD_TIMEOUT_S = 400
 
 @dataclass(frozen=True)
 class Case:
-    """What disturbed runs start from and end as."""
+    """The common start and the expected end of disturbed runs."""
 
     template: Path
     data: Path
@@ -43,7 +43,9 @@ def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
     (pipeline / "pipeline.toml").write_text(
         'name = "once"\nstore = "${TUSSOCK_TEST_STORE}"\nsql = ["views.sql"]\n'
         f"[epoch]\nmax_bytes = {workload.MAX_EPOCH_BYTES}\n[spark]\n"
-        '"spark.driver.memory" = "1g"\n"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"\n'  # quick to start
+        # Options for a quick start.
+        '"spark.driver.memory" = "1g"\n'
+        '"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"\n'
         '"spark.python.daemon.module" = "tests.exactly_once.daemon"\n'
     )
     return Case(template, data, workload.open_meta(undisturbed).latest(), workload.truth(spark, data), pipeline)
@@ -57,7 +59,7 @@ def store(case: Case, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start_job(case: Case, store: Path, tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
-    """Starts the epoch job on `store` as a process of its own, with a fault in its way. None outlives its test."""
+    """Start the epoch job on `store` as a separate process with a fault. None outlives its test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(fault: Fault | None = None) -> "subprocess.Popen[str]":

@@ -1,4 +1,4 @@
-"""Spark's Python daemon with the points of `tests.exactly_once.points` in the actors' way; named by `spark.python.daemon.module`."""
+"""Spark's Python daemon whose actors reach the points of tests.exactly_once.points (`spark.python.daemon.module`)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,8 +1,8 @@
 """Random histories of two tables and a source of Parquet files, run without a JVM.
 
-Spark binds statements and views once; histories append them to the logs of many stores. The seed alone decides what a history does. So
-each run of it, in any process, with tasks in any order or repeated, writes SSTs of the same names, which are names of their bytes. DuckDB
-computes what the views must hold, from rows that plain Python keeps.
+Spark binds statements and views once; histories append them to the logs of many stores. Only the seed determines a
+history. Each run of it therefore writes SSTs of the same names, which are digests of their bytes: in any process, with
+tasks in any order or repeated. DuckDB computes the expected rows of the views from rows that plain Python keeps.
 
     python -m tests.exactly_once.histories BOUND STORE SEED EPOCHS UNITS      prints the names of the SSTs
 """
@@ -66,13 +66,16 @@ VIEWS = {
     f"rank() OVER (PARTITION BY cur ORDER BY day, id) AS r FROM {_KEYED}",
     "converted": "SELECT id, cur, day, amt * "
     "(SELECT max_by(rate, struct(vf, rate)) FROM rates r WHERE r.cur = t.cur AND r.vf <= t.day) AS c FROM t",
-    "distinct_n": "SELECT cur, count(DISTINCT v) AS dv, count(DISTINCT ext) AS de, count(*) AS n, sum(DISTINCT amt) AS sa "
-    f"FROM {_BOTH} GROUP BY cur",
-    "joined": "SELECT p.cur AS pc, p.ext, t.cur AS tc, t.amt, t.v FROM p FULL OUTER JOIN t ON p.id = t.id AND p.cur <=> t.cur",
+    "distinct_n": "SELECT cur, count(DISTINCT v) AS dv, count(DISTINCT ext) AS de, count(*) AS n, "
+    f"sum(DISTINCT amt) AS sa FROM {_BOTH} GROUP BY cur",
+    "joined": "SELECT p.cur AS pc, p.ext, t.cur AS tc, t.amt, t.v FROM p "
+    "FULL OUTER JOIN t ON p.id = t.id AND p.cur <=> t.cur",
     "anti": "SELECT id, cur, v FROM p WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.id = p.id AND t.ext = p.ext)",
     "by_first": "SELECT f.day, f.cur, d.n, d.de FROM first_of_day f JOIN distinct_n d ON f.cur <=> d.cur",
-    "top": f"SELECT id, cur, ext, seq, v, day, amt FROM {_KEYED} ORDER BY amt DESC NULLS LAST, id, cur, ext, seq, v, day LIMIT 5",
-    "listed": f"SELECT day, cur, count(*) AS n FROM {_KEYED} WHERE cur IN ('EUR', 'USD', 'GBP', 'CHF', 'SEK') GROUP BY day, cur",
+    "top": f"SELECT id, cur, ext, seq, v, day, amt FROM {_KEYED} "
+    "ORDER BY amt DESC NULLS LAST, id, cur, ext, seq, v, day LIMIT 5",
+    "listed": f"SELECT day, cur, count(*) AS n FROM {_KEYED} "
+    "WHERE cur IN ('EUR', 'USD', 'GBP', 'CHF', 'SEK') GROUP BY day, cur",
 }
 _IN_DUCKDB = (
     ("<=>", "IS NOT DISTINCT FROM"),
@@ -162,7 +165,7 @@ class History:
                 self.judge(epoch)
         return sorted(str(found.relative_to(self.store)) for found in (self.store / "data").rglob("*.sst"))
 
-    # --- what happens ------------------------------------------------------------------------------------------------------------
+    # --- steps of a history ----------------------------------------------------------------------------------------
 
     def row(self) -> Row:
         r = self.random
@@ -233,7 +236,7 @@ class History:
         self.appended += 1
         self.meta.append_log(f"history/{self.appended}", json.dumps(statement).encode())
 
-    # --- what should be there ----------------------------------------------------------------------------------------------------
+    # --- expected rows ---------------------------------------------------------------------------------------------
 
     def judge(self, epoch: int) -> None:
         """Compare tables and views with plain Python and DuckDB."""
@@ -273,8 +276,10 @@ def _counted(rows: pa.Table) -> Counter[tuple[str, ...]]:
 
 
 def without_inode_times(name: str, stat: os.stat_result) -> ObjectInfo:
-    """A file as a store lists it, but for the time of the last change of its inode, which nobody can set: it is recorded, and two runs
-    would differ by it."""
+    """A file as a store lists it, without the time of its inode's last change.
+
+    A store records this time, and a test cannot set it, so two runs would differ by it.
+    """
     return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
 
 

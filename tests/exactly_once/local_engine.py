@@ -1,7 +1,7 @@
-"""The local runner, with a shuffle that is as unkind as may be: the code that ships, without Spark.
+"""The local runner with an adverse shuffle: the shipped code, without Spark.
 
-Cells reach a task in a random order and cut into random batches. Each task is run twice, on two such orders, as a retry or a second
-driver would run it: both attempts must answer the same cells, to the byte, and upload the same objects.
+Cells reach a task in a random order and in random batches. Each task runs twice, on two such orders, as in a retry or
+in a second driver. Both attempts must return the same cells, byte for byte, and upload the same objects.
 """
 
 import random
@@ -28,9 +28,8 @@ class UnkindShuffle(LocalRunner):
     """Runs every task twice, each time on its cells in another order, and compares."""
 
     def __init__(self, seed: int, target_sst_bytes: int = 4096) -> None:
-        small = (
-            {"driver_bytes": 6_000} if seed % 2 == 0 else {"little_rows": -1}
-        )  # units upload most of what they seal, or gather it all
+        # Units upload most of their sealed rows, or gather them all.
+        small = {"driver_bytes": 6_000} if seed % 2 == 0 else {"little_rows": -1}
         super().__init__(FlushPolicy(target_bytes=target_sst_bytes, **small))
         self.random = random.Random(seed)
         self.moved = 0  # cells that went from one unit to another
@@ -44,7 +43,7 @@ class UnkindShuffle(LocalRunner):
         return first
 
     def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
-        """What was sealed; its flush is attempted twice, too."""
+        """Hold the sealed rows; attempt their flush twice, too."""
         return _HeldUnkindly(self, levels, sealed)
 
     def _again(self, function: CellFunction) -> CellFunction:

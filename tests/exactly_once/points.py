@@ -1,9 +1,9 @@
-"""Points in a run of the epoch job at which a test makes something happen: in the driver and in Spark's Python workers.
+"""Points in a run of the epoch job at which a test intervenes, in the driver and in Spark's Python workers.
 
-A run reads its fault from a file named by the environment, so that a worker forked long before meets it too. It happens once: whoever
-creates the marker beside the file is the one. Points:
+A run reads its fault from a file that the environment names, so that a worker forked earlier meets it too. A fault
+happens once: in the process that creates the marker next to that file. Points:
 
-    before | after <operation> <prefix>     a request of the driver to the store, e.g. `after put_if_absent meta/barrier`
+    before | after <operation> <prefix>     a driver's request to the store, e.g. `after put_if_absent meta/barrier`
     level <n> begins | ends                 one unit's actors of a level; at the end all its cells are handed over
     flush begins | ends                     an upload of SSTs; at the end they are in the bucket
 """
@@ -28,9 +28,9 @@ WAIT_S = 150.0
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What happens where, at the first time a run comes there or, after `skip` times, at the next.
+    """An action at a point, the first time that a run reaches it, or after `skip` earlier times.
 
-    Actions: `kill driver`, `kill worker`, `raise`, `meet` (wait until `others` files named meet-* are there).
+    Actions: `kill driver`, `kill worker`, `raise`, `meet` (wait until `others` files named meet-* exist).
     """
 
     point: str
@@ -52,12 +52,12 @@ def plan_fault(file: Path, fault: Fault | None) -> None:
 
 
 def marker(file: Path) -> Path:
-    """The file that says that the fault has happened."""
+    """The file that marks the fault as done."""
     return file.with_suffix(".happened")
 
 
 def reach(point: str) -> None:
-    """Called at each point: acts where the fault in force says so."""
+    """Run the fault if it names this point. Called at each point."""
     file = Path(os.environ[FAULT_FILE])
     if (
         not file.exists()

@@ -1,4 +1,4 @@
-"""Attempts: a task that runs again, in another order and beside others, answers the same bytes; and then loses no row."""
+"""Attempts: a repeated task, in another order or beside others, returns the same bytes, and no row is lost."""
 
 import random
 from pathlib import Path
@@ -47,7 +47,7 @@ def _without(script: str, names: tuple[str, ...]) -> str:
 @pytest.mark.spark
 @pytest.mark.parametrize("units", [pytest.param(2, marks=pytest.mark.deep), 3, pytest.param(4, marks=pytest.mark.deep)])
 def test_a_join_key_that_moves_between_units_keeps_its_row(units: int, spark: SparkSession, tmp_path: Path) -> None:
-    """An update that moves a row sends its delete and its insert from one unit to two others; hundreds of them, in any order."""
+    """An update that moves a row sends its delete and its insert to two different units; hundreds, in any order."""
     shuffle, rng = UnkindShuffle(units), random.Random(units)
     left = {i: (i * 7) % KEYS for i in range(60)}
     right = {i: (i * 11) % KEYS for i in range(60)}

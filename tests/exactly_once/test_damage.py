@@ -1,4 +1,4 @@
-"""Stored bytes that changed after they were written: the epoch that reads them names the object, and nothing is committed."""
+"""Stored bytes that changed after they were written: the epoch that reads them names the object and commits nothing."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""A train in which a source is held and goes on: killed wherever it creates an object, it ends in the same rows, which are Spark's.
+"""A train whose source is held and resumes: killed at any creation of an object, it ends in the same rows as Spark's.
 
-The actors run without Spark (local_engine); what views should hold, Spark computes over the files that were taken, as they are.
+The actors run without Spark (local_engine). Spark computes the expected rows over the files that were taken.
 """
 
 import shutil
@@ -124,7 +124,7 @@ def test_a_train_with_a_held_source_killed_where_it_creates_something_ends_in_th
 
 @pytest.fixture
 def copied(template: Path, tmp_path: Path) -> Callable[[int], Path]:
-    """The store of a number, a copy of the template when it is first asked for."""
+    """A function from a number to its store, a copy of the template made at the first call."""
 
     def store(number: int) -> Path:
         place = tmp_path / f"store-{number}"

@@ -1,5 +1,8 @@
-"""Nothing but its input decides what an epoch writes: random histories write the same bytes under every seed of Python's hashes, on
-each runner, and with tasks that run twice over cells in other orders. Views hold what DuckDB computes."""
+"""An epoch's bytes depend on nothing but its input.
+
+Random histories write the same bytes with every seed of Python's hashes, on each runner, and with tasks that run twice
+over cells in other orders. DuckDB computes the expected rows of the views.
+"""
 
 import json
 import os

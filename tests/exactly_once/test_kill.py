@@ -1,6 +1,6 @@
 """The epoch job killed with SIGKILL at each of its steps and started again.
 
-Each kill costs a driver of its own, so the quick run takes few steps; the deep run takes all.
+Each kill costs a separate driver, so the quick run takes few steps; the deep run takes all.
 """
 
 import signal

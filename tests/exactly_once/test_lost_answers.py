@@ -1,6 +1,6 @@
-"""The driver's requests to the store refused, answered into the void, or the last thing it did: whatever happens, epochs commit once.
+"""The driver's requests to the store refused, their answers lost, or the driver killed after them: epochs commit once.
 
-The actors run without Spark (local_engine); the driver's code is as it is.
+The actors run without Spark (local_engine); the driver's code is unchanged.
 """
 
 import shutil
@@ -32,7 +32,7 @@ DEEP = pytest.mark.deep
 
 @dataclass(frozen=True)
 class Prepared:
-    """A store with a train of epochs to run, and what an undisturbed run of it asks and makes."""
+    """A store with a train of epochs to run, and the requests and the result of an undisturbed run."""
 
     template: Path
     calls: tuple[tuple[str, str], ...]
@@ -40,7 +40,7 @@ class Prepared:
 
 
 def advance(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
-    """What the epoch job does between opening the store and leaving."""
+    """Run the part of the epoch job between opening the store and exit."""
     meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
     epoch.advance(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
     return meta
@@ -58,7 +58,8 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
             f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');"
             "CREATE TABLE t (k int, g int, PRIMARY KEY (k));"
             "CREATE MATERIALIZED VIEW n AS SELECT g, count(*) AS n FROM sales GROUP BY g;"
-            "CREATE MATERIALIZED VIEW joined AS SELECT t.k, n.n FROM t JOIN n ON t.g = n.g; INSERT INTO t VALUES (1, 1), (2, 2)"
+            "CREATE MATERIALIZED VIEW joined AS SELECT t.k, n.n FROM t JOIN n ON t.g = n.g;"
+            " INSERT INTO t VALUES (1, 1), (2, 2)"
         )
         session.flush()
         session.execute("INSERT INTO t VALUES (3, 1); UPDATE t SET g = 2 WHERE k = 1")
@@ -88,9 +89,8 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
             objects.kill(number)
         else:
             objects.fail(number, fault)
-        with suppress(
-            Killed, RetryableError
-        ):  # the process is gone, or says that the store was away; anything else is an error
+        # The process died, or reports an unreachable store; anything else is an error.
+        with suppress(Killed, RetryableError):
             advance(store, objects)
         meta = advance(store, writer="another")
         assert meta.latest() == prepared.undisturbed, what
@@ -102,7 +102,7 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
 def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
     step: int, prepared: Prepared, tmp_path: Path
 ) -> None:
-    """The other acts right before each of the driver's requests: what comes after can only lose, and never doubles anything."""
+    """The other driver acts right before each request: all later requests can only lose, and never double anything."""
     commit = next(
         i for i, (o, name) in enumerate(prepared.calls) if o == "put_if_absent" and name.startswith("meta/version")
     )
@@ -131,7 +131,7 @@ def _overtake(store: Path) -> None:
 def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over S3: the creation of barrier, manifest and version happens, the connection breaks, and the repeat meets its own object."""
+    """Over S3: barrier, manifest and version are created, the connection breaks, and the retry meets its own object."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.01)
     lost: list[str] = []
 

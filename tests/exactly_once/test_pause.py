@@ -1,4 +1,4 @@
-"""A view that cannot take an epoch's rows is paused: it keeps its rows, all others go on, and readers are told.
+"""A view that cannot process an epoch's rows is paused: it keeps its rows, other views continue, and readers see it.
 
 The actors run without Spark here (local_engine).
 """
@@ -61,7 +61,7 @@ def rows(session: Session, name: str) -> list[tuple[object, ...]]:
 
 
 def stopped(session: Session, statement: str, *, can_be_paused: bool = True) -> None:
-    """A row that `ratio` cannot take stops the epoch; the error advises to pause the view where that is not refused."""
+    """A row that `ratio` cannot process stops the epoch; the error advises a pause unless that is refused."""
     session.execute(statement)
     with pytest.raises(ViewRowError, match="view 'ratio'") as raised:
         session.flush()

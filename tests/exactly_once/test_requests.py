@@ -1,4 +1,4 @@
-"""How often an epoch asks its store what another run may have done: each answer costs a request, so it is asked for once."""
+"""An epoch's requests about the work of other runs: each answer costs a request, so each is requested once."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""What stops a pipeline: it is named, the version before stands, and the documented command goes around it without loss of anything else.
+"""Inputs that stop a pipeline: the error names them, the old version stays, and the documented command skips only them.
 
-The actors run without Spark here (local_engine), but where Spark reads the files.
+The actors run without Spark here (local_engine), unless Spark reads the files.
 """
 
 import os
@@ -27,7 +27,8 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.names import SOURCES
 
 TABLES = (
-    "CREATE TABLE orders (id int, code string, a int, b int, PRIMARY KEY (id, code)); CREATE TABLE u (x bigint, y string, PRIMARY KEY (x));"
+    "CREATE TABLE orders (id int, code string, a int, b int, PRIMARY KEY (id, code));"
+    " CREATE TABLE u (x bigint, y string, PRIMARY KEY (x));"
     "CREATE MATERIALIZED VIEW every AS SELECT id, a FROM orders;"
     "INSERT INTO orders VALUES (1, 'x', 10, 2), (2, 'y', 3, 5); INSERT INTO u VALUES (1, '7')"
 )
@@ -46,7 +47,7 @@ def session(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest)
 
 @pytest.fixture
 def abandon(session: Session, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs `tussock barrier abandon …` and gives back what it printed."""
+    """Run `tussock barrier abandon …` and return its output."""
 
     def run(*options: str) -> str:
         assert cli.main(["barrier", "abandon", "--store", session.meta.objects.uri, *options]) == 0, (
@@ -159,7 +160,7 @@ def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(
     message = stopped_by(session, kind)
     for part in said:
         assert part in message
-    assert stopped_by(session, kind) == message  # again, until somebody decides
+    assert stopped_by(session, kind) == message  # again, until a person decides
     if "division" in name:
         assert "skipped log entry" in abandon("--skip-entry", str(version.log_end))
         session.flush()
@@ -206,7 +207,7 @@ def test_a_statement_that_raises_is_named_and_skipped(
     assert rows(session, "v") == [(1, 77), (2, 3), (3, 1)]
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------------------------
 
 
 def write(path: Path, ids: list[int], b: int = 1) -> None:
@@ -227,7 +228,8 @@ def files(session: Session, tmp_path: Path) -> Path:
     write(folder / "a.parquet", [1, 2])
     session.execute(
         f"CREATE SOURCE s (id int, b int) USING parquet OPTIONS (path '{folder}');"
-        "CREATE MATERIALIZED VIEW seen AS SELECT id, 6 / b AS q FROM s; CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s"
+        "CREATE MATERIALIZED VIEW seen AS SELECT id, 6 / b AS q FROM s;"
+        " CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s"
     )
     session.flush()
     write(folder / "b.parquet", [3])
@@ -335,7 +337,7 @@ def test_a_csv_record_that_does_not_parse_is_named_and_its_file_skipped(
     assert rows(session, "v") == [(1,), (2,)]
 
 
-# --- several at once, one after the other ----------------------------------------------------------------------------------------
+# --- several at once, one after the other --------------------------------------------------------------------------
 
 
 @pytest.mark.spark
@@ -369,7 +371,8 @@ def test_skipping_the_creation_of_one_source_does_not_hand_its_files_to_the_next
         write(tmp_path / name / "x.parquet", ids)
         session.execute(f"CREATE SOURCE {name} (id int, b int) USING parquet OPTIONS (path '{tmp_path / name}')")
     session.execute(
-        "CREATE MATERIALIZED VIEW v AS SELECT id FROM two; CREATE MATERIALIZED VIEW bad AS SELECT 1 / (id - id) AS q FROM two"
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM two;"
+        " CREATE MATERIALIZED VIEW bad AS SELECT 1 / (id - id) AS q FROM two"
     )
     stopped_by(session, ViewRowError)
     abandon("--skip-entry", "0", "--drop", "bad")

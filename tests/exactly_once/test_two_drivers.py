@@ -1,4 +1,4 @@
-"""Two epoch jobs on one store: one commits, the other says that it lost, and nothing is half visible."""
+"""Two epoch jobs on one store: one commits, the other reports that it lost, and nothing is half visible."""
 
 import subprocess
 from collections.abc import Callable

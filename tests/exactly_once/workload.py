@@ -1,10 +1,9 @@
-"""One small pipeline with every kind of input and four levels, some epochs of it, and what a database would hold after them.
+"""One small pipeline with every kind of input and four levels, some epochs of it, and the expected rows after them.
 
-Epoch one is the template that every test copies. What waits after it: new Parquet and CSV files, files that were taken and are others now,
-inserts, updates and deletes, views that are created over what is there already, and one that takes the place of another. All of it but
-some files is taken in epoch two; the files, and what the late views read, are more than an epoch takes, so more epochs follow, and the
-epoch job runs them as a train.
-Those who run them one by one, each to its commit, come to the same bytes.
+Epoch one is the template that every test copies. The input after it: new Parquet and CSV files, changed files, inserts,
+updates and deletes, views created over existing rows, and one view that replaces another. Epoch two takes all of it
+except some files. Those files and the input of the late views exceed one epoch, so more epochs follow, and the epoch
+job runs them as a train. Runs of single epochs, each to its commit, produce the same bytes.
 """
 
 import random
@@ -35,7 +34,7 @@ BEFORE = datetime(
 )  # the moment of the template's epoch: rows come and go until the clock's
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
 NOW = datetime.fromtimestamp(CLOCK_MS // 1000, UTC)
-MAX_EPOCH_BYTES = 45_000  # one file of sales an epoch; what the late views read is more, so they are built over several
+MAX_EPOCH_BYTES = 45_000  # one file of sales per epoch; the late views read more, so several epochs build them
 PADDING = "".join(random.Random(1).choices("0123456789abcdef", k=12_500))  # of a file of sales
 POLICY = FlushPolicy(target_bytes=4096)  # small: several SSTs an epoch, some uploaded by the actors themselves
 
@@ -51,19 +50,24 @@ VIEWS = {
     "above_mean": "SELECT k, a, (SELECT max(g) FROM sales) AS hi FROM t "
     "WHERE a > (SELECT avg(amount) / 10 FROM sales) OR k IN (SELECT id - 1000 FROM sales)",
     "all_ids": "SELECT id, amount FROM sales UNION ALL SELECT k, a FROM t",
-    "named": "SELECT t.k, v.name, r.id FROM t JOIN (VALUES (1, 'one'), (3, 'three'), (3, 'drei')) AS v(g, name) ON t.g = v.g "
+    "named": "SELECT t.k, v.name, r.id FROM t "
+    "JOIN (VALUES (1, 'one'), (3, 'three'), (3, 'drei')) AS v(g, name) ON t.g = v.g "
     "JOIN range(0, 2000, 2) r ON t.k = r.id",
     "rolled": "SELECT g, a, count(*) AS n FROM t GROUP BY ROLLUP (g, a)",
     "duplicates": "SELECT e.word, count(*) AS n, sum(t.a) AS s FROM e JOIN t ON e.g = t.g GROUP BY e.word",
-    "running": "SELECT k, sum(a) OVER (PARTITION BY g ORDER BY k) AS total, lag(a) OVER (PARTITION BY g ORDER BY k) AS before FROM t",
+    "running": "SELECT k, sum(a) OVER (PARTITION BY g ORDER BY k) AS total, "
+    "lag(a) OVER (PARTITION BY g ORDER BY k) AS before FROM t",
     "deviation": "SELECT k, stddev(a) OVER (PARTITION BY g ORDER BY k) AS sd, "
     "mode(a, true) OVER (PARTITION BY g ORDER BY k ROWS 3 PRECEDING) AS often FROM t",
     "visits": "SELECT g, session_window.start AS b, session_window.end AS e, count(*) AS n FROM "
     "(SELECT g, timestamp_seconds(a * 60) AS at FROM t) GROUP BY g, session_window(at, '1 minute')",
-    "by_now": "SELECT g, count(*) AS n, max(id) AS last FROM sales WHERE timestamp_seconds(1699913600 + amount * 1000) <= now() "
+    "by_now": "SELECT g, count(*) AS n, max(id) AS last FROM sales "
+    "WHERE timestamp_seconds(1699913600 + amount * 1000) <= now() "
     "AND timestamp_seconds(1699913600 + amount * 1000) > now() - INTERVAL 30 HOURS GROUP BY g",
-    "first_two": "SELECT id, g FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",
-    "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t GROUP BY array(g, NULL)",
+    "first_two": "SELECT id, g FROM "
+    "(SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",
+    "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t "
+    "GROUP BY array(g, NULL)",
     "scored": "SELECT score_of(a, g) AS score, count(*) AS n FROM t GROUP BY 1",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
     "rejected": "SELECT raw, count(*) AS n FROM notes__rejects GROUP BY raw",
@@ -75,7 +79,8 @@ LATE_VIEWS = {
 }
 #: These take the place of the views of their names, while others read them.
 REPLACED = {
-    "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales WHERE amount % 10 <> 3 GROUP BY g"
+    "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales "
+    "WHERE amount % 10 <> 3 GROUP BY g"
 }
 LEVELS = 4
 SCORING = "import pyarrow.compute as pc\n\ndef scored(a, g):\n    return pc.add(pc.multiply(a, 10), g)\n"
@@ -102,14 +107,16 @@ def write_files(data: Path, epoch: int) -> None:
 
 
 def _settle() -> None:
-    """A file that was written within the clock's last tick is pinned in another way: a run at once would write other bytes than a later
-    one."""
+    """Wait until the files are older than the clock's last tick.
+
+    Newer files are pinned in another way: an immediate run would write other bytes than a later one.
+    """
     written = time.time()
     eventually("the clock's next tick", lambda: time.time() > written + 0.05)
 
 
 def correct_files(data: Path) -> None:
-    """What becomes of two files that the template has taken: other rows, fewer and more, and other records that cannot be read."""
+    """Change two files that the template has taken: fewer or more rows, other rows, and other unreadable records."""
     ids = [1000 + i for i in range(0, 60, 2)]
     rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 41) % 101 for i in ids]}
     pq.write_table(pa.table(rows, _SALES), data / "sales" / "1-0.parquet")
@@ -120,12 +127,13 @@ def correct_files(data: Path) -> None:
 
 
 def first_statements(data: Path) -> str:
-    """What is created and inserted before epoch one, by a script in `data`."""
+    """The statements before epoch one, as a script in `data`."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in VIEWS.items())
     rows = ", ".join(f"({k}, {k % 7}, {k * 3 % 11})" for k in range(400))
     words = ", ".join(f"({i % 7}, '{'xyz'[i % 3]}')" for i in range(50))
     return (
-        f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales', on_change 'restate');\n"
+        f"CREATE SOURCE sales (id int, g int, amount int) USING parquet "
+        f"OPTIONS (path '{data}/sales', on_change 'restate');\n"
         "CREATE SOURCE notes (g int, word string) USING csv "
         f"OPTIONS (path '{data}/notes', on_change 'restate', on_error 'quarantine');\n"
         f"CREATE TABLE t (k int, g int, a int, PRIMARY KEY (k));\nCREATE TABLE e (g int, word string);\n"
@@ -136,7 +144,7 @@ def first_statements(data: Path) -> str:
 
 
 def second_statements() -> str:
-    """What waits after epoch one."""
+    """The statements that wait after epoch one."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in LATE_VIEWS.items())
     replaced = "".join(f"CREATE OR REPLACE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in REPLACED.items())
     return (
@@ -217,7 +225,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
 
 
 def resume(spark: SparkSession, store: Path) -> None:
-    """Start again, as the next driver would: finish the open barrier, then take what waits."""
+    """Start again as the next driver does: finish the open barrier, then process the waiting input."""
     meta = open_meta(store, "resumer")
     while (barrier := inject(meta, settings=EpochSettings(max_bytes=MAX_EPOCH_BYTES))) is not None:
         run_epoch(SparkRunner(spark, POLICY), meta, barrier)
