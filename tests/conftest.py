@@ -1,4 +1,4 @@
-"""What tests of all rooms share."""
+"""Fixtures and options of all tests."""
 
 import os
 import sys
@@ -11,9 +11,8 @@ import pytest
 from tests.support.sample import in_sample
 from tests.support.without_jvm import WithoutJvm
 
-os.environ.setdefault(
-    "TUSSOCK_DISK_CACHE", "off"
-)  # tests of S3 stores must not meet what an earlier run left on this host
+# Tests of S3 stores must not meet cached blocks of an earlier run on this host.
+os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-cases", action="store_true", help="rewrite case files and golden files; review the difference as code"
     )
     parser.addoption(
-        "--no-jvm", action="store_true", help="leave out all tests that need Spark, Airflow or processes of their own"
+        "--no-jvm", action="store_true", help="omit all tests that need Spark, Airflow or separate processes"
     )
 
 
@@ -31,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not (deep or spark or airflow or kill or cluster)"
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m takes out what is deep
+@pytest.hookimpl(tryfirst=True)  # before -m removes the deep tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by the fixtures they use, and the cases outside the sample of a test marked `sampled(n)` as deep."""
     cases: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""How often each line of the project runs for n, 2n and 4n things: a line whose count grows as a square walks over all things for each.
+"""The runs of each project line for n, 2n and 4n things. A line with quadratic growth walks over all things for each.
 
-It counts runs of lines, not time, so the answer is the same on every machine. Loops inside of libraries are not seen.
+It counts runs of lines, not time, so the answer is the same on every machine. Loops inside libraries are invisible.
 """
 
 import sys
@@ -50,7 +50,7 @@ class Lines:
 
 
 def too_often(of: Callable[[int], Use], size: int) -> list[str]:
-    """The lines whose runs grow faster than the number of things. `of(n)` prepares n things and returns the function to count."""
+    """Lines whose runs grow faster than the number of things. `of(n)` prepares n things and returns the function."""
     of(2)()  # imports, caches
     counts = []
     for n in (size, 2 * size, 4 * size):

@@ -1,6 +1,6 @@
-"""An HTTP proxy in front of an S3 server that loses answers: the request arrives and takes effect, the connection then breaks.
+"""An HTTP proxy in front of an S3 server that loses answers: a request takes effect, then the connection breaks.
 
-The way to test what a client does with "maybe": timeouts, resets and its own retries meeting its own object.
+It tests clients under uncertainty: timeouts, resets, and retries that meet their own object.
 """
 
 import http.client
@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 @dataclass
 class LossyProxy:
-    """Listens on a free port of this machine while used as a context manager; `endpoint` is its address.
+    """A proxy that listens on a free local port while used as a context manager; `endpoint` is its address.
 
-    `lose(method, path)` is asked per request; True: the server's answer is thrown away and the connection closed.
-    `cut(method, path)` True: the body ends half way. `seen` lists the requests that arrived.
+    `lose(method, path)` is called per request. If it returns True, the server's answer is discarded and the connection
+    closed. If `cut(method, path)` returns True, the body ends half way. `seen` lists the requests that arrived.
     """
 
     upstream: str

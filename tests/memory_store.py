@@ -1,4 +1,4 @@
-"""An object store in this process' memory: the contract of base.py at the speed of a dict, for tests of many thousand steps."""
+"""An object store in memory: the contract of base.py at the speed of a dict, for tests of many thousand steps."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,10 +68,10 @@ class Killed(Exception):
 
 
 class MortalObjectStore(MemoryObjectStore):
-    """Kills its caller at a request that changes something: before it happens, or after it has; a deletion also half way.
+    """Kills its caller at a request that changes something: before it, after it, or half way through a deletion.
 
-    `fuse`: half as many such requests go well from now on, then one kills: before it happens if the number was even, after it has if
-    it was odd. None: nobody dies. Whoever is killed has burnt the fuse.
+    `fuse`: half as many of these requests succeed, then one kills: before it if `fuse` is even, after it if it is odd.
+    None: no request kills. A kill resets the fuse.
     """
 
     fuse: int | None = None

@@ -72,7 +72,7 @@ TWINS += ["tab\tname", "tabname", "a&b=c", "Twin", "twin", "é", "e\u0301", "100
 
 
 def names(without: str = "") -> st.SearchStrategy[str]:
-    """Names of folders, files and parts of keys, without some characters. None is hidden, and each is shorter than 255 bytes."""
+    """Names of folders, files and parts of keys, without some characters; not hidden, and shorter than 255 bytes."""
     pieces = [piece for piece in PIECES if not {*piece} & {*without}]
     drawn = st.lists(st.sampled_from(pieces), min_size=1, max_size=6).map("".join)
     return drawn.filter(lambda name: name.strip(".") != "" and not name.startswith((".", "_")))

@@ -1,4 +1,4 @@
-"""S3 servers for tests: moto's in this process, and versitygw as a process of its own where it has been built."""
+"""S3 servers for tests: moto's in this process, and versitygw as a separate process if it has been built."""
 
 import os
 import shutil
@@ -67,7 +67,7 @@ def moto_server(seen: "list[Seen] | None" = None) -> Iterator[str]:
 
 @contextmanager
 def moto_process() -> Iterator[str]:
-    """As `moto_server`, in a process of its own: for clients that hold the interpreter's lock while they wait for an answer."""
+    """`moto_server` in a separate process, for clients that hold the interpreter's lock while they wait."""
     command = [sys.executable, "-m", "tests.s3_servers"]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -79,7 +79,7 @@ def moto_process() -> Iterator[str]:
 
 
 def _one_conditional_put_at_a_time(app: "WSGIApplication") -> "WSGIApplication":
-    """moto looks whether an object is there and then puts it: under load two of eight writers were seen to win, which S3 rules out."""
+    """Serialize conditional puts. moto checks and then puts, so under load two of eight writers won, unlike in S3."""
     lock = threading.Lock()
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:

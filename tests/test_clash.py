@@ -1,7 +1,7 @@
 """Tussock beside a team's own packages that have the names of its rooms.
 
-Airflow puts a team's dags and plugins folders on `sys.path`, and such folders often have a `jobs` or a `settings`. Neither side may hide
-the other.
+Airflow puts a team's dags and plugins folders on `sys.path`, and such folders often have a `jobs` or a `settings`.
+Neither side may hide the other.
 """
 
 import os
@@ -62,7 +62,7 @@ team()
 
 
 def write_packages(folder: Path) -> None:
-    """The team's packages, each with a module of its own in it."""
+    """The team's packages, each with one module in it."""
     for name in NAMES:
         package = folder / name
         package.mkdir(parents=True)
@@ -112,7 +112,8 @@ def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_o
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
-        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2,4]", "extra": {"deploy-mode": "client"}}',
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2,4]", '
+        '"extra": {"deploy-mode": "client"}}',
         "TUSSOCK_PIPELINES": str(project / "pipelines"),
     }
     for folder in (home / "dags", home / "plugins"):

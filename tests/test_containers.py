@@ -1,4 +1,4 @@
-"""docker/: what its files promise about users, secrets, ports and versions. The test at the end, a deep one, builds and runs them."""
+"""The promises of docker/'s files about users, secrets, ports and versions. The last test, a deep one, runs them."""
 
 import os
 import re
@@ -22,7 +22,7 @@ services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.ke
 
 
 def stages() -> dict[str, list[str]]:
-    """The instructions of each stage by its name, behind those of the stage that it starts from. The last one has no name: `""`."""
+    """Each stage's instructions by its name, after those of the stage that it extends. The last one's name is `""`."""
     found: dict[str, list[str]] = {}
     for text in re.split(r"^(?=FROM )", DOCKERFILE, flags=re.M)[1:]:
         first, *rest = [line for line in text.splitlines() if line and not line.startswith("#")]
@@ -32,7 +32,7 @@ def stages() -> dict[str, list[str]]:
 
 
 def values_of(instruction: str) -> list[str]:
-    """What follows an instruction's word, wherever it stands."""
+    """The texts after an instruction's keyword, at any place."""
     return [line.split(None, 1)[1] for lines in stages().values() for line in lines if line.split()[0] == instruction]
 
 

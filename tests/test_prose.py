@@ -22,11 +22,12 @@ PYTHON_WIDTH = 120
 
 CONSTRUCTIONS = {
     "opens with a clause or a preposition": r"^(?:What(?:ever)?|Who(?:ever)?|That|Of) ",
-    "a clause in place of a noun": r"\b[Ww]h(?:o|at)(?:ever)? (?:is|are|was|were|has|have|had|it|they|one|the|an?|no|comes?|goes|"
-    r"reads?|writes?|waits?)\b",
+    "a clause in place of a noun": r"\b[Ww]h(?:o|at)(?:ever)? "
+    r"(?:is|are|was|were|has|have|had|it|they|one|the|an?|no|comes?|goes|reads?|writes?|waits?)\b",
     "`where` for a condition": r"\b[Ww]here (?:there|it|that|nothing|none|no|one|neither|nobody|somebody|the|an?)\b",
     "a thing that speaks": r"\b(?:says?|said|asks?|asked|tells|told|knows)\b",
-    "a vague word": r"\b(?:nobody|somebody|by (?:itself|themselves)|of (?:its|their|one's) own|of ours|as ever|is there)\b",
+    "a vague word": r"\b(?:nobody|somebody|by (?:itself|themselves)|of (?:its|their|one's) own|of ours|"
+    r"as ever|is there)\b",
 }
 """Patterns by name. A question has no construction of the first two kinds."""
 
@@ -146,7 +147,7 @@ def python_texts(source: str) -> Iterator[tuple[str, str]]:
     """The docstrings, comments and messages of Python code.
 
     One pattern finds strings and comments, which takes a tenth of the time of a syntax tree. Neighbouring strings are
-    one message, and neighbouring comments are one comment. A triple-quoted string at the start of a line is a docstring.
+    one message, and neighbouring comments are one comment. A docstring is a triple-quoted string at a line's start.
     """
     kind, text, end = "", "", 0
     for token in _STRING_OR_COMMENT.finditer(source):

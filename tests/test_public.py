@@ -1,6 +1,6 @@
-"""The public names of `tussock` and the signatures of Session's methods are those of public.txt, and docs/python.md has each.
+"""public.txt holds the public names of `tussock` and the signatures of Session's methods; docs/python.md has each.
 
-A change of public.txt is a change for users: it belongs into CHANGELOG.md. `--update-cases` rewrites the file.
+A change of public.txt is a change for users and belongs in CHANGELOG.md. `--update-cases` rewrites the file.
 """
 
 import ast

@@ -1,7 +1,7 @@
-"""The package beside an Airflow that is there already: pip finds versions of all that it needs, and moves none of that Airflow's pins.
+"""The package beside an installed Airflow: pip finds versions of all requirements and moves none of Airflow's pins.
 
-Airflow publishes its constraints beside its releases, where an installer's index does not have them. So they are made in the same way here:
-an Airflow with a few providers is resolved alone, and the versions found are the pins.
+Airflow publishes its constraints beside its releases, and an installer's index may lack them. The test makes them in
+the same way: it resolves an Airflow with a few providers alone, and the resulting versions are the pins.
 """
 
 import subprocess

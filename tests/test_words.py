@@ -1,4 +1,4 @@
-"""The list of words: every word has a line, and its file exists. Classes: no two share a name, and words and classes agree."""
+"""The list of words: every word has a line and an existing file; class names are unique and agree with the words."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ def test_a_word_has_a_meaning_and_a_file_that_is_there(line: list[str]) -> None:
     assert word
     assert meaning
     (file,) = re.findall(r"^`([^`]+)`$", place)
-    assert (ROOT / file).is_file(), f"{word}: {file} moved; say where it is now"
+    assert (ROOT / file).is_file(), f"{word}: {file} does not exist; give its new path"
 
 
 def test_no_word_has_two_lines() -> None:

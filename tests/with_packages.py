@@ -1,4 +1,4 @@
-"""Tests that need packages of Spark's: in a process of their own, since these have to be there when the JVM starts."""
+"""Tests that need Spark packages: in a separate process, because the packages must be present when the JVM starts."""
 
 import subprocess
 import sys

@@ -25,7 +25,10 @@ def test_a_uri_opens_the_same_store_here_and_in_another_process(tmp_path: Path) 
     assert isinstance(store, LatencyObjectStore)
     store.put("x", b"here")
     assert open_object_store(store.uri).uri == store.uri == pickle.loads(pickle.dumps(store)).uri
-    program = f"from tussock.statestore.objectstore.open import open_object_store as o; print(o({store.uri!r}).get('x').decode())"
+    program = (
+        "from tussock.statestore.objectstore.open import open_object_store as o; "
+        f"print(o({store.uri!r}).get('x').decode())"
+    )
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "here\n"
     )

@@ -1,4 +1,4 @@
-"""The small-epoch benchmark measures what it says, on a store that is what it should be."""
+"""The small-epoch benchmark: it measures the stated steps, on a store with the expected content."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ SIZES = BidSizes(rows=2_000, changed=40, load_rows=900)
 
 
 def _bids(changes: int) -> pa.Table:
-    """What the table must hold, by plain arithmetic."""
+    """The expected rows of the table, by plain arithmetic."""
     bid = np.arange(SIZES.rows)
     auction, price = bid // 20, bid * 31 % 100_000
     for change in range(changes):

@@ -1,4 +1,4 @@
-"""The store's benchmark itself: every part runs on every engine at a toy size, and tells a wrong answer from a right one."""
+"""The store's benchmark: every part runs on every engine at a toy size, and detects a wrong answer."""
 
 import itertools
 import json

@@ -1,1 +1,1 @@
-"""The engine on a real cluster: driver, executors and Python workers are different processes, and the store is in S3."""
+"""The engine on a real cluster: driver, executors and Python workers are separate processes, and the store is in S3."""

@@ -1,8 +1,8 @@
-"""A session of plain Python on a cluster: reads views by its executors, and asks where their Python found the code.
+"""Read views on a cluster with its executors, in plain Python, and record which code the executors' Python loaded.
 
     python read_views.py STORE OUT VIEW…      writes OUT/<view>.parquet and OUT/origins.json
 
-SPARK_MASTER_URL and TUSSOCK_CODE say where the cluster is and what the workers are to run.
+SPARK_MASTER_URL is the address of the cluster, TUSSOCK_CODE the archive of the code for the workers.
 """
 
 import json
@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def origin_of(task: int) -> tuple[str, str, str, str]:
-    """Where one task ran: its executor's folder and its Python, and the files of our packages there."""
+    """The place of one task: its executor's folder, its Python, and the loaded files of our packages."""
     from threading import Event
 
     import tussock.jobs

@@ -1,4 +1,4 @@
-"""The flights pipeline on a Spark standalone cluster with its store in S3 has the views of local Spark over a folder, and Spark's own."""
+"""The flights pipeline on a Spark standalone cluster with its store in S3 has the same views as local Spark."""
 
 import json
 import re
@@ -57,9 +57,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def on_the_cluster(cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what `read_views.py` wrote, once the pipeline has been applied and has run two epochs: the first day, then the rest."""
+    """The folder with the output of `read_views.py`, after two epochs of the pipeline: the first day, then the rest."""
     store = cluster.store("flights")
-    elsewhere = tmp_path_factory.mktemp("elsewhere")  # nobody finds the code by being in its folder
+    elsewhere = tmp_path_factory.mktemp("elsewhere")  # no process finds the code through its working folder
 
     def run(*command: str) -> str:
         environment = cluster.environment() | {
@@ -127,9 +127,8 @@ def test_workers_have_no_other_code_to_run(cluster: Cluster, tmp_path: Path) -> 
         [str(cluster.python), "-c", "import tussock"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert "No module named 'tussock'" in run.stderr
-    subprocess.run(
-        [str(cluster.python), "-c", "import pyarrow, duckdb, pyspark"], cwd=tmp_path, check=True
-    )  # what the code needs is there
+    # The code's dependencies are installed.
+    subprocess.run([str(cluster.python), "-c", "import pyarrow, duckdb, pyspark"], cwd=tmp_path, check=True)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,20 @@ _COLUMNS: dict[str, tuple[str, list[object]]] = {
     ),
     "s": (
         "string",
-        ["", "a", "Abc Def", "aab,b,,c", "ß", "éa\u0301", "ab😀c", "a%b_c", "  ab ", "2020-02-29", "x'y`z\\n", "aB1b2"],
+        [
+            "",
+            "a",
+            "Abc Def",
+            "aab,b,,c",
+            "ß",
+            "éa\u0301",
+            "ab😀c",
+            "a%b_c",
+            "  ab ",
+            "2020-02-29",
+            "x'y`z\\n",
+            "aB1b2",
+        ],
     ),
     "num": (
         "string",
@@ -66,7 +79,7 @@ ROWS = 26
 
 
 def edges() -> pa.Table:
-    """(ROWS, a column per name): values repeat at lengths of their own, so that most pairs meet; NULL among them. `id` numbers the rows."""
+    """(ROWS, a column per name). Values repeat at different intervals, so most pairs meet; `id` numbers the rows."""
     columns = {"id": pa.array(range(ROWS), pa.int32())}
     for place, (name, (kind, values)) in enumerate(_COLUMNS.items()):
         cycle = [*values, None]

@@ -1,4 +1,4 @@
-"""Every function that Spark lists is in the registry and judged as it says; what Spark computes means what the user wrote."""
+"""Every Spark function is in the registry with a correct verdict, and views with it return Spark's values."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +85,7 @@ def bound_calls(sandbox: Sandbox, calls: Sequence[str]) -> list[Expr]:
 
 
 def over_columns(plan: Plan) -> list[Expr]:
-    """What a plan of projections computes, over the columns of `edges`."""
+    """The expressions that a plan of projections computes, over the columns of `edges`."""
     if isinstance(plan, Scan):
         return [Column(c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)]
     if isinstance(plan, Filter):  # window() leaves out rows without a moment
@@ -178,13 +178,15 @@ def test_what_is_refused_is_refused_for_the_reason_that_is_given(judged_anew: No
 
 
 def tried(session: SparkSession, text: str) -> JavaObject:
-    """A struct of the expression's value; NULL where it raises."""
+    """A struct of the expression's value; NULL if it raises."""
     parsed = session._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('v', {text})")
     return session._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)  # type: ignore[union-attr]
 
 
 def to_column(expression: JavaObject, name: str) -> JavaObject:
-    column = SparkSession.active()._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression)  # type: ignore[union-attr]
+    column = SparkSession.active()._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(  # type: ignore[union-attr]
+        expression
+    )
     return column.alias(name)
 
 

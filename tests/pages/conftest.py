@@ -1,4 +1,4 @@
-"""What tests of pages share: see serving.py."""
+"""Fixtures of the page tests; see serving.py."""
 
 from tests.pages.serving import admin, app, shop, visitors
 

@@ -1,4 +1,4 @@
-"""Tussock's pages in this process: Airflow's own app and login around them, a database of its own, and pipelines whose epochs ran here."""
+"""Tussock's pages in this process: Airflow's app and login, a separate database, and pipelines with local epochs."""
 
 import json
 import os
@@ -48,7 +48,7 @@ FAILED = Failure(
 
 
 class Shop:
-    """The pipeline `shop`: a table `t`, a view `per_g` over it with a suite, and three epochs, the last of which failed its suite."""
+    """The pipeline `shop`: table `t`, view `per_g` over it with a suite, and three epochs; the last failed it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(scope="session")
 def app(shop: Shop) -> Iterator[FastAPI]:
-    """Airflow's app, with the plugin as the entry point brings it, the pipeline's DAGs in its database, and two broken pipelines."""
+    """Airflow's app with the plugin from its entry point, the pipeline's DAGs in its database, two broken pipelines."""
     pipelines = shop.folder / "pipelines"
     for name, store in (("absent", shop.folder / "absent"), ("damaged", shop.folder / "damaged")):
         (pipelines / name).mkdir()
@@ -123,7 +123,7 @@ def _app() -> FastAPI:
 
 
 class Visitor(TestClient):
-    """Somebody with a role, logged in; `get` and `post` are of Tussock's pages. A page of theirs that raises shows its error page."""
+    """A logged-in user with a role. `get` and `post` request Tussock's pages; a raising page shows its error page."""
 
     def __init__(self, app: FastAPI, role: str | None) -> None:
         super().__init__(app, "http://localhost:8080", raise_server_exceptions=False, follow_redirects=False)
@@ -133,7 +133,7 @@ class Visitor(TestClient):
             self.cookies.set("_token", answer.json()["access_token"])
 
     def get(self, *asked: Any, **more: Any) -> Response:
-        """As a browser does: a page that says so is loaded again, until it is whole."""
+        """Request a page like a browser: load it again until it no longer requests a reload."""
         answers = []
 
         def whole() -> bool:

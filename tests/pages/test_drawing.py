@@ -24,9 +24,9 @@ def test_boxes_do_not_overlap_and_lines_pass_through_none(seed: int) -> None:
             assert one is other or one.x != other.x or abs(one.y - other.y) >= BOX_HEIGHT
     assert {(a, b) for a, b, _ in drawing.lines} == {(a, b) for b, inputs in reads.items() for a in inputs}
     for start, end, path in drawing.lines:
-        assert at[start].x + BOX_WIDTH < at[end].x, "a reader is right of what it reads"
+        assert at[start].x + BOX_WIDTH < at[end].x, "a reader is right of its inputs"
         level = [(float(y), float(x)) for y, x in re.findall(r"(\S+)H(\S+?)(?=C|$)", path)]
-        for y, x in level:  # where a line passes through a layer
+        for y, x in level:  # the points at which a line passes through a layer
             assert not any(box.x + BOX_WIDTH == x and box.y < y < box.y + BOX_HEIGHT for box in drawing.boxes)
 
 
@@ -52,7 +52,14 @@ def test_a_sparkline_stands_on_zero_and_passes_over_what_is_not_known() -> None:
 
 
 def test_numbers_read_as_people_write_them() -> None:
-    assert [size(n) for n in (None, 0, 999, 1000, 1_234_567, 5e12)] == ["–", "0 B", "999 B", "1 kB", "1.23 MB", "5 TB"]
+    assert [size(n) for n in (None, 0, 999, 1000, 1_234_567, 5e12)] == [
+        "–",
+        "0 B",
+        "999 B",
+        "1 kB",
+        "1.23 MB",
+        "5 TB",
+    ]
     assert [span(s) for s in (None, 0.1234, 59.6, 61, 3600, 90_061)] == [
         "–",
         "0.123 s",

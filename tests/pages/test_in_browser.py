@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def see(page: Browser, address: str) -> str:
-    """Open an address of Airflow's, and what stands in the frame of ours."""
+    """Open an Airflow address and return the text in our frame."""
     page.go(address, f"{INSIDE}?.querySelector('h1') && {INSIDE}.readyState === 'complete'")
     return str(page.value(f"{INSIDE}.body.innerText"))
 
@@ -66,6 +66,6 @@ def test_a_viewer_looks_a_user_acts_and_nothing_is_asked_of_another_host(tmp_pat
 
 
 def see_docs(page: Browser, base: str) -> str:
-    """The Data Docs, opened by themselves; their script did not run."""
+    """Open the Data Docs outside the frame and return their text; their script did not run."""
     page.go(f"{base}/tussock/dags/{DAG}/reports/index.html")
     return page.text()

@@ -1,4 +1,4 @@
-"""Numbers on the pages, against the same by another way: DuckDB over the files that went in, folders on disk, Airflow's database."""
+"""The numbers on the pages, compared with DuckDB over the input files, folders on disk and Airflow's database."""
 
 import random
 import re
@@ -96,7 +96,10 @@ def test_the_pipelines_page_counts_views_files_that_wait_and_stored_bytes(admin:
     waiting, taken = pipeline.files[EPOCHS:], pipeline.files[:EPOCHS]
     assert f"{WAITING} files waiting, {shown_size(bytes_of(waiting))}" in text
     assert f"{shown_size(bytes_of(stored))} in {len(stored)} SSTs" in text
-    orders = f"orders parquet {EPOCHS} , {shown_size(bytes_of(taken))} {WAITING} , {shown_size(bytes_of(waiting))} {pipeline.data}"
+    orders = (
+        f"orders parquet {EPOCHS} , {shown_size(bytes_of(taken))} "
+        f"{WAITING} , {shown_size(bytes_of(waiting))} {pipeline.data}"
+    )
     assert orders in text
     groups = number_of(f"SELECT count(*) FROM ({pipeline.per_g(EPOCHS)})")
     shown = re.search(

@@ -1,4 +1,4 @@
-"""What pages show, against what the store holds by another way of asking."""
+"""The content of the pages, compared with independent reads of the store."""
 
 import re
 import time
@@ -30,7 +30,7 @@ def test_the_overview_lists_pipelines_with_what_keeps_them_and_says_of_a_broken_
     admin: Visitor, shop: Shop
 ) -> None:
     text = read(admin, "/tussock/pipelines")
-    assert "Orders of a <b>shop</b>" in text, "what a user wrote is text"
+    assert "Orders of a <b>shop</b>" in text, "a user's markup is shown as text"
     assert "newest epoch not published" in text
     assert "no store yet" in text
     assert "cannot be read DamagedDocumentError" in text
@@ -174,7 +174,7 @@ def test_a_rebalance_shows_what_the_units_carry_and_which_vnodes_would_move(admi
     assert f'name="approved" value="{digest}"' in admin.get(f"{page}?units=3").text
     begun = admin.post(page, data={"units": "3", "approved": digest}, headers=HERE)
     found = admin.get(f"/api/v2/dags/rebalance_shop/dagRuns/{begun.headers['location'].partition('run=')[2]}").json()
-    assert found["conf"] == {"units": 3, "approved": digest}, "what was shown is what is done"
+    assert found["conf"] == {"units": 3, "approved": digest}, "the shown moves are the executed ones"
     wrong = admin.post(page, data={"units": "-1"}, headers=HERE)
     assert (wrong.status_code, "not a number of units" in wrong.text) == (422, True)
 

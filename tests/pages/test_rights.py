@@ -1,4 +1,4 @@
-"""Who may see and do what: each route, tried by each role. The table of docs/pages.md is made of what this finds."""
+"""The rights of each role: every route, tried by every role. The table of docs/pages.md is made from the result."""
 
 from pathlib import Path
 
@@ -32,11 +32,11 @@ ROUTES = {
     "POST /dags/{dag_id}/actions/{name}": "start an action",
     "GET /dags/{dag_id}/actions/{name}/begun": "the confirmation of an action",
 }
-"""All there are, by what a reader calls them."""
+"""All routes, by a reader's name for each."""
 
 
 def asked(route: str, shop: Shop, run: str) -> tuple[str, str]:
-    """Method and address of a request to a route that finds what it asks for."""
+    """Method and address of a successful request to a route."""
     method, path = route.split(" ")
     action = {"dag_id": "epoch_shop", "name": "epoch"}
     values = {
@@ -67,7 +67,7 @@ def test_every_route_is_tried_here(app: FastAPI) -> None:
     }
     assert found == set(ROUTES)
     others = [route for route in pages.routes if not isinstance(route, APIRoute)]
-    assert others == [], "what is mounted, or generated, is not guarded"
+    assert others == [], "mounted or generated routes have no guard"
 
 
 def test_the_table_of_rights_is_what_each_role_gets(

@@ -1,6 +1,6 @@
-"""Pages of a pipeline with 1,000 views, and of one with 100,000 epochs: each is there within 0.3 s.
+"""Pages of a pipeline with 1,000 views, and of one with 100,000 epochs: each loads within 0.3 s.
 
-Minutes long, most of them to make the stores.
+Takes minutes, mostly to make the stores.
 """
 
 import logging
@@ -83,7 +83,7 @@ def long(app: FastAPI, shop: Shop) -> Iterator[tuple[str, list[int]]]:
 
 
 def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
-    """One more, as a driver keeps it that had three rows to compute on, by the store's own types."""
+    """Write one more epoch with the store's types, as a driver does after an epoch of three rows."""
     version = meta.latest()
     plan = BarrierPlan(
         mapping=version.mapping, log_end=version.log_end, run={"dag": "epoch_long", "run": f"run {number}"}
@@ -98,8 +98,10 @@ def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
 
 
 def measured(admin: Visitor, shop: Shop, dag: str, pages: Sequence[str]) -> list[str]:
-    """Each page as the first that a process shows of the store, and again, which is what a reader meets; the best of three, since others
-    may be at work. Returns what is too slow or large."""
+    """Measure each page as the first one that a process shows of the store, and again, as most readers meet it.
+
+    Each time is the best of three, because other processes may be running. Return the pages that are too slow or large.
+    """
     from tussock_pages import stores
     from tussock_pages.actions import ACTIONS
 

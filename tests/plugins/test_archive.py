@@ -40,7 +40,10 @@ def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: P
 
 def test_python_imports_the_package_from_it_and_nothing_else(tmp_path: Path) -> None:
     archive = build_archive(tmp_path / "out", package(tmp_path))
-    code = "import sys; sys.path = [sys.argv[1], *sys.path];from tussock.jobs.submitted import epoch; print(epoch.ANSWER); import tussock.x"
+    code = (
+        "import sys; sys.path = [sys.argv[1], *sys.path];"
+        "from tussock.jobs.submitted import epoch; print(epoch.ANSWER); import tussock.x"
+    )
     run = subprocess.run([sys.executable, "-P", "-c", code, str(archive)], capture_output=True, text=True, check=False)
     assert run.stdout == "42\n"
     assert "No module named 'tussock.x'" in run.stderr

@@ -1,4 +1,4 @@
-"""What Airflow is told of sources and views: what is new since it was told last, however far back that is. No Airflow, no Spark."""
+"""The news of sources and views for Airflow: all changes since the previous event. No Airflow, no Spark."""
 
 import random
 from collections import Counter
@@ -35,7 +35,7 @@ RUN = {"dag": "epoch_shop", "run": "a"}
 
 @pytest.fixture
 def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
-    """A pipeline `shop` with two sources of files, a table, and a view over each of source `sales` and table `shops`."""
+    """A pipeline `shop` with two file sources, a table, and one view each over source `sales` and table `shops`."""
     (tmp_path / "pipelines/shop").mkdir(parents=True)
     (tmp_path / "pipelines/shop/pipeline.toml").write_text(
         f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n'
@@ -80,14 +80,14 @@ def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(met
         first.epoch,
     )
     assert (news["visits"].files, news["visits"].bytes, news["visits"].rows) == (1, visits, None), (
-        "no view reads it: nobody counted"
+        "visits has no reader, so its rows are not counted"
     )
     assert {source.epoch for source in news.values()} == {last}
     assert not any(source.own for source in steps.source_news("shop", told(sales=first.epoch), {**RUN, "run": "b"}))
 
     insert(meta, "shops", (1, 1, 1))
     advance(LocalRunner(), meta)
-    assert steps.source_news("shop", told(sales=last), RUN) == (), "visits had nothing new when sales was told of"
+    assert steps.source_news("shop", told(sales=last), RUN) == (), "visits had nothing new at the event of sales"
 
 
 def test_after_more_epochs_than_anybody_goes_through_each_source_may_have_news(
@@ -115,7 +115,7 @@ def test_a_view_has_news_since_airflow_was_told_of_it_whatever_was_published_in_
     steps.publish("shop", first.epoch)
     assert [(v.name, v.since) for v in steps.view_news("shop", told()).views] == [("by_g", 0), ("shops_by_g", 0)]
     assert steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views == ()
-    for name in ("two", "three"):  # two publishes that nobody told of
+    for name in ("two", "three"):  # two publishes without events
         write(tmp_path / "sales", name, 2)
         (done,) = advance(LocalRunner(), meta)
         steps.publish("shop", done.epoch)
@@ -174,7 +174,7 @@ def test_whoever_goes_by_the_events_has_the_rows_of_the_view_whatever_runs_say_n
 
 
 def renamed(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows, whose first column is `c0` whatever it is called."""
+    """Rows whose first column is renamed to `c0`."""
     return table.rename_columns(["c0", *table.column_names[1:]]).to_pylist()
 
 

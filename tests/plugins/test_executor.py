@@ -16,7 +16,8 @@ there = set(sys.modules)
 def task():
     signal.alarm(60)
     import tussock.jobs.reading.reader, tussock.jobs.driver.epoch, tussock.jobs.driver.publish
-    import tussock.jobs.driver.runner, tussock.jobs.driver.summary, tussock.jobs.gate.gate, tussock.jobs.operations.publish
+    import tussock.jobs.driver.runner, tussock.jobs.driver.summary
+    import tussock.jobs.gate.gate, tussock.jobs.operations.publish
     import tussock.jobs.sinks.delta_rs, tussock_operators
     print("imported:", *sorted(name for name in set(sys.modules) - there if not name.startswith("tussock")))
     import duckdb, numpy as np, pandas as pd, pyarrow as pa, pyarrow.compute as pc
@@ -27,7 +28,8 @@ def task():
     assert (np.ones((300, 300)) @ np.ones((300, 300))).sum() == 300 ** 3  # those of the linear algebra
     assert rows.to_pandas().groupby("k").v.sum().sum() == 1_000_000
     write_deltalake(sys.argv[1], counted)
-    merged = DeltaTable(sys.argv[1]).merge(counted, "t.k = s.k", source_alias="s", target_alias="t").when_matched_delete().execute()
+    merge = DeltaTable(sys.argv[1]).merge(counted, "t.k = s.k", source_alias="s", target_alias="t")
+    merged = merge.when_matched_delete().execute()
     assert merged["num_target_rows_deleted"] == 7
 
 for n in range(2):

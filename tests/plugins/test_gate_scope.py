@@ -1,6 +1,6 @@
-"""A gate that judges view by view: what fails is held back with the views over it, all else is published. No Spark; verdicts by hand.
+"""A gate with a verdict per view: failing views and their readers are held back, all others are published.
 
-What readers should see is kept by a model: the rows that were in the table when the view last passed.
+Without Spark; the tests set the verdicts. A model keeps the expected rows: the table's when the view last passed.
 """
 
 import json
@@ -178,7 +178,7 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     done = {v.name: v for v in shop.publish(good).views}
     assert {name: v.since for name, v in done.items()} == {"per_g": first, "sizes": first, "keys": last}
     assert {name: v.changed_rows for name, v in done.items()} == {"per_g": 6, "sizes": 9, "keys": 1}
-    told = {"per_g": first, "sizes": first, "keys": last}  # no event of what was held back
+    told = {"per_g": first, "sizes": first, "keys": last}  # held-back views have no event
     assert {
         v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: Told(told[view])).views
     } == {name: (v.since, v.changed_rows) for name, v in done.items()}
@@ -203,7 +203,7 @@ def test_a_corrected_suite_publishes_the_same_epoch_once_more_and_a_repetition_a
     released = shop.publish(second)
     assert [(v.name, v.since, v.changed_rows) for v in released.views] == [("per_g", first, 2), ("sizes", first, 2)]
     version = shop.meta.latest()
-    shop.meta.raise_floor(second)  # a delta of somebody else's
+    shop.meta.raise_floor(second)  # an unrelated delta
     assert steps.publish("shop", second) == released
     assert shop.meta.latest().held == version.held == ()
     shop.require(per_g=second, sizes=second, keys=second)
@@ -412,20 +412,21 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     }
     shop.require(per_g=second, sizes=second, keys=second)
     assert "0 of 1 passed, 1 reported" in (shop.folder / "docs/index.html").read_text()
-    suite("per_g", ("c1", "critical"), severity="warning")  # what an expectation says itself goes first
+    suite("per_g", ("c1", "critical"), severity="warning")  # an expectation's own severity wins
     assert steps.judge("shop", second).failed == ("per_g",)
 
 
 BROKEN = {
     "not JSON": "{",
-    "no expectation that GX knows": '{"expectations": [{"type": "expect_peace"}]}',
-    "a column that is not there": '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "w"}}]}',
-    "an argument that is not there": '{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"x": 1}}]}',
-    "a severity that is not there": '{"expectations": [{"type": "expect_table_row_count_to_be_between", "severity": "fatal"}]}',
+    "an unknown expectation": '{"expectations": [{"type": "expect_peace"}]}',
+    "a missing column": '{"expectations": '
+    '[{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "w"}}]}',
+    "an unknown argument": '{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"x": 1}}]}',
+    "an unknown severity": '{"expectations": [{"type": "expect_table_row_count_to_be_between", "severity": "fatal"}]}',
 }
 
 
-BY_SPARK = ("no expectation that GX knows", "an argument that is not there")
+BY_SPARK = ("an unknown expectation", "an unknown argument")
 
 
 @pytest.mark.parametrize(
@@ -469,7 +470,7 @@ def test_a_suite_of_a_view_that_is_gone_is_named_and_holds_back_nothing(shop: Sh
 def test_a_suite_that_cannot_be_used_is_an_error_where_the_gate_judges_the_pipeline(shop: Shop) -> None:
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('scope = "view"', 'scope = "pipeline"'))
-    (shop.folder / "pipelines/shop/quality/per_g.json").write_text(BROKEN["a severity that is not there"])
+    (shop.folder / "pipelines/shop/quality/per_g.json").write_text(BROKEN["an unknown severity"])
     epoch = shop.change((0, 0, 1))
     with pytest.raises(QualitySuiteError, match='expectation 1: severity "fatal", expected "error" or "warning"'):
         steps.judge("shop", epoch)

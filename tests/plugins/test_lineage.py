@@ -1,4 +1,4 @@
-"""What publish_views and publish_tables say they made of what, as events of OpenLineage, validated against its schemas (openlineage/).
+"""The OpenLineage events of publish_views and publish_tables, validated against its schemas (openlineage/).
 
 The schemas are OpenLineage's own (https://github.com/OpenLineage/OpenLineage, folder spec, Apache License 2.0).
 """
@@ -45,7 +45,7 @@ def write(folder: Path, name: str, *rows: tuple[int, int, int]) -> None:
 
 @pytest.fixture
 def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
-    """A pipeline `shop` with a source of files, a table, a view over both and one over that view, two published epochs old."""
+    """A pipeline `shop` with two published epochs: a file source, a table, a view over both and one over that view."""
     (tmp_path / "pipelines/shop").mkdir(parents=True)
     toml = f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n[publish]\nto = "{tmp_path}/lake"\n'
     (tmp_path / "pipelines/shop/pipeline.toml").write_text(toml)
@@ -73,7 +73,7 @@ def publish(meta: MetaStore) -> Publication:
 
 
 def validated(inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
-    """The event of a task that made `outputs`, as it is sent; checked against the schemas of the event and of each facet."""
+    """The event that a task sends for `outputs`, validated against the schemas of the event and of each facet."""
     run = Run("01941f29-7c00-7087-8906-40e512c257bd")
     job = Job("airflow", "epoch_shop.publish_views")
     event = RunEvent(
@@ -114,7 +114,7 @@ def test_an_event_of_published_views_has_the_files_that_went_in_and_what_became_
     assert sales["namespace"] == "file"
     read = sales["inputFacets"]["subset"]["inputCondition"]["locations"]
     assert sorted(read) == [f"file://{tmp_path}/data/three.parquet", f"file://{tmp_path}/data/two.parquet"], (
-        "not what was read before"
+        "files of earlier epochs are not inputs"
     )
     size = sum((tmp_path / f"data/{name}.parquet").stat().st_size for name in ("two", "three"))
     assert (sales["inputFacets"]["inputStatistics"]["fileCount"], sales["inputFacets"]["inputStatistics"]["size"]) == (
@@ -185,7 +185,7 @@ def test_a_file_is_named_whatever_its_characters() -> None:
 @pytest.mark.deep
 @pytest.mark.airflow
 def test_airflows_provider_sends_these_events_when_the_tasks_have_succeeded(meta: MetaStore, tmp_path: Path) -> None:
-    """With the provider, which the tests' environment does not have: in a folder of its own on the path of the processes."""
+    """The provider is not in the tests' environment: it is in a separate folder on the path of the processes."""
     extra = tmp_path / "provider"
     provider = ["apache-airflow-providers-openlineage", "openlineage-integration-common", "openlineage-sql"]
     subprocess.run(["uv", "pip", "install", "-q", "--no-deps", "--target", str(extra), *provider], check=True)

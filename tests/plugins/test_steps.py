@@ -49,7 +49,7 @@ DAY = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 23, tzinfo=UTC)
 
 @pytest.fixture
 def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
-    """A pipeline `shop` with one source of a file a day, of which that of 2 January is there."""
+    """A pipeline `shop` with one source of daily files; only that of 2 January exists."""
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)
     (folder / "quality/sales.json").write_text('{"expectations": []}')
@@ -100,7 +100,7 @@ def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_
 
 
 def seal(meta: MetaStore) -> int:
-    """What the epoch job does up to its commit, for an epoch whose actors wrote nothing."""
+    """Run the epoch job's part up to its commit, for an epoch whose actors wrote nothing."""
     barrier = meta.open_barrier()
     assert barrier is not None
     meta.seal(manifest_of(barrier, meta.writer, ()))
@@ -137,7 +137,8 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
     with Session(str(tmp_path / "store"), runner="local") as session:
         options = f"USING parquet OPTIONS (path '{tmp_path}/data/{{start:%Y-%m-%d}}.parquet')"
         session.execute(
-            f"CREATE SOURCE orders (id bigint) {options}; CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM orders"
+            f"CREATE SOURCE orders (id bigint) {options};"
+            " CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM orders"
         )
         session.flush()
         meta = session.meta
@@ -160,7 +161,7 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         (folder / "pipeline.toml").write_text(text + 'runner = "auto"\nmax_bytes = 1\n')
         assert steps.advance("shop", None, None, {"run": "b"}, said.append).needs_spark
         assert session.read("n", epoch=meta.latest().epoch).to_pylist() == [{"n": 9}]
-        barrier = steps.inject("shop", None, None, {"run": "b"})  # what the job begins with
+        barrier = steps.inject("shop", None, None, {"run": "b"})  # the job's first step
         assert barrier is not None
         open_barrier = meta.open_barrier()
         assert open_barrier is not None
@@ -305,7 +306,7 @@ def test_a_pipeline_without_suites_is_published_without_a_record(meta: MetaStore
 
 
 def commit_of(meta: MetaStore, views: tuple[str, ...], run: str = "", **changes: int) -> int:
-    """An epoch that is committed, whose views put out so many changes; those of `views` are in the catalog from then on."""
+    """Commit an epoch whose views put out the given numbers of changes, and add `views` to the catalog."""
     version = meta.latest()
     relations = tuple(Relation(n, view, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for n, view in enumerate(views, 1))
     plan = BarrierPlan(
@@ -332,7 +333,7 @@ def test_a_publish_counts_the_changes_of_all_epochs_that_it_lets_readers_see_and
     write_record(meta.objects, QualityRecord(last, ()))
     once = steps.publish("shop", last)
     assert {view.name: view.changed_rows for view in once.views} == {"sales": 110, "visits": 0}
-    meta.raise_floor(first)  # a delta of somebody else's
+    meta.raise_floor(first)  # an unrelated delta
     assert steps.publish("shop", last) == once
     again = steps.publish("shop", first)
     assert ({view.name: view.changed_rows for view in again.views}, again.epoch) == ({"sales": 1, "visits": 2}, first)
@@ -402,7 +403,7 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
     steps.pause("shop", ["ids"], run)
     barrier = meta.open_barrier()
     assert barrier is not None
-    assert (barrier.run, barrier.mutation.kind) == (run, "pause"), "the run that asked is the barrier's"
+    assert (barrier.run, barrier.mutation.kind) == (run, "pause"), "the barrier names the run that requested it"
     steps.pause("shop", ["ids"], run)
     assert meta.open_barrier() == barrier, "a retry finds it done"
     advance(LocalRunner(), meta)

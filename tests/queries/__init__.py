@@ -1,1 +1,1 @@
-"""Queries that nobody here wrote: TPC-H, TPC-DS and SSB as Spark's own tests have them, each a view kept through changes."""
+"""Queries from public benchmarks: TPC-H, TPC-DS and SSB as in Spark's tests, each a view maintained through changes."""

@@ -1,4 +1,4 @@
-"""How the tables change: 60 % of the rows, then the others, then deletes, then updates. DuckDB and Tussock run the same statements."""
+"""The tables' changes: 60 % of the rows, the others, deletes, updates. DuckDB and Tussock run the same statements."""
 
 from collections.abc import Iterator
 
@@ -21,9 +21,9 @@ def deletes(database: Database) -> Iterator[str]:
 
 
 def updates(database: Database) -> Iterator[str]:
-    """One UPDATE a table: every second column of a fifth of its rows, or of its orders, gets a value that others of its kind have.
+    """One UPDATE per table: every second column of a fifth of its rows, or orders, gets another row's value.
 
-    Not of the calendar: queries 6 and 54 of TPC-DS take the number of a month as a scalar, and raise where its days disagree on it.
+    The calendar stays: queries 6 and 54 of TPC-DS read the number of a month as a scalar, and raise if its days differ.
     """
     for table in (t for t in names(database) if t != "date_dim"):
         key = key_of(database, table)

@@ -1,8 +1,9 @@
-"""The suites' data: made by tpcgen-cli, cut to what a test can afford, and kept in DuckDB as the model of what the tables hold.
+"""The suites' data: made by tpcgen-cli, reduced to a size for tests, and kept in DuckDB as the expected rows.
 
-TPC-DS at its smallest is still half a million rows, and over a sample of them most queries find nothing: their joins and filters miss. So
-the small tables keep 60 rows each and every reference to them is folded onto those, most days, sales and stock are left out, and the texts
-that the queries ask for take the place of others in the small tables. 3 in 4 queries then have an answer.
+TPC-DS at its smallest is still half a million rows. Over a plain sample most queries find nothing, because joins and
+filters miss. The small tables therefore keep 60 rows each, and every reference to them is mapped to those rows. Most
+days, sales and stock are removed, and texts that the queries search for replace others in the small tables. 3 in 4
+queries then have an answer.
 """
 
 import re
@@ -56,7 +57,7 @@ Database = duckdb.DuckDBPyConnection
 
 
 def tables_of(suite: str) -> Database:
-    """A suite's tables, no key twice, in a database in memory. Cost: a few seconds, the first time in a checkout twice as many."""
+    """A suite's tables with unique keys, in memory. Cost: a few seconds, twice as many in a new checkout."""
     match suite:
         case "tpch":
             return _one_row_a_key(_generated("tpch"), "partsupp")
@@ -112,10 +113,11 @@ def _generated(benchmark: str) -> Database:
 
 
 def _one_row_a_key(database: Database, *tables: str) -> Database:
-    """One of the rows that share a key stays: at scales as small as these TPC-H's generator gives a part the same supplier twice."""
+    """Keep one of the rows that share a key: at this scale TPC-H's generator gives a part the same supplier twice."""
     for table in tables:
         database.execute(
-            f"CREATE OR REPLACE TABLE {table} AS SELECT DISTINCT ON ({', '.join(KEYS[table])}) * FROM {table} ORDER BY ALL"
+            f"CREATE OR REPLACE TABLE {table} AS "
+            f"SELECT DISTINCT ON ({', '.join(KEYS[table])}) * FROM {table} ORDER BY ALL"
         )
     return database
 
@@ -137,7 +139,8 @@ def _folded(database: Database) -> Database:
     _one_row_a_key(database, *_ORDERS)  # of lines whose items were folded into one
     pages = "SELECT cs_catalog_page_sk FROM catalog_sales UNION SELECT cr_catalog_page_sk FROM catalog_returns"
     database.execute(
-        f"DELETE FROM catalog_page WHERE cp_catalog_page_sk NOT IN (SELECT * FROM ({pages}) AS p(k) WHERE k IS NOT NULL)"
+        "DELETE FROM catalog_page WHERE cp_catalog_page_sk NOT IN "
+        f"(SELECT * FROM ({pages}) AS p(k) WHERE k IS NOT NULL)"
     )
     database.execute(
         "UPDATE web_page SET wp_char_count = 5000 + wp_web_page_sk"
@@ -147,7 +150,10 @@ def _folded(database: Database) -> Database:
         for column in columns(database, table).keys() & asked.keys():
             values, key = sorted(asked[column]), key_of(database, table)[0]
             if not column.endswith("_sk"):
-                chosen = f"list_extract([{', '.join(values)}], (1 + hash({key}::VARCHAR || '{column}') % {len(values)})::INT)"
+                chosen = (
+                    f"list_extract([{', '.join(values)}], "
+                    f"(1 + hash({key}::VARCHAR || '{column}') % {len(values)})::INT)"
+                )
                 database.execute(
                     f"UPDATE {table} SET {column} = {chosen} WHERE hash('{column}' || {key}::VARCHAR) % 10 < 7"
                 )
@@ -183,12 +189,15 @@ def _asked_for() -> dict[str, set[str]]:
 def _star_schema(tpch: Database) -> Database:
     """The Star Schema Benchmark's tables, from TPC-H's as its paper makes them; the days are those of the orders."""
     tpch.execute("""
-        CREATE TABLE lineorder AS SELECT l_orderkey::INT AS lo_orderkey, l_linenumber AS lo_linenumber, o_custkey::INT AS lo_custkey,
-            l_partkey::INT AS lo_partkey, l_suppkey::INT AS lo_suppkey, strftime(o_orderdate, '%Y%m%d')::INT AS lo_orderdate,
-            o_orderpriority AS lo_orderpriority, o_shippriority::VARCHAR AS lo_shippriority, l_quantity::INT AS lo_quantity,
-            l_extendedprice::INT AS lo_extendedprice, o_totalprice::INT AS lo_ordertotalprice, (l_discount * 100)::INT AS lo_discount,
+        CREATE TABLE lineorder AS SELECT l_orderkey::INT AS lo_orderkey, l_linenumber AS lo_linenumber,
+            o_custkey::INT AS lo_custkey, l_partkey::INT AS lo_partkey, l_suppkey::INT AS lo_suppkey,
+            strftime(o_orderdate, '%Y%m%d')::INT AS lo_orderdate, o_orderpriority AS lo_orderpriority,
+            o_shippriority::VARCHAR AS lo_shippriority, l_quantity::INT AS lo_quantity,
+            l_extendedprice::INT AS lo_extendedprice, o_totalprice::INT AS lo_ordertotalprice,
+            (l_discount * 100)::INT AS lo_discount,
             (l_extendedprice * (1 - l_discount))::INT AS lo_revenue, (l_extendedprice * 0.6)::INT AS lo_supplycost,
-            (l_tax * 100)::INT AS lo_tax, strftime(l_commitdate, '%Y%m%d')::INT AS lo_commitdate, l_shipmode AS lo_shipmode
+            (l_tax * 100)::INT AS lo_tax, strftime(l_commitdate, '%Y%m%d')::INT AS lo_commitdate,
+            l_shipmode AS lo_shipmode
         FROM lineitem JOIN orders ON l_orderkey = o_orderkey""")
     for short, table, rest in (("s", "supplier", "s_phone"), ("c", "customer", "c_phone, c_mktsegment")):
         key = {"s": "s_suppkey", "c": "c_custkey"}[short]
@@ -200,10 +209,12 @@ def _star_schema(tpch: Database) -> Database:
         tpch.execute(f"CREATE TABLE {short} AS SELECT {own}, {place}, {rest} FROM {table} {nation}")
     tpch.execute("""
         CREATE TABLE p AS SELECT p_partkey::INT AS p_partkey, p_name, replace(p_mfgr, 'Manufacturer', 'MFGR') AS p_mfgr,
-            'MFGR#' || right(p_brand, 2) AS p_category, 'MFGR#' || right(p_brand, 2) || (20 + p_partkey % 20) AS p_brand1,
+            'MFGR#' || right(p_brand, 2) AS p_category,
+            'MFGR#' || right(p_brand, 2) || (20 + p_partkey % 20) AS p_brand1,
             split_part(p_name, ' ', 1) AS p_color, p_type, p_size, p_container FROM part""")
     tpch.execute("""
-        CREATE TABLE d AS SELECT DISTINCT strftime(o_orderdate, '%Y%m%d')::INT AS d_datekey, strftime(o_orderdate, '%B %-d, %Y') AS d_date,
+        CREATE TABLE d AS SELECT DISTINCT strftime(o_orderdate, '%Y%m%d')::INT AS d_datekey,
+            strftime(o_orderdate, '%B %-d, %Y') AS d_date,
             dayname(o_orderdate) AS d_dayofweek, monthname(o_orderdate) AS d_month, year(o_orderdate)::INT AS d_year,
             strftime(o_orderdate, '%Y%m')::INT AS d_yearmonthnum, strftime(o_orderdate, '%b%Y') AS d_yearmonth,
             weekofyear(o_orderdate)::INT AS d_weeknuminyear FROM orders""")

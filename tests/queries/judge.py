@@ -1,4 +1,4 @@
-"""Spark's own answers over the same rows, and what a view's rows have to be by them."""
+"""Spark's own answers over the same rows, and the comparison of a view's rows with them."""
 
 import re
 from collections import Counter
@@ -40,10 +40,10 @@ class Judge:
         return self._session.sql(sql).columns
 
     def compare(self, found: pa.Table, sql: str, what: str) -> int:
-        """Fail with the first differences between a view's rows and Spark's answer; the answer's number of rows.
+        """Fail with the first differences between a view's rows and Spark's answer; return the answer's number of rows.
 
-        Where a LIMIT cuts through rows that its order holds equal, which of them stay is open: a view's rows must be rows of the query
-        without its LIMIT, as many, and agree with Spark's in the columns of the order.
+        A LIMIT may cut through rows that are equal in its order, and any of them may stay. The view's rows must then be
+        rows of the query without its LIMIT, as many, and equal to Spark's in the order's columns.
         """
         expected = self._session.sql(sql).toArrow()
         expected = (
@@ -82,7 +82,7 @@ class Judge:
 
 
 def _scale(expected: pa.Table) -> float:
-    """Of floats: the largest in the answer."""
+    """The largest absolute float in the answer."""
     floats = [c for c in expected.columns if pa.types.is_floating(c.type)]
     return max((abs(v) for c in floats for v in c.to_pylist() if v is not None), default=1.0)
 

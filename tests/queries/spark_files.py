@@ -1,4 +1,4 @@
-"""The files of Spark's own SQL tests, cut into chapters: queries over tables that stay as they are while they are asked."""
+"""The files of Spark's own SQL tests, cut into chapters: queries over tables that do not change between them."""
 
 import re
 import zipfile
@@ -27,7 +27,7 @@ _SET_ZONE = re.compile(r"\s*SET\s+TIME\s+ZONE\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Table:
-    """What a query may read: its columns as DDL, and its rows."""
+    """A table that a query may read: its columns as DDL, and its rows."""
 
     columns: str
     rows: pa.Table
@@ -59,7 +59,7 @@ def files() -> list[str]:
 
 
 def statements_of(file: str) -> list[str]:
-    """A file's statements; none where it imports another one, or is no script that can be split."""
+    """A file's statements; none if it imports another file or cannot be split into statements."""
     with zipfile.ZipFile(tests_jar()) as jar:
         text = jar.read(f"{_FOLDER}{file}.sql").decode()
     if "--IMPORT" in text:
@@ -72,9 +72,9 @@ def statements_of(file: str) -> list[str]:
 
 
 def chapters(spark: SparkSession, statements: list[str]) -> Iterator[Chapter]:
-    """Runs a file's statements in a Spark session, and yields its queries with what they read before a statement changes that.
+    """Run a file's statements in Spark; yield its queries with their tables, before a statement changes a table.
 
-    Queries that Spark refuses, or fails at, are left out, and those under a setting that is not as it was at the beginning.
+    Queries that Spark rejects or fails to run are omitted, as are those under a changed setting.
     """
     asked: list[Asked] = []
     settings: dict[str, str | None] = {}
@@ -100,7 +100,7 @@ def chapters(spark: SparkSession, statements: list[str]) -> Iterator[Chapter]:
 
 
 def forget(spark: SparkSession) -> None:
-    """Drop what a file has left behind."""
+    """Drop the tables and views of a file."""
     for name in _names(spark):
         for kind in ("VIEW", "TABLE"):
             try:
@@ -126,7 +126,7 @@ def _answered(spark: SparkSession, number: int, sql: str) -> list[Asked]:
     try:
         return [Asked(number, sql, given_rows(collected(spark.sql(sql))))]
     except (PySparkException, Py4JJavaError, pa.ArrowException, ValueError, UnsupportedTypeError):
-        return []  # an error of the query's own, or one of Spark's when it hands its answer over (a NULL where it promised none)
+        return []  # the query's error, or Spark's on the way out (a NULL in a column that is declared NOT NULL)
 
 
 def _tables(spark: SparkSession) -> dict[str, Table]:
@@ -142,6 +142,9 @@ def _tables(spark: SparkSession) -> dict[str, Table]:
 
 
 def _names(spark: SparkSession) -> list[str]:
-    """Tables and views that a session knows. Not by `catalog.listTables`, which decodes under the settings of whichever session is the
-    thread's active one, and fails under those of a judge (tests/truth/judge.py)."""
+    """The tables and views of a session.
+
+    `catalog.listTables` decodes under the settings of the thread's active session, which may be a judge's
+    (tests/truth/judge.py), and then fails.
+    """
     return [row.tableName for row in spark.sql("SHOW TABLES").collect()]

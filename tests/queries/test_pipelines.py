@@ -1,4 +1,4 @@
-"""The example pipelines as their users run them: files come in parts, and after each every view equals Spark over all of them."""
+"""The example pipelines in use: files arrive in parts, and after each part every view equals Spark over all files."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Every query of TPC-H, TPC-DS, SSB and Nexmark as a view that starts on 60 % of the rows and is kept up to date: equal to Spark.
+"""Every query of TPC-H, TPC-DS, SSB and Nexmark as a view over 60 % of the rows, then maintained: equal to Spark.
 
-A suite's views are one pipeline, so an epoch serves them all. The quick run takes a sample of them, with epochs in this process.
-The deep run takes all of them, with epochs on Spark.
-A query that is refused stands in `refused.yaml` with what refuses it, and no other may be.
+A suite's views are one pipeline, so an epoch serves them all. The quick run takes a sample of them, with epochs in this
+process. The deep run takes all of them, with epochs on Spark. `refused.yaml` lists each refused query with the reason;
+all others must be accepted.
 """
 
 import time
@@ -25,7 +25,7 @@ from tests.support.sample import sample
 from tussock.jobs.session import Session
 from tussock.statestore.errors import InputError
 
-#: The suites of the quick run, which takes one in so many of their queries. TPC-DS is deep: three of its queries take a minute.
+#: The suites of the quick run with their samples (one in n). TPC-DS is deep: three of its queries take a minute.
 QUICK = {"tpch": 8, "ssb": 6, "nexmark": 6}
 REFUSED = Path(__file__).with_name("refused.yaml")
 
@@ -38,7 +38,7 @@ class Refused:
     update: bool
 
     def require(self, suite: str, tried: Collection[str], found: Mapping[str, str]) -> None:
-        """Fails unless of a suite's queries that were tried just those are refused that the file names."""
+        """Fail unless the refused queries among the tried ones are exactly those that the file lists."""
         listed = self.known.setdefault(suite, {})
         if self.update:
             for name in tried:
@@ -54,7 +54,7 @@ class Refused:
 
 @pytest.fixture(scope="module")
 def refused(request: pytest.FixtureRequest) -> Iterator[Refused]:
-    """The file of refusals; `--update-cases` takes down what a run found."""
+    """The file of refusals; `--update-cases` writes the results of a run to it."""
     refused = Refused(yaml.safe_load(REFUSED.read_text()) or {}, bool(request.config.getoption("--update-cases")))
     yield refused
     if refused.update:
@@ -126,7 +126,7 @@ def _take_away_the_late(database: Database) -> dict[str, pa.Table]:
 def _create(
     session: Session, judge: Judge, suite: str, texts: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The views that could be made, by name, with what they select; the others with what refuses them."""
+    """Create the views. Returns the accepted ones (name: query) and the refused ones (name: reason)."""
     views, refused = {}, {}
     began = time.monotonic()
     for name, sql in texts.items():
@@ -140,7 +140,7 @@ def _create(
 
 
 def _named(judge: Judge, sql: str) -> str:
-    """Names for a query's columns, where it gives two of them the same."""
+    """Rename a query's columns if two of them have the same name."""
     given = [c.lower() for c in judge.columns(sql)]
     return "" if len(set(given)) == len(given) else f" ({', '.join(f'c{i}' for i in range(len(given)))})"
 

@@ -1,7 +1,7 @@
-"""The queries of Spark's own SQL tests, which nobody wrote with views in mind: each as a view over the tables of its file, equal to Spark.
+"""The queries of Spark's own SQL tests, written without views in mind: each as a view over its file's tables.
 
-A chapter's views are built by one epoch. What is refused stands in refused_of_spark.yaml with the beginning of its reason, and no other
-query may be.
+Each view must equal Spark's answer. One epoch builds a chapter's views. refused_of_spark.yaml lists each refused query
+with the beginning of the reason; all others must be accepted.
 """
 
 import fcntl
@@ -19,10 +19,10 @@ from tussock.statestore.errors import InputError
 
 REFUSED = Path(__file__).with_name("refused_of_spark.yaml")
 _SHOWN = 90  # characters of a reason
-#: A time zone that there is not, over no rows: Spark never looks at it, and here the epoch says so.
+#: An unknown time zone over no rows: Spark never evaluates it, and here the epoch reports it.
 _FAULTY = frozenset({("union-resolution-edge-cases", 3)})
 _SHARES = 8  # which processes beside each other can take
-#: Files that are about settings, commands, texts of other collations, types that no table keeps, and what is no query of a table.
+#: Files about settings, commands, texts of other collations, types that no table stores, and queries without a table.
 _LEFT_OUT = (
     "charvarchar",
     "collations",
@@ -36,8 +36,9 @@ _LEFT_OUT = (
     "udtf/",
     "variant/",
 )
-#: Queries with other answers than one: which of equally frequent values mode names (ours is the least); which rows a LIMIT without an order
-#: takes; what IN says in the ON of an outer join where Spark finds nothing equal and a NULL (NULL over constants, as there, else false).
+#: Queries with several correct answers: the value that mode picks among equally frequent ones (ours is the least); the
+#: rows of a LIMIT without an order; IN in the ON of an outer join if nothing is equal and a value is NULL. Spark then
+#: returns NULL over constants, as we do, and otherwise false.
 _OPEN = frozenset(
     {
         *(("mode", n) for n in (1, 2, 4, 5)),
@@ -100,7 +101,7 @@ def _write(file: str, refused: dict[int, str]) -> None:
 
 
 def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong: list[str]) -> dict[int, str]:
-    """Makes a chapter's views, runs one epoch and compares. Returns what was refused; adds to `wrong` what differs."""
+    """Create a chapter's views, run one epoch and compare. Return the refusals; append differences to `wrong`."""
     refused: dict[int, str] = {}
     queries = [asked for asked in chapter.asked if (file, asked.number) not in _FAULTY]
     with Session(str(store), spark) as session:
@@ -119,7 +120,7 @@ def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong:
                 session.execute(f"CREATE MATERIALIZED VIEW view{asked.number} ({columns}) AS {asked.sql}")
             except InputError as err:
                 refused[asked.number] = str(err).split("\n")[0][:_SHOWN]
-            except Exception as err:  # a fault of ours, said beside the others
+            except Exception as err:  # our fault; reported with the others
                 wrong.append(f"{file}#{asked.number}: CREATE failed: {type(err).__name__} {err}: {asked.sql}")
                 refused[asked.number] = f"fault: {type(err).__name__}"
         try:

@@ -1,6 +1,6 @@
-"""The queries' texts: Nexmark's are its pipeline's, the others are in the jar of Spark's own tests, and in no file of this repository.
+"""The queries' texts. Nexmark's are those of its pipeline; the others are in the jar of Spark's own tests.
 
-Ivy, which Spark brings, fetches the jar as it fetches any of Spark's packages. It stays where it was put, so that it is fetched once.
+Ivy, a part of Spark, downloads the jar as it downloads any Spark package, and keeps it, so one download suffices.
 """
 
 import re
@@ -40,7 +40,7 @@ JARS = ROOT / ".tussock" / "jars"
 
 
 def tests_jar() -> Path:
-    """The jar of Spark's tests; a test that needs it is skipped where it cannot be fetched. Cost: 50 MB once, 5 s."""
+    """The jar of Spark's tests. Skips the test if it cannot be downloaded. Cost: 50 MB once, 5 s."""
     jar = JARS / f"{_ARTIFACT}-{pyspark.__version__}-tests.jar"
     if not jar.exists():
         JARS.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def queries(suite: str) -> dict[str, str]:
 
 
 def views_of(script: Path) -> dict[str, str]:
-    """What the views of a script select, by name, in its order."""
+    """The query of each view of a script, by name, in its order."""
     found = (_VIEW.search(statement.text) for statement in split_script(script.read_text()))
     return {match[1]: match[2] for match in found if match is not None}
 

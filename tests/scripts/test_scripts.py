@@ -1,7 +1,7 @@
 """Scripts in the form of sqllogictest, run by one session each: statements with their errors, queries with their rows.
 
 statement ok | statement error REGEX     a statement in the lines below, up to an empty one; `FLUSH` runs epochs
-query [rowsort]                          a query, a line `----`, and its rows: values with blanks between them, NULL for none
+query [rowsort]                          a query, a line `----`, and its rows: values separated by blanks, NULL for none
 """
 
 import re

@@ -1,9 +1,9 @@
-"""An object store that fails on purpose, at chosen calls: the way to ask "and if it breaks right here?" of every protocol.
+"""An object store that fails on purpose at chosen calls, to test every protocol at every point of failure.
 
     store = FaultyObjectStore(inner)
     store.fail(n, Fault.LOST_ANSWER)      # the n-th call from now, counted from 0
     ...
-    store.calls                           # what was asked: (operation, name)
+    store.calls                           # the calls so far: (operation, name)
 
 Typical use: run once undisturbed and count `calls`; then run once per call with a fault there.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What goes wrong with one call."""
+    """The fault of one call."""
 
     REFUSED = "fails, nothing happened"
     LOST_ANSWER = "happened, but the caller gets an error"
@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 @dataclass
 class FaultyObjectStore:
-    """Passes every call on to `inner`, after noting it in `calls`, and disturbs those that `fail`, `kill` or `before` name."""
+    """Record every call in `calls`, pass it on to `inner`, and disturb those that `fail`, `kill` or `before` name."""
 
     inner: ObjectStore
     calls: list[tuple[str, str]] = field(default_factory=list)
@@ -54,7 +54,7 @@ class FaultyObjectStore:
         self._faults[len(self.calls) + nth] = Killed
 
     def before(self, nth: int, action: Callable[[], None]) -> None:
-        """Run `action` before the call that comes `nth` from now: wait on an event there, or let a competitor act in between."""
+        """Run `action` before the `nth` call from now: wait on an event, or let a competitor act in between."""
         self._hooks[len(self.calls) + nth] = action
 
     def heal(self) -> None:
@@ -108,14 +108,14 @@ class FaultyObjectStore:
         return answer
 
 
-#: What a store is asked that leaves it as it is.
+#: The operations that do not change a store.
 READS = ("get", "get_ranges", "head", "list")
 
 
 def next_death(calls: Sequence[tuple[str, str]], number: int) -> int:
-    """The request after `number` to die at next: one that changes the store. A death at a read leaves what one at the next change does.
+    """The next request after `number` to die at: one that changes the store. A death at a read equals a death at it.
 
-    After the last one: how many requests there are, so that the run is undisturbed; then one more.
+    After the last one: the number of requests, for an undisturbed run; then that number plus one.
     """
     if number >= len(calls):
         return number + 1

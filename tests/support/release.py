@@ -1,4 +1,4 @@
-"""Tests of what an older release of Spark or Airflow lacks."""
+"""Marks for tests of features that an older release of Spark or Airflow lacks."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -14,7 +14,7 @@ def installed(package: str = "pyspark") -> tuple[int, ...]:
 
 
 def needs_spark(first: str) -> pytest.MarkDecorator:
-    """Skip a test before Spark `first`, as in "4.1". `make matrix` counts such a skip as a feature that the release lacks."""
+    """Skip a test before Spark `first`, as in "4.1". `make matrix` counts the skip as a feature the release lacks."""
     return _needs("pyspark", "Spark", first)
 
 

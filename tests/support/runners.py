@@ -1,4 +1,4 @@
-"""Runners for tests whose subject is not where an epoch runs."""
+"""Runners for tests that do not depend on the runner of an epoch."""
 
 from tests.support.spark_types import SparkSession
 from tussock.jobs.driver.runner import AutoRunner
@@ -7,7 +7,7 @@ from tussock.jobs.driver.runner import AutoRunner
 def here(spark: SparkSession) -> AutoRunner:
     """Epochs in this process, on Spark only if Spark has to read or compute something.
 
-    Such an epoch needs a fraction of the CPU of one on Spark and writes the same bytes, as tests/jobs/driver/test_runner.py shows.
+    The epoch needs a fraction of the CPU of one on Spark and writes the same bytes (tests/jobs/driver/test_runner.py).
     """
     from tussock.jobs.driver.spark_runner import SparkRunner
 

@@ -2,8 +2,8 @@
 
 The sample is the same for every commit, so a red quick run stays red until the code changes, and two runs of one commit
 compare. A sample that moved with the commit would find more in the long term, but a failure would go away with the next
-commit, unseen. The deep run, once a night, is what looks at the other cases. `TUSSOCK_SAMPLE=2` shifts the sample by two,
-for a look at other cases by hand.
+commit, unseen. The nightly deep run checks the other cases. `TUSSOCK_SAMPLE=2` shifts the sample by two, to check other
+cases by hand.
 """
 
 import os

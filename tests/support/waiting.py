@@ -1,4 +1,4 @@
-"""Waiting for an event, with a deadline: the only place of the tests that sleeps (test_waiting.py refuses `time.sleep` elsewhere)."""
+"""Waiting for an event, with a deadline: the only module that sleeps (test_waiting.py checks this)."""
 
 import time
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """`--no-jvm`: collect the tests that need neither pyspark nor Java, and start nothing of either.
 
-While tests are collected, a module that imports pyspark is skipped as a whole, so the run works before Java is installed.
+During collection, a module that imports pyspark is skipped as a whole, so the run works before Java is installed.
 The marks alone would not do: pytest imports a module before it sees the marks in it.
 """
 

@@ -19,7 +19,7 @@ def assert_same_answer(
     Args:
         found: from Tussock.
         expected: from Spark over the same input.
-        what: said in the failure.
+        what: a description for the failure's text.
         only: compare these columns (at a LIMIT's tie only the ORDER BY columns are fixed).
         scale: sum of the absolute values that float sums are made of.
     """
@@ -57,7 +57,7 @@ def _plain(value: object) -> object:
 
 
 def _order(row: tuple[object, ...]) -> tuple[tuple[int, str], ...]:
-    """Exact columns first, so that rows meet their partner whatever the last bits of a float are."""
+    """Exact columns first, so that rows meet their partner despite differences in the last bits of a float."""
     exact = tuple((0 if v is None else 1, repr(v)) for v in row if not isinstance(v, float))
     floats = tuple((1, f"{v:+.6e}") for v in row if isinstance(v, float))
     return exact + floats

@@ -15,7 +15,7 @@ INTERPRETED = {
 
 
 def judge_session(spark: SparkSession) -> SparkSession:
-    """A session of its own on the application of another."""
+    """A new session on another session's application."""
     session = spark.newSession()
     for name, value in INTERPRETED.items():
         session.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""A random history of three tables: SQL statements, and the rows that a database would hold after them, kept in plain Python."""
+"""A random history of three tables: SQL statements, and the expected rows after them, kept in plain Python."""
 
 import random
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ class History:
         """The table's rows now."""
         return pa.Table.from_pylist(list(self.rows[table].values()), schema=ARROW[table])
 
-    # --- statements ---------------------------------------------------------------------------------------------------------------
+    # --- statements ------------------------------------------------------------------------------------------------
 
     def _insert(self, table: str) -> list[str]:
         values = []

@@ -1,4 +1,4 @@
-"""Random histories of inserts, updates and deletes: after every epoch each view equals the same SELECT run by Spark over the same rows.
+"""Random histories of inserts, updates and deletes: after every epoch each view equals Spark's SELECT on the same rows.
 
 The quick run takes one view in twelve and the views that those read, with epochs in this process and a train on Spark.
 The deep run takes all of them, with many histories, on Spark.
@@ -39,7 +39,10 @@ EVERYTHING: dict[str, str] = {**VIEWS, **{name: sql for name, (sql, _) in TOP_N.
 
 
 def read(session: Session, name: str, epoch: int | None = None) -> pa.Table:
-    """A relation's rows at an epoch (None: the committed one), straight from the state store; the version knows how many the newest has."""
+    """A relation's rows at an epoch (None: the committed one), straight from the state store.
+
+    At the newest epoch, their number must equal the version's.
+    """
     version = session.meta.latest()
     at = version.epoch if epoch is None else epoch
     (relation,) = [r for r in version.catalog.at(at) if r.name == name]
@@ -121,7 +124,7 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
 
 
 def _moment(epoch: int) -> datetime:
-    """What now() means in an epoch: from one to the next the rows' dates and times are passed."""
+    """The value of now() in an epoch: each epoch passes some of the rows' dates and times."""
     return datetime(2012, 12, 28, 7, 30, tzinfo=UTC) + epoch * timedelta(days=4, hours=7)
 
 

@@ -1,6 +1,6 @@
-"""One value of every stored document, and of every class that a catalog's definitions and the log's statements are made of.
+"""One value of every stored document, and of every class in a catalog's definitions and the log's statements.
 
-Fields are given values that are not their defaults, where they have one: a field that is renamed, or given another default, shows.
+Fields have values other than their defaults, so that a renamed field or a changed default is noticed.
 """
 
 import msgspec
@@ -120,7 +120,7 @@ from tussock.statestore.objectstore.requests import Requests
 
 LAST = 2**64 - 1
 
-# --- expressions and logical plans -----------------------------------------------------------------------------------------------
+# --- expressions and logical plans ---------------------------------------------------------------------------------
 
 _K = Column(0, "int")
 _TEN = Literal(10, "int")
@@ -181,7 +181,7 @@ WINDOW = logical.Window(
 )
 WINDOW_CHOSEN = msgspec.structs.replace(WINDOW, calls=(_CHOSEN,), fields=(*_FIELDS, Field("n", "array<int>")))
 
-# --- statements ------------------------------------------------------------------------------------------------------------------
+# --- statements ----------------------------------------------------------------------------------------------------
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
 _CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
@@ -202,7 +202,8 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     ),
     "change": statements.Change("orders", 3, _ROWS),
     "transaction": statements.Transaction(
-        (CreateView("top", "SELECT …", TOP_N, or_replace=True), statements.Change("orders", 3, _ROWS)), ((1, "0a1b/1"),)
+        (CreateView("top", "SELECT …", TOP_N, or_replace=True), statements.Change("orders", 3, _ROWS)),
+        ((1, "0a1b/1"),),
     ),
     "add_source_columns": statements.AddSourceColumns("sales", _FIELDS, (Field("n", "int"),)),
     "create_source": _CREATE_SOURCE,
@@ -222,7 +223,11 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_generate": CreateView("x", "SELECT …", GENERATE),
     "create_view_temporal": CreateView("f", "SELECT k, g … WHERE …", TEMPORAL),
     "create_view_window": CreateView("w", "SELECT k, nth_value(…) OVER …", WINDOW),
-    "create_view_window_chosen": CreateView("w", "SELECT k, collect_list(k) FILTER (WHERE …) OVER …", WINDOW_CHOSEN),
+    "create_view_window_chosen": CreateView(
+        "w",
+        "SELECT k, collect_list(k) FILTER (WHERE …) OVER …",
+        WINDOW_CHOSEN,
+    ),
     "drop": Drop(RelationKind.VIEW, "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
@@ -230,7 +235,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_ordered_aggregate": CreateView("l", "SELECT …", ORDERED_AGGREGATE),
 }
 
-# --- stream nodes and definitions ------------------------------------------------------------------------------------------------
+# --- stream nodes and definitions ----------------------------------------------------------------------------------
 
 _AGG = Agg(AggFunction.SUM, 1, "int", "bigint", "TRY")
 _COUNT = Agg(AggFunction.COUNT, None, None, "bigint")
@@ -339,7 +344,15 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "plain_view": PlainViewDefinition(CreatePlainView("named", "SELECT 1 AS a", _FIELDS, ("a", "b"), ())),
     "function": FunctionDefinition(_CREATE_FUNCTION),
     "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),
-    **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
+    **{
+        f"view_{name}": ViewDefinition(
+            "SELECT …",
+            TOP_N,
+            (_fragment(node),),
+            _OUTPUT,
+        )
+        for name, node in NODES.items()
+    },
     "view_ordered": ViewDefinition(
         "SELECT …", SORT, (_fragment(NODES["materialize_ordered"]),), msgspec.structs.replace(_OUTPUT, ordered=True)
     ),
@@ -351,7 +364,7 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     ),
 }
 
-# --- meta ------------------------------------------------------------------------------------------------------------------------
+# --- meta ----------------------------------------------------------------------------------------------------------
 
 _SECTIONS = (SectionInfo(1, b"\x00\xff", b"\xff", 3, 90, 2), SectionInfo(2, b"\x01", b"\x02", 1, 9))
 SST = SstInfo("data/018bcfe568000000/ab.sst", 100, 20, 3, LAST - 1, LAST, _SECTIONS)

@@ -1,13 +1,13 @@
-"""Writes the archive that test_store_of_the_release_before.py reads, with the code of the release that is to be kept honest.
+"""Write the archive that test_store_of_the_release_before.py reads, with the code of an earlier release.
 
-    git clone … release && cd release && git checkout 8bddf4d && make setup     the release whose bytes are wanted
+    git clone … release && cd release && git checkout 8bddf4d && make setup     the release that writes the bytes
     cp -r …/tests/upgrade tests/
     PYTHONPATH=. .venv/bin/python -m tests.upgrade.make_store store_of_8bddf4d.tar.xz
 
-Done once a release, by hand: an archive that is in the repository is never written again, since the code that wrote it is gone from here.
-The store has four epochs (the published one is the third), a compaction that is committed, one that is closed and one that is open, a move,
-a floor, a pin, a changed mapping, a dropped and a paused view, an open barrier that has superseded another, and statements and files that
-wait behind it. Every operator has state in it.
+Run it by hand, once per release. A committed archive is never written again: the code that wrote it has left the
+repository. The store has four epochs (the third is published), a committed, a closed and an open compaction, a move,
+a floor, a pin, a changed mapping, a dropped and a paused view, an open barrier that superseded another, and waiting
+statements and files after it. Every operator has state in it.
 """
 
 # ruff: noqa: TID251 - the names of the release
@@ -116,7 +116,8 @@ def fill(spark: SparkSession, store: Path) -> None:
         assert version.published < version.epoch < open_one.epoch
         assert version.tasks
         print(
-            f"version {version.id}, levels {[len(level) for level in version.levels]}, open barrier attempt {open_one.attempt}"
+            f"version {version.id}, levels {[len(level) for level in version.levels]}, "
+            f"open barrier attempt {open_one.attempt}"
         )
 
 

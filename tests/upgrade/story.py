@@ -1,7 +1,7 @@
-"""What the store of the release before was made of: its statements, its source files, and what a database would hold after each step.
+"""The content of the earlier release's store: its statements, its source files, and the expected rows after each step.
 
-Plain data: nothing here imports Tussock, since `make_store.py` runs it with the code of the release that writes, and the test with the code
-that reads. `T` and `U` are the tables' rows by key, worked out in Python beside the SQL.
+Plain data without an import of Tussock: `make_store.py` runs it with the code of the release that writes, and the test
+with the code that reads. `T` and `U` are the tables' rows by key, computed in Python independently of the SQL.
 """
 
 import os
@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The sources' folder. Absolute paths of sources are stored, and files are compared by path, size and time: the archive holds the files,
-#: and whoever reads the store unpacks them to this very place.
+#: The sources' folder. Sources are stored with absolute paths, and files are compared by path, size and time.
+#: The archive therefore contains the files, and a reader of the store unpacks them to this path.
 PLACE = Path("/tmp/tussock-store-of-8bddf4d/sources")
 FILE_TIME_NS = 1_700_000_000 * 10**9
 START_MS = 1_700_000_000_000
@@ -54,8 +54,9 @@ VIEWS = {
     "stuck": "SELECT k, 100 / a AS q FROM t",
 }
 GONE = "gone"  # a view that an epoch drops
-PAUSED = "stuck"  # paused by an abandoned barrier: it stays at the rows it had before
-LATE_VIEWS = {  # still in the log behind the open barrier: created over rows and files of earlier epochs by the code that reads
+PAUSED = "stuck"  # paused by an abandoned barrier: it keeps its earlier rows
+# In the log after the open barrier: the reading code creates them over rows and files of earlier epochs.
+LATE_VIEWS = {
     "late_groups": "SELECT g, count(*) AS n, min(a) AS lo FROM t GROUP BY g",
     "late_files": "SELECT g, sum(price) AS p FROM sales WHERE amount > 20 GROUP BY g",
     "late_over": "SELECT n.groups, e.g FROM over n JOIN extremes e ON n.n = e.n + 4",
@@ -64,16 +65,16 @@ LATE_VIEWS = {  # still in the log behind the open barrier: created over rows an
 
 @dataclass(frozen=True)
 class Moment:
-    """What the tables hold and which files have been taken, after an epoch."""
+    """The tables' rows and the taken files after an epoch."""
 
     t: T
     u: U
     files: tuple[str, ...]
     views: tuple[str, ...] = tuple(VIEWS)
-    stuck: T = field(default_factory=dict)  # table t as the paused view knows it; empty: not paused
+    stuck: T = field(default_factory=dict)  # the rows of t that the paused view has read; empty: not paused
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------------------------
 
 FIRST_FILES = ("notes/1-0.csv", "sales/1-0.parquet", "sales/1-1.parquet")
 FOURTH_FILES = ("notes/4-0.csv", "sales/4-0.parquet")
@@ -108,14 +109,15 @@ def set_time(path: Path) -> None:
     os.utime(path, ns=(FILE_TIME_NS, FILE_TIME_NS))
 
 
-# --- statements ------------------------------------------------------------------------------------------------------------------
+# --- statements ----------------------------------------------------------------------------------------------------
 
 
 def creations() -> str:
     """All relations of the first epoch."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in VIEWS.items())
     return (
-        f"CREATE SOURCE sales (id int, g int, amount bigint, price double) USING parquet OPTIONS (path '{PLACE}/sales');\n"
+        f"CREATE SOURCE sales (id int, g int, amount bigint, price double) "
+        f"USING parquet OPTIONS (path '{PLACE}/sales');\n"
         f"CREATE SOURCE notes ({NOTES_SCHEMA}) USING csv OPTIONS (path '{PLACE}/notes');\n"
         "CREATE TABLE t (k int, g int, a int, s string, PRIMARY KEY (k));\n"
         "CREATE TABLE u (id bigint, label string, f double, m decimal(10,2), at timestamp, d date, PRIMARY KEY (id));\n"
@@ -162,7 +164,8 @@ def second_u() -> U:
     return {i: row for i, row in rows.items() if i != 3}
 
 
-THIRD = "INSERT INTO t VALUES (100, 3, 0, 'zero'), (101, NULL, 77, NULL)"  # 100 / 0 stops view `stuck`, which is paused then
+# 100 / 0 stops view `stuck`, which is then paused.
+THIRD = "INSERT INTO t VALUES (100, 3, 0, 'zero'), (101, NULL, 77, NULL)"
 
 
 def third_t() -> T:
@@ -189,7 +192,10 @@ def fourth_u() -> U:
 
 
 SKIPPED = "INSERT INTO t VALUES (200, 1, 1, 'skipped')"  # the open barrier skips this entry
-OPEN = "UPDATE t SET g = 1 WHERE k < 4;\nINSERT INTO t VALUES (201, 5, 19, 'open'), (2, 5, 18, 'open');\nDELETE FROM u WHERE id = 0"
+OPEN = (
+    "UPDATE t SET g = 1 WHERE k < 4;\nINSERT INTO t VALUES (201, 5, 19, 'open'), (2, 5, 18, 'open');\n"
+    "DELETE FROM u WHERE id = 0"
+)
 
 
 def open_t() -> T:
@@ -204,7 +210,7 @@ def open_u() -> U:
 
 
 def waiting() -> str:
-    """What stands in the log behind the open barrier."""
+    """The statements of the log after the open barrier."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in LATE_VIEWS.items())
     return f"{views}INSERT INTO t VALUES (300, 6, 3, 'waiting');\nUPDATE t SET a = a + 1 WHERE g = 6"
 
@@ -239,7 +245,7 @@ MOMENTS = {
 }
 
 
-# --- rows ------------------------------------------------------------------------------------------------------------------------
+# --- rows ----------------------------------------------------------------------------------------------------------
 
 
 def insert_t(rows: T) -> str:

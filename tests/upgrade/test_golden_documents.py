@@ -1,8 +1,8 @@
-"""The bytes of every stored document, as files: those that this release writes, and those of the release before, which it must read.
+"""The bytes of every stored document, as files: those of this release, and of the earlier one, which it must read.
 
-`golden/` holds what is written now. With `--update-cases` a file there is written anew; the change is a change of the storage format, so a
-note in docs/design/ goes with it. `golden/of_8bddf4d/` holds what that release wrote, to the byte, and is never written again: where the
-form of a document changes, the old one still decodes to the value that the new one stands for.
+`golden/` holds the current bytes. `--update-cases` writes them again; a change there changes the storage format, so it
+needs a note in docs/design/. `golden/of_8bddf4d/` holds that release's bytes and never changes. If the form of a
+document changes, the old bytes must still decode to the value of the new ones.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ VALUES: dict[str, msgspec.Struct] = {
 
 
 def encoded(path: str) -> bytes:
-    """The bytes that are stored: documents of meta with their checksum, statements and definitions within such documents."""
+    """The stored bytes: documents of meta with their checksum, and statements and definitions without one."""
     return encode_document(VALUES[path]) if path.startswith("meta/") else msgspec.json.encode(VALUES[path])
 
 

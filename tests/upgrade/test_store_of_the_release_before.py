@@ -1,6 +1,6 @@
-"""A store that an earlier release wrote opens, its open barrier is finished, epochs run on it, and every view equals Spark's answer.
+"""A store of an earlier release opens, its open barrier completes, epochs run, and every view equals Spark's answer.
 
-`make_store.py` says how the archive came about and what is in it; `story.py` holds its statements, and its tables worked out in Python.
+`make_store.py` describes the archive and its content; `story.py` holds its statements and its expected rows.
 """
 
 import tarfile
@@ -23,9 +23,9 @@ ARCHIVE = Path(__file__).parent / "store_of_8bddf4d.tar.xz"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """The archive's store, and its source files in the place where the store expects them.
+    """The archive's store, with its source files at the path that the store expects.
 
-    The sources' folder is the same for all runs, and stays: a file is replaced as a whole, and only where it is not what it should be.
+    All runs share the sources' folder, and it stays. A file is replaced as a whole, and only if it differs.
     """
     with tarfile.open(ARCHIVE) as tar:
         for entry in tar.getmembers():
@@ -74,7 +74,7 @@ def answers_of_spark(spark: SparkSession, moment: story.Moment) -> dict[str, pa.
 
 
 def assert_stored(session: Session, expected: dict[str, pa.Table], what: str, epoch: int | None = None) -> None:
-    """What is stored at an epoch (the published one when None) is what Spark answered."""
+    """Check the rows stored at an epoch (None: the published one) against Spark's answers."""
     version = session.meta.latest()
     epoch = version.published if epoch is None else epoch
     relations = {r.name: r for r in version.catalog.at(epoch)}
