@@ -5,8 +5,8 @@ Parsing this imports no Spark and reads nothing.
     plan >> [approve] >> apply
 
 `plan` returns the text for a person, and the whole plan: every statement, function, suite and setting that decides the
-result. `apply` plans again, rejects a different plan, and names the edited files. A local Spark in the task binds the
-SQL. If nothing has changed, no Spark is started and the tasks after `plan` are skipped.
+result. `apply` plans again, rejects a different plan, and names the edits. A local Spark in the task binds the SQL. If
+nothing has changed, no Spark is started and the tasks after `plan` are skipped.
 """
 
 from typing import Any

@@ -110,7 +110,7 @@ def move(pipeline: Pipeline) -> Any:
 
 
 def verify(pipeline: Pipeline) -> Any:
-    """Check that the current mapping is the decided one, and that all input of its units exists."""
+    """Check that the mapping in force is the decided one, and that the index of every SST can be read."""
 
     @task(task_id="verify")
     def look(name: str, ti: Any = None) -> list[dict[str, float]]:

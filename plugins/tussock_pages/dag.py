@@ -81,7 +81,7 @@ def views(
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
     named: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
-    """Show views and tables, RELATIONS_A_PAGE per page; paused, held-back and stale ones first."""
+    """Show views and tables, RELATIONS_A_PAGE per page; those that are not ready or are stale come first."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user)
     looked = look_at_status(store)
