@@ -231,7 +231,7 @@ def test_settings_that_no_store_can_have(tussock: Tussock) -> None:
     failed(tussock("init", "--store", "s", "--vnodes", "100"), "100", "power of two")
     failed(tussock("init", "--store", "s", "--units", "0"), "0")
     failed(tussock("init", "--store", "s", "--time-zone", "Mars/Olympus"), "Mars/Olympus")
-    assert tussock("init", "--store", "s").code == 0, "nothing was left behind"
+    assert tussock("init", "--store", "s").code == 0, "the failed calls left nothing"
 
 
 def test_an_unknown_pipeline(tussock: Tussock, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_disk_that_takes_no_more(tussock: Tussock) -> None:
     with full_disk():
         answer = tussock("init", "--store", "s")
     failed(answer, "s")
-    assert tussock("init", "--store", "s").code == 0, "nothing half written stands in the way"
+    assert tussock("init", "--store", "s").code == 0, "no partial store is left"
 
 
 def test_a_store_in_a_place_that_cannot_be_a_directory(tussock: Tussock, tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_only_statements_that_would_disturb_a_build_are_refused(meta: MetaStore)
     for statement in (view("beside", counted(scan("u"), 1)), table("w")):
         assert apply_statement(catalog, statement, 99).builds == catalog.builds
     again = replacing(few(), view("per_n", counted(over("per_g", "g", "n"), 1)))
-    assert apply_statement(catalog, again, 99) == catalog, "the same once more is nothing"
+    assert apply_statement(catalog, again, 99) == catalog, "a repeat changes nothing"
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,9 @@ def test_a_view_made_later_sees_the_rows_of_the_others_and_nothing_is_rejected_a
     append(meta, Delete("events__rejects", None), view("later", 0, 1, 2), view("of_one_column", 0))
     run(meta)
     assert rows(meta, "later") == good(RECORDS)
-    assert rows(meta, "of_one_column") == sorted(((i,) for i, _, _ in good(RECORDS)), key=repr), "whatever a view reads"
+    assert rows(meta, "of_one_column") == sorted(((i,) for i, _, _ in good(RECORDS)), key=repr), (
+        "also in a view of one column"
+    )
     assert rows(meta, "events__rejects") == []
     write(files / "b.parquet", RECORDS[:2])
     run(meta)

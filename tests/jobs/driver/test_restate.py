@@ -176,7 +176,7 @@ def test_a_file_that_rests_is_read_once(tmp_path: Path, days: Path, monkeypatch:
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3600 * 10**9)
     for _ in range(3):
         assert advance(LocalRunner(), meta, Wish(DAYS[0])) == [], "it has the content that was taken"
-    assert read == [str(day(days, 1))] * 2, "once more, since its inode changed"
+    assert read == [str(day(days, 1))] * 2, "read again, because its inode changed"
 
 
 def test_a_record_of_an_earlier_release_still_names_its_file(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_changed_file_that_a_person_skips_keeps_its_rows_in_views_of_before_an
     require(meta, of(1))
     write(files / "a.parquet", 3)
     advance(LocalRunner(), meta)
-    assert "has changed" in held_sources(meta.latest().catalog)["s"], "it was accepted as it was then"
+    assert "has changed" in held_sources(meta.latest().catalog)["s"], "only its earlier state was accepted"
 
 
 def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Path) -> None:

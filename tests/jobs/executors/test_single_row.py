@@ -1,4 +1,4 @@
-"""SingleRow, RowJoin and Spread: the row of a scalar subquery, and where every row meets every row."""
+"""SingleRow, RowJoin and Spread: the row of a scalar subquery, and the places at which every row meets every row."""
 
 import random
 from collections import Counter

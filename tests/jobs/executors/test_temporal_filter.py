@@ -32,7 +32,7 @@ def at(micros: int) -> datetime:
 @pytest.mark.parametrize("comparison", Comparison)
 @pytest.mark.parametrize(("forgets", "steps"), [(True, (0, 1, 5, 20)), (False, (0, 3, -4, 15))])
 @pytest.mark.parametrize("by", [(1,), ()], ids=["by key", "at one actor"])
-@pytest.mark.parametrize("sent", [False, True], ids=["as it comes", "without what has expired"])
+@pytest.mark.parametrize("sent", [False, True], ids=["all rows", "without expired rows"])
 @pytest.mark.sampled(5)
 def test_the_present_rows_are_those_that_compare_with_the_moment(
     comparison: Comparison, forgets: bool, steps: tuple[int, ...], by: tuple[int, ...], sent: bool, objects: ObjectStore

@@ -48,7 +48,7 @@ def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStor
         ("delta tables", "sink", ("nn", "both")),
     ]
     assert graph(meta.latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), (
-        "all views, where none are named"
+        "all views, if none are named"
     )
     assert len(graph(meta.latest())) == 5
 

@@ -175,7 +175,7 @@ def test_a_value_that_raises_leaves_the_answer_to_the_filter() -> None:
     for wanted in (some, [*some, *some]):
         seen = ChunkValues(rows, kernel, wanted)
         found = [seen.keeps_none(one) for one in some]
-        assert found[:3] == [False, True, False], "the guard comes first, or it is none"
+        assert found[:3] == [False, True, False], "only a condition that comes first is a guard"
         assert [kept(kernel, rows, one) for one in some[:3]] == [None, 0, None]
 
 

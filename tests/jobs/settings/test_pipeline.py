@@ -143,7 +143,7 @@ MISTAKES = {
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-02\nend = 2013-01-01',
         "schedule.end: found 2013-01-01T00:00:00+00:00, expected not before start",
     ),
-    "an upkeep schedule that is none": (
+    "an invalid upkeep schedule": (
         MINIMAL + '[upkeep]\nschedule = "nightly"',
         "upkeep.schedule: found string 'nightly', expected a cron expression of five fields, "
         "or one of @hourly, @daily, @weekly, @monthly, "
@@ -194,7 +194,7 @@ MISTAKES = {
         MINIMAL + "[quality]\n'- at `$.x`' = 1",
         "quality.- at `$.x`: found an unknown key, expected one of folder, docs, scope.",
     ),
-    "a schedule of runs that is none": (
+    'a schedule of runs that is "none"': (
         MINIMAL + '[schedule]\ncron = "none"\nstart = 2013-01-01',
         "schedule.cron: found string 'none', expected a cron expression of five fields, or one of @hourly",
     ),

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, str], bool]] = {
     "mark of byte order": ("\ufeffa,b\n1,2\n", {}, True),
     "mark of byte order, several lines": ("\ufeffa,b\n1,2\n", {"multiLine": "true"}, True),
     "comment": ("#x\na,b\n1,2\n", {"comment": "#"}, True),
-    "swap behind a comment": ("#a,b\nb,a\n1,2\n", {"comment": "#"}, False),
+    "swap after a comment": ("#a,b\nb,a\n1,2\n", {"comment": "#"}, False),
     "blank lines first": ("\n\na,b\n1,2\n", {}, True),
     "returns": ("a,b\r\n1,2\r\n", {}, True),
     "own line separator": ("a,b;1,2;", {"lineSep": ";"}, True),
