@@ -124,7 +124,7 @@ def test_a_statement_whose_text_changed_is_another_and_runs(apply: Apply, folder
     assert rows(folder, spark) == {1: "far north", 2: "south", 3: "east"}
 
 
-def test_equal_statements_run_as_often_as_they_stand_there(apply: Apply, folder: Path, spark: SparkSession) -> None:
+def test_equal_statements_run_as_often_as_they_are_listed(apply: Apply, folder: Path, spark: SparkSession) -> None:
     (folder / "rows.sql").write_text(
         "INSERT INTO shops VALUES (1, '');\n" + "UPDATE shops SET name = name || 'x' WHERE id = 1;\n" * 2
     )
@@ -134,7 +134,7 @@ def test_equal_statements_run_as_often_as_they_stand_there(apply: Apply, folder:
     assert rows(folder, spark) == {1: "xxx"}
 
 
-def test_a_table_that_was_dropped_and_created_again_gets_its_rows_anew(
+def test_a_table_that_was_dropped_and_created_again_gets_its_rows_again(
     apply: Apply, folder: Path, spark: SparkSession
 ) -> None:
     apply()
@@ -241,7 +241,7 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     assert "column 'id': int in the store, bigint in the statement" in capsys.readouterr().err
 
 
-def test_the_case_of_letters_counts_within_strings_alone(
+def test_the_case_of_letters_matters_only_within_strings(
     apply: Apply, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     declared = TABLES.replace("name string,", "name string DEFAULT 'a',")

@@ -243,7 +243,7 @@ def test_after_all_of_them_the_store_takes_the_next_statement_and_epoch(quiet: S
     works(quiet)
 
 
-def test_statements_before_the_bad_one_of_a_script_stay_taken(session: Session) -> None:
+def test_statements_before_the_bad_one_of_a_script_stay_in_the_log(session: Session) -> None:
     with pytest.raises(SqlError, match="line 3, column"):
         session.execute(
             "INSERT INTO orders VALUES (4, 7, 'z', NULL);\n\nSELECT nope FROM orders;\nDROP TABLE orders CASCADE"

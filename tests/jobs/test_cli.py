@@ -212,12 +212,12 @@ def test_no_store_named(tussock: Tussock) -> None:
     failed(tussock("show"), "--store", "--pipeline", "TUSSOCK_STORE")
 
 
-def test_a_store_that_is_not_there(tussock: Tussock) -> None:
+def test_a_missing_store(tussock: Tussock) -> None:
     for command in (("show",), ("epoch",), ("query", "SELECT 1"), ("inspect", "versions"), ("barrier", "show")):
         failed(tussock(*command, "--store", "nowhere"), "nowhere contains no store", "tussock init")
 
 
-def test_an_address_that_is_none(tussock: Tussock) -> None:
+def test_an_invalid_address(tussock: Tussock) -> None:
     failed(tussock("show", "--store", "s3://"), "s3://")
     failed(tussock("show", "--store", "gs://bucket/x"), "gs://bucket/x")
 

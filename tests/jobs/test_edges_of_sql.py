@@ -185,7 +185,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize(("sql", "advice", "followed"), ADVICE.values(), ids=ADVICE)
-def test_a_refused_select_names_a_way_that_is_taken(
+def test_a_refused_select_names_an_accepted_alternative(
     sql: str, advice: str, followed: str, session: Session, spark: SparkSession
 ) -> None:
     with pytest.raises(SqlError) as caught:

@@ -183,7 +183,7 @@ def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.deep
-def test_reads_of_a_part_are_as_spark_s_and_read_their_rows_alone(
+def test_reads_of_a_part_equal_spark_and_read_only_their_rows(
     store: str, spark: SparkSession, beside: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, ViewPart] = {}

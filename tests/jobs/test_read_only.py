@@ -60,7 +60,7 @@ def endpoints(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.mark.filterwarnings("ignore::tussock.statestore.meta.readers.UnpinnedReadWarning")
 @pytest.mark.deep
-def test_every_way_to_read_needs_rights_to_read_alone(
+def test_every_way_to_read_needs_only_read_permission(
     spark: SparkSession, endpoints: tuple[str, ReadOnlyProxy], capsys: pytest.CaptureFixture[str]
 ) -> None:
     endpoint, proxy = endpoints

@@ -309,7 +309,7 @@ def test_only_a_select_can_name_an_epoch(session: Session) -> None:
         session.query("DROP TABLE shops")
 
 
-def test_columns_cannot_come_from_files_that_are_not_there(session: Session, tmp_path: Path) -> None:
+def test_columns_cannot_come_from_missing_files(session: Session, tmp_path: Path) -> None:
     with pytest.raises(MissingPathError, match="no file at"):
         session.execute(f"CREATE SOURCE nothing USING parquet OPTIONS (path '{tmp_path}/nothing')")
     with pytest.raises(NoFilesError, match="contains no file to infer the columns from"):

@@ -87,7 +87,7 @@ def test_one_bad_row_costs_neither_later_levels_nor_an_upload(meta: MetaStore, p
         assert made == set()
 
 
-def test_after_the_bad_row_is_gone_all_rows_are_there(meta: MetaStore) -> None:
+def test_all_rows_are_in_the_views_once_the_bad_row_is_skipped(meta: MetaStore) -> None:
     insert(meta, "t", (4, 4, 4), (100, 1, LARGEST))
     with pytest.raises(ViewRowError):
         epoch(meta)

@@ -46,7 +46,7 @@ def run(meta: MetaStore, second: int) -> bool:
     return True
 
 
-def test_an_epoch_without_input_lets_rows_come(meta: MetaStore) -> None:
+def test_an_epoch_without_input_adds_due_rows(meta: MetaStore) -> None:
     assert rows(meta, "due") == [(1, 10)]
     assert run(meta, 25)
     assert rows(meta, "due") == [(1, 10), (2, 20)]

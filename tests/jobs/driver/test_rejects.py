@@ -293,9 +293,7 @@ def test_a_train_killed_at_any_object_creation_rejects_each_record_once(tmp_path
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["kept", "emptied before"])
-def test_a_restated_file_takes_its_rejects_back_and_brings_those_of_now(
-    tmp_path: Path, files: Path, emptied: bool
-) -> None:
+def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, emptied: bool) -> None:
     meta, file = new_store(tmp_path / "store"), files / "a.parquet"
     append(meta, source(files, retain="files"), view("everything", 0, 1, 2))
     corrected: list[Record] = [*RECORDS[:3], (4, -32_768, b"good text"), (5, 70_000, b"another mistake")]

@@ -190,14 +190,14 @@ def test_a_record_of_an_earlier_release_still_names_its_file(tmp_path: Path) -> 
     assert not pins.is_as_recorded(path, size, etag, size, f"{size}-1")
 
 
-def test_a_view_that_is_made_in_the_epoch_of_a_restatement_has_the_rows_of_now(meta: MetaStore, days: Path) -> None:
+def test_a_view_that_is_created_in_the_epoch_of_a_restatement_has_the_current_rows(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     append(meta, CreateView("at_once", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     assert restate(meta, Restated(str(day(days, 2))))
     assert rows(meta, "at_once") == sorted(of(1, 11, 2, 99, 3, 13), key=repr)
 
 
-def test_its_epoch_reads_that_file_alone(meta: MetaStore, days: Path) -> None:
+def test_its_epoch_reads_only_that_file(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     Restating(meta, "s", Restated(str(day(days, 2)))).begin()
     summary = next_epoch(LocalRunner(), meta)

@@ -75,7 +75,7 @@ def test_not_in_equals_its_definition_at_every_epoch(seed: int, objects: ObjectS
         run.epoch(left, right)
 
 
-def test_a_row_that_is_unknown_comes_out_while_the_right_side_is_empty_alone(objects: ObjectStore) -> None:
+def test_an_unknown_row_is_emitted_only_while_the_right_side_is_empty(objects: ObjectStore) -> None:
     run = _Run(objects)
     run.epoch([((None, 1), 1), ((7, 2), 1)], [])
     assert set(run.content) == {(None, 1), (7, 2)}

@@ -302,7 +302,7 @@ def test_without_a_key_equal_rows_are_kept_and_changed_by_condition(tmp_path: Pa
     assert visible(table.epoch(Delete("t", is_one))) == [(-1, (1, "a")), (-1, (1, "x")), (-1, (1, "x"))]
 
 
-def test_row_ids_come_from_the_log_alone(tmp_path: Path, kernel: Kernel) -> None:
+def test_row_ids_come_only_from_the_log(tmp_path: Path, kernel: Kernel) -> None:
     """A row's id does not depend on the process or the number of units. No two rows share an id."""
     found = []
     for units in (1, 3):

@@ -99,7 +99,7 @@ def test_operations_print_nothing_and_know_no_entry_point(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ENTRY_POINTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_entry_points_change_a_store_through_operations_alone(file: Path) -> None:
+def test_entry_points_change_a_store_only_through_operations(file: Path) -> None:
     assert faults_of_entry_point(file.read_text()) == []
 
 

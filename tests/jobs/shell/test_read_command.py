@@ -89,7 +89,7 @@ def test_a_parquet_file_has_the_same_rows_and_is_written_atomically(store: str, 
     assert "No such file or directory" in said
 
 
-def test_a_type_that_csv_has_no_form_for_and_a_view_that_is_not_there(store: str) -> None:
+def test_a_type_that_csv_cannot_store_and_a_missing_view(store: str) -> None:
     assert "column 'tags' is list<" in read(store, "orders", "--csv", code=1).stderr.decode()
     assert "no relation 'order'; those that exist: orders" in read(store, "order", code=1).stderr.decode()
 

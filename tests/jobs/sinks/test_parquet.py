@@ -52,9 +52,7 @@ class _BrokenOffError(Exception):
 
 
 @pytest.mark.parametrize("bucket", [False, True], ids=["folder", "bucket"])
-def test_a_snapshot_that_breaks_off_halfway_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: bool
-) -> None:
+def test_an_interrupted_snapshot_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: bool) -> None:
     def half(self: _Rows) -> pa.RecordBatchReader:
         (batch, *_) = list(whole(self)) or [pa.RecordBatch.from_pylist([])]
 

@@ -56,7 +56,7 @@ def listening_of(command: list[str], going_on: Path) -> tuple[set[str], str]:
 
 @pytest.mark.parametrize("submitted", [True, False], ids=["spark-submit", "python"])
 @pytest.mark.sampled(2)
-def test_a_local_application_listens_on_the_loopback_interface_alone(submitted: bool, tmp_path: Path) -> None:
+def test_a_local_application_listens_only_on_the_loopback_interface(submitted: bool, tmp_path: Path) -> None:
     file = tmp_path / "application.py"
     file.write_text(APPLICATION)
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2,4]", str(file)]

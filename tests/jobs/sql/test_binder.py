@@ -73,7 +73,7 @@ def test_errors_survive_pickling(binder: Binder) -> None:
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_relations_come_and_go(spark: Any) -> None:
+def test_the_binder_follows_its_relations(spark: Any) -> None:
     from tussock.jobs.sql.catalyst import relation_of_ddl
 
     binder = Binder(spark, [relation_of_ddl(1, "r (a INT)")], "UTC", FORMATS)

@@ -129,7 +129,7 @@ def test_a_task_whose_upload_breaks_off_otherwise_is_closed_too() -> None:
     assert store.meta.latest().tasks == ()
 
 
-def test_a_task_closed_by_others_is_lost_and_its_objects_go() -> None:
+def test_a_task_closed_by_others_is_lost_and_its_objects_are_removed() -> None:
     store = living_store(MemoryObjectStore())
 
     def slow(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:

@@ -228,7 +228,7 @@ def poisoned(array: pa.Array, chance: np.random.Generator) -> pa.Array:
 
 
 @pytest.mark.parametrize("kind", HELD, ids=str)
-def test_the_bytes_of_a_cell_follow_from_its_rows_alone(kind: pa.DataType) -> None:
+def test_the_bytes_of_a_cell_depend_only_on_its_rows(kind: pa.DataType) -> None:
     """Cells are sorted by their bytes, so the memory under a NULL must not influence that order."""
     values = pa.array(HELD[kind], kind)
     found = set()
