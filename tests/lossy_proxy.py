@@ -57,7 +57,7 @@ class LossyProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def forward(self, request: BaseHTTPRequestHandler) -> None:
-        """One request to the server behind, and its answer back, unless it is to be lost."""
+        """Forward one request to the server, and return its answer unless it is lost."""
         self.seen.append((request.command, request.path))
         if request.headers.get("Expect", "").lower() == "100-continue":
             request.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -13,7 +13,7 @@ _serial = count()  # caches tell stores apart by their address
 
 
 class MemoryObjectStore:
-    """Objects as a dict. Safe for threads; another process sees nothing of it."""
+    """Objects in a dict. Safe for threads; other processes cannot see it."""
 
     def __init__(self) -> None:
         self.uri = f"memory:{next(_serial)}"

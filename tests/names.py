@@ -1,4 +1,4 @@
-"""Names that a parser could take for something else: what tests draw names from."""
+"""Names that a parser could misread; tests draw names from them."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 #: A slow machine is no fault.
 QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-#: Pieces of names, each of which stands for something in a URL, a glob, SQL, a shell, a log or a file system.
+#: Pieces of names with a meaning in a URL, a glob, SQL, a shell, a log or a file system.
 PIECES = [
     " ",
     "%",
@@ -56,7 +56,7 @@ PIECES += [
     "?region=x",
 ]
 
-#: Names with a twin: what one of a pair becomes if it is decoded once more, or once less.
+#: Pairs of names: one is the other, decoded once more or once less.
 TWINS = [
     "per cent",
     "per%20cent",

@@ -157,7 +157,7 @@ def airflow_of(here: Installation, folder: Path) -> Iterator[None]:
 
 
 def ended(home: Path, wanted: dict[str, int]) -> bool:
-    """Whether as many runs of each DAG have ended as are wanted; fails at once if one has failed."""
+    """Whether enough runs of each DAG have ended; fails at once if one has failed."""
     runs = rows_of(home, "SELECT dag_id, state FROM dag_run")
     assert not (errors := rows_of(home, "SELECT filename, stacktrace FROM import_error")), errors
     of_these = [(dag, state) for dag, state in runs if dag in wanted]

@@ -1,4 +1,4 @@
-"""Notes name files that are there."""
+"""Files that the notes name exist."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_note_names_files_that_are_there(note: Path) -> None:
     assert [link for link in LINK.findall(text) if "://" not in link and not (note.parent / link).exists()] == []
 
 
-def test_pages_that_are_made_of_the_code_say_what_it_says() -> None:
+def test_generated_pages_are_up_to_date() -> None:
     for path, text in reference_pages.pages().items():
         assert path.read_text() == text, f"{path.name} is not what `make docs` makes"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("jobs", "statestore", "plugins", "dags")
 
-#: The modules that may import what quotes or parses, and the text that each handles.
+#: The modules that may import quoting or parsing functions, and the text that each handles.
 PARSERS = {
     "statestore/objectstore/open.py": "addresses of stores",
     "statestore/objectstore/s3.py": "addresses of stores",

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_alone(module: str, folder: Path, package: str) -> None:
-    """Run `python -m module folder`. Skips the test where Ivy cannot fetch the package, named as its message does."""
+    """Run `python -m module folder`. Skip the test if Ivy cannot fetch `package`, named as in Ivy's message."""
     command = [sys.executable, "-m", module, str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False, cwd=ROOT)
     if ran.returncode and f"unresolved dependency: {package}" in ran.stderr:

@@ -34,7 +34,7 @@ def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> ModuleT
 @pytest.mark.parametrize(
     ("more", "tasks"), [("", ["plan", "apply"]), ("[deploy]\napprove = true\n", ["plan", "approve", "apply"])]
 )
-def test_a_plan_comes_first_and_a_person_where_the_pipeline_says_so(
+def test_the_plan_comes_first_then_an_approval_if_the_pipeline_requires_it(
     more: str, tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = dags_of(tmp_path, monkeypatch, SHOP + more).deploy_shop
@@ -55,7 +55,7 @@ def test_no_statement_ends_the_block_in_which_a_person_reads_the_plan() -> None:
 
 @pytest.mark.deep
 @pytest.mark.spark
-def test_runs_bring_what_has_changed_and_nothing_where_nothing_has(tmp_path: Path) -> None:
+def test_runs_bring_all_changes_and_nothing_without_changes(tmp_path: Path) -> None:
     folder = tmp_path / "pipelines/shop"
     folder.mkdir(parents=True)
     (folder / "pipeline.toml").write_text(SHOP)

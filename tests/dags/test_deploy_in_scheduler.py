@@ -65,7 +65,7 @@ class Home(AirflowHome):
         )[0][0]
 
 
-def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Path) -> None:
+def test_only_the_plan_that_a_person_approved_is_applied(tmp_path: Path) -> None:
     (tmp_path / "pipelines/shop").mkdir(parents=True)
     (tmp_path / "pipelines/shop/pipeline.toml").write_text(TOML.format(folder=tmp_path))
     home = Home(tmp_path, ROOT, {**airflow_environment(tmp_path), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines")})

@@ -111,7 +111,7 @@ class Shop(AirflowHome):
         return self.states(first, last)
 
     def clear(self, day: int, *more: str) -> None:
-        """Clear tasks of a day's run, and wait for its end."""
+        """Clear tasks of a day's run and wait for its end."""
         at = str(DAY_0 + timedelta(days=day))
         began = self.tries(day)
         self.airflow("tasks", "clear", DAG, "--start-date", at, "--end-date", at, "--yes", *more)
@@ -119,7 +119,7 @@ class Shop(AirflowHome):
         self.ended(day, day)
 
     def tries(self, day: int) -> int:
-        """How often publish_views of a day's run was started."""
+        """The number of starts of publish_views in a day's run."""
         sql = (
             "SELECT sum(t.try_number) FROM task_instance t JOIN dag_run r ON r.run_id = t.run_id "
             f"WHERE t.dag_id = '{DAG}' "
@@ -200,7 +200,7 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
         rows[day] = orders_of(day)
     shop.airflow("dags", "unpause", DAG)
 
-    # Five days: one event for each source and view, of all of them.
+    # Five days: each source and view has one event for all of them.
     assert set(shop.backfill(0, 4).values()) == {"success"}
     told = shop.events()
     assert Counter(e.asset for e in told) == dict.fromkeys((*VIEWS, *SOURCES, "shop.per_shop.table"), 1)
@@ -260,7 +260,7 @@ def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_
     (taken_in,) = (e.extra for e in shop.events() if e.asset == "shop.orders" and e.run.startswith("manual"))
     assert taken_in["interval"] == ["2026-01-10T00:00:00+00:00", "2026-01-11T00:00:00+00:00"]
 
-    # Airflow draws sources to publish_views and on to views, and no DAG is scheduled on any of them.
+    # Airflow draws edges from sources to publish_views to views, and no DAG is scheduled on them.
     drawn = shop.graph()
     assert {(source, "publish_views") for source in SOURCES} | {("publish_views", view) for view in VIEWS} <= drawn
     assert {("commit_version", source) for source in SOURCES} <= drawn

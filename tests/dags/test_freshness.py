@@ -77,9 +77,7 @@ def alerts(folder: Path) -> list[str]:
     return sorted(str(file.relative_to(folder / "store")) for file in folder.glob("store/alerts/*"))
 
 
-def test_a_view_that_gets_too_old_is_said_once_until_it_is_published_again(
-    meta: MetaStore, tmp_path: Path, told: Told
-) -> None:
+def test_a_stale_view_is_reported_once_until_it_is_published_again(meta: MetaStore, tmp_path: Path, told: Told) -> None:
     assert steps.say_if_stale("shop", "v").said == "view v is up to date"
     arrives(tmp_path, "two", 3 * HOUR)
     for _ in range(3):
@@ -97,7 +95,9 @@ def test_a_view_that_gets_too_old_is_said_once_until_it_is_published_again(
     assert len(told) == 2, "it has fallen behind once more"
 
 
-def test_a_view_that_stays_too_old_while_epochs_go_on_is_said_once(meta: MetaStore, tmp_path: Path, told: Told) -> None:
+def test_a_view_that_stays_stale_while_epochs_continue_is_reported_once(
+    meta: MetaStore, tmp_path: Path, told: Told
+) -> None:
     (broken := tmp_path / "data/two.parquet").write_bytes(b"no rows")
     os.utime(broken, (time.time() - 3 * HOUR,) * 2)
     before = meta.latest().published
@@ -128,7 +128,9 @@ def test_a_change_that_came_late_is_waited_for_until_it_is_too_old_or_seen(
     assert told == []
 
 
-def test_a_name_that_is_no_view_or_wants_no_freshness_is_not_said(meta: MetaStore, tmp_path: Path, told: Told) -> None:
+def test_no_report_names_an_unknown_view_or_one_without_a_freshness_limit(
+    meta: MetaStore, tmp_path: Path, told: Told
+) -> None:
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('v = "2h"', 'w = "2h"'))
     assert steps.say_if_stale("shop", "w").said == "pipeline shop has no view w"
@@ -159,7 +161,7 @@ def test_the_status_says_that_a_view_is_too_old_and_that_a_name_is_no_view(
         ),
     ],
 )
-def test_what_cannot_be_taken_is_refused_with_its_key(text: str, message: str, tmp_path: Path) -> None:
+def test_an_unusable_setting_is_refused_with_its_key(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop/pipeline.toml").write_text('name = "shop"\nstore = "x"\nsql = ["v.sql"]\n' + text)
     with pytest.raises(PipelineError, match=message):

@@ -66,7 +66,7 @@ class Pulled:
         ("[rebalance]\napprove = true\n", ["measure", "decide", "approve", "move", "verify"]),
     ],
 )
-def test_what_moves_is_decided_first_and_a_person_is_asked_where_the_pipeline_says_so(
+def test_moves_are_decided_first_then_approved_if_the_pipeline_requires_it(
     more: str, tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = dag_of(tmp_path, monkeypatch, more)

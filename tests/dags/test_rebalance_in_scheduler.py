@@ -59,7 +59,7 @@ class Home(AirflowHome):
         return body
 
 
-def test_what_moves_is_what_a_person_has_read_and_of_two_at_once_the_later_one_fails(tmp_path: Path) -> None:
+def test_only_approved_moves_run_and_the_later_of_two_rebalancings_fails(tmp_path: Path) -> None:
     write(tmp_path, "[rebalance]\napprove = true\n")
     meta = store_in(tmp_path)
     home = Home(tmp_path, ROOT, {**airflow_environment(tmp_path), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines")})

@@ -102,7 +102,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
         "an Airflow that was there before has no other"
     )
 
-    # A finished run that is cleared takes in nothing and commits nothing.
+    # A finished run that is cleared takes no files and commits nothing.
     home.airflow("tasks", "clear", DAG, "--start-date", "2013-01-02", "--end-date", "2013-01-02", "--yes")
     wait_for("the cleared run starts", lambda: home.runs()["backfill 2013-01-02"] != "success")
     wait_for("the cleared run", lambda: _ended(home, backfilled))
@@ -115,7 +115,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.runs() == scheduled
     assert home.taken_days()[-1] == "2013-01-04"
 
-    # By hand, over a data interval from the form, with a suite that these rows do not meet: committed, not published.
+    # By hand, over a data interval from the form, with a suite that these rows fail: committed, not published.
     before = home.meta().latest()
     home.set_pipeline('"min_value": 1}', '"min_value": 100000}', "quality/manufacturer_delays.json")
     start, end = "2013-01-05T00:00:00Z", "2013-01-06T00:00:00Z"
@@ -168,7 +168,7 @@ def in_order(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _ended(home: Home, wanted: dict[str, str]) -> bool:
-    """Whether all wanted runs are there and none is still going; fails at once when one ended otherwise."""
+    """Whether all expected runs exist and have ended; fails at once if one ended in another state."""
     runs = home.runs()
     if not wanted.keys() <= runs.keys() or not set(runs.values()) <= {"success", "failed"}:
         return False

@@ -78,7 +78,7 @@ class Shop(AirflowHome):
             return Counter(zip(*(c.to_pylist() for c in session.read(view).columns), strict=True))
 
     def run_day(self, day: int) -> dict[str, str]:
-        """A run over a day's interval, to its end; the state of each of its tasks."""
+        """Run a day's interval to its end; return the state of each task."""
         start, end = (f"{DAY_0 + timedelta(days=d)}T00:00:00Z" for d in (day, day + 1))
         run = self.trigger(DAG, {"logical_date": None, "conf": {"start": start, "end": end}})
         return self.ended(run)
@@ -158,7 +158,7 @@ def visitors(*days: list[int]) -> "Counter[tuple[int, ...]]":
     return Counter(dict.fromkeys(Counter(shop for day in days for shop in day).items(), 1))
 
 
-def test_a_held_source_a_paused_view_and_a_failing_suite_with_either_scope_and_everything_else_goes_on(
+def test_all_else_continues_beside_a_held_source_a_paused_view_and_a_failing_suite_of_either_scope(
     shop: Shop,
 ) -> None:
     orders: list[list[Order]] = [[(1, 5), (2, 6)]]

@@ -46,7 +46,7 @@ def test_every_pipeline_has_an_upkeep_dag_of_three_tasks_that_take_no_slot_of_it
         assert (dag.max_active_runs, dag.catchup) == (1, False)
 
 
-def test_tables_outside_of_the_store_are_tidied_up_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_also_tidies_tables_outside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[publish]\nto = "tables"\n').upkeep_shop
     assert {task.task_id for task in dag.tasks} == {*TASKS, "tidy_tables"}
     assert not dag.get_task("tidy_tables").upstream_task_ids

@@ -67,7 +67,7 @@ class _HeldUnkindly(HeldByDriver):
         self._shuffle = shuffle
 
     def flush(self) -> list[SstInfo]:
-        """As Spark flushes: by a task behind an exchange."""
+        """Flush as Spark does: in a task after an exchange."""
         answers = self._shuffle.attempt(0, flush_function(lambda: self._task), self._sealed)
         assert Mail.SEALED not in answers["fragment"].to_pylist()
         return list(read_answers(answers)[1])

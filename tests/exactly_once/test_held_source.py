@@ -39,7 +39,7 @@ def run(store: Path, objects: FaultyObjectStore | None = None, writer: str = "dr
 
 
 def taken(meta: MetaStore, data: Path, folder: str) -> list[str]:
-    """The files of a source that its newest version has taken: all that are there but those that wait."""
+    """The files of a source that its newest version has taken: all files except the waiting ones."""
     (source,) = [s for s in sources(meta) if Path(s.path).name == folder]
     files = sorted(str(f) for f in (data / folder).iterdir())
     return files[: source.taken_files]  # files are taken in the order of their paths

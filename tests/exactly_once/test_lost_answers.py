@@ -115,7 +115,7 @@ def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
             advance(store, objects)
         except LostRaceError:
             lost += 1
-        advance(store, writer="a third")  # what both left, having lost to each other
+        advance(store, writer="a third")  # the leftovers of both, after each lost to the other
         assert workload.open_meta(store).latest() == prepared.undisturbed, (
             f"overtaken before request {number}, {prepared.calls[number]}"
         )
@@ -123,7 +123,7 @@ def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
 
 
 def _overtake(store: Path) -> None:
-    with suppress(LostRaceError):  # the driver's commits go on beside this
+    with suppress(LostRaceError):  # the driver's commits continue meanwhile
         advance(store, writer="another")
 
 

@@ -94,9 +94,7 @@ def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(
     assert told not in tussock("explain", "total")[1]
 
 
-def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epoch_is_not(
-    session: Session, tussock: Tussock
-) -> None:
+def test_only_readers_of_a_paused_view_at_a_later_epoch_are_warned(session: Session, tussock: Tussock) -> None:
     before = session.meta.latest().epoch
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
     tussock("barrier", "abandon", "--pause", "ratio")
@@ -115,7 +113,7 @@ def test_who_reads_a_paused_view_is_told_and_who_reads_another_or_an_earlier_epo
         session.query("SELECT * FROM ratio", before)
 
 
-def test_dropped_and_created_again_it_is_what_spark_says_it_is(
+def test_a_paused_view_that_is_dropped_and_created_again_equals_spark(
     session: Session, tussock: Tussock, spark: SparkSession
 ) -> None:
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")

@@ -223,7 +223,7 @@ write.clock = 1_700_000_000 * 10**9  # type: ignore[attr-defined]
 
 @pytest.fixture
 def files(session: Session, tmp_path: Path) -> Path:
-    """A source of Parquet files, of which `a` has been taken, and a view over it."""
+    """A source of Parquet files, with `a` taken, and a view over it."""
     folder = tmp_path / "files"
     write(folder / "a.parquet", [1, 2])
     session.execute(

@@ -27,7 +27,7 @@ from tussock.statestore.meta.names import DATA
 
 SECONDS = int(os.environ.get("TUSSOCK_TOGETHER_SECONDS", "600"))
 _SALES = pa.schema([("id", pa.int64()), ("g", pa.int32()), ("amount", pa.int64())])
-_VIEWS = {  # each over those above it
+_VIEWS = {  # each may read the earlier ones
     "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales GROUP BY g",
     "by_count": "SELECT n % 5 AS m, count(*) AS groups, sum(s) AS s FROM by_group GROUP BY n % 5",
     "extremes": "SELECT g, min(a) AS lo, max(a) AS hi, min(s) AS first_s, count(*) AS n FROM t GROUP BY g",

@@ -22,10 +22,12 @@ from tests.exactly_once.test_kill import assert_undisturbed
     ],
 )
 @pytest.mark.deep
-def test_of_two_jobs_one_commits_and_the_other_says_that_it_lost(
+def test_one_of_two_jobs_commits_and_the_other_reports_that_it_lost(
     point: str, case: Case, store: Path, start_job: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
-    jobs = [start_job(Fault(point, "meet", others=2)) for _ in range(2)]  # neither goes on before both are there
+    jobs = [
+        start_job(Fault(point, "meet", others=2)) for _ in range(2)
+    ]  # neither continues before both have reached it
     answers = [(job.communicate(timeout=CHILD_TIMEOUT_S), job.returncode) for job in jobs]
     codes = [code for _, code in answers]
     assert sorted(codes) == [0, 3], answers

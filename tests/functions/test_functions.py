@@ -117,14 +117,14 @@ def test_the_registry_has_every_function_that_spark_lists(spark: SparkSession) -
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_every_function_is_computed_by_whom_the_registry_says(bound: dict[str, Expr]) -> None:
+def test_every_function_is_computed_by_the_engine_in_the_registry(bound: dict[str, Expr]) -> None:
     by_spark = {name for name, e in bound.items() if needs_spark(e)}
     assert by_spark == {one.name for one in of(SPARK)}
     assert bound.keys() - by_spark == {one.name for one in of(KERNEL)}
 
 
 def selects(kept: Sequence[Function]) -> dict[str, str]:
-    """By the names of functions a query that has their examples, as many as can stand in one."""
+    """Queries by the names of their functions, with as many examples in each as one query allows."""
     found: dict[str, str] = {}
     together = [one for one in kept if one.group == "aggregate" and not one.name.startswith("grouping")]
     for batch in (together[start : start + BATCH] for start in range(0, len(together), BATCH)):
@@ -135,7 +135,7 @@ def selects(kept: Sequence[Function]) -> dict[str, str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.deep)])
-def test_what_is_kept_equals_spark_as_rows_come_change_and_go(
+def test_maintained_views_equal_spark_as_rows_are_inserted_updated_and_deleted(
     every: int, session: SparkSession, tmp_path: Path
 ) -> None:
     """Views of the examples, through a first load, inserts, updates and deletes."""
@@ -173,7 +173,7 @@ def test_what_is_kept_equals_spark_as_rows_come_change_and_go(
 
 
 @pytest.mark.spark
-def test_what_is_refused_is_refused_for_the_reason_that_is_given(judged_anew: None, sandbox: Sandbox) -> None:
+def test_refused_functions_are_refused_for_the_documented_reason(judged_anew: None, sandbox: Sandbox) -> None:
     assert [found for one in of(REFUSED) if (found := judged(sandbox, one)) != one] == []
 
 
@@ -192,7 +192,7 @@ def to_column(expression: JavaObject, name: str) -> JavaObject:
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_what_is_handed_to_spark_means_what_the_user_wrote(bound: dict[str, Expr], session: SparkSession) -> None:
+def test_expressions_passed_to_spark_keep_the_users_meaning(bound: dict[str, Expr], session: SparkSession) -> None:
     """Row by row, errors included: as the text that the catalog keeps, and as the example itself."""
     rows = edges()
     frame = session.createDataFrame(rows, ddl()).coalesce(1)

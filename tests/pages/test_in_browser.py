@@ -1,4 +1,4 @@
-"""Pages in a real browser, through the login of a running Airflow: what each role sees and can do. Minutes long."""
+"""Pages in a real browser, through the login of a running Airflow: each role's pages and actions. Takes minutes."""
 
 import json
 from pathlib import Path

@@ -26,7 +26,7 @@ def read(visitor: Visitor, address: str, status: int = 200) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
 
 
-def test_the_overview_lists_pipelines_with_what_keeps_them_and_says_of_a_broken_one_what_is_wrong(
+def test_the_overview_lists_pipelines_with_their_problems_and_the_error_of_a_broken_one(
     admin: Visitor, shop: Shop
 ) -> None:
     text = read(admin, "/tussock/pipelines")
@@ -188,7 +188,7 @@ def test_a_store_that_cannot_be_read_is_a_page_that_says_so_and_no_trace(admin: 
     assert re.search(r"contains absent, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
 
 
-def test_what_nobody_foresaw_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tussock_pages.epochs.one_epoch", lambda *_: 1 / 0)
     text = read(admin, f"{DAG}/epochs/1", 500)
     assert "This page failed" in text

@@ -88,14 +88,14 @@ def test_the_table_of_rights_is_what_each_role_gets(
     assert rest.partition(END)[0] == table, "make docs/pages.md anew with --update-cases, and review it"
 
 
-def test_nobody_gets_a_page_without_a_login_nor_a_redirect_within_airflows_frame(visitors: dict[str, Visitor]) -> None:
+def test_no_page_without_a_login_and_no_redirect_within_airflows_frame(visitors: dict[str, Visitor]) -> None:
     answer = visitors["nobody"].get("/tussock/pipelines")
     assert answer.status_code == 401
     assert "/auth/login" in answer.text
     assert "shop" not in answer.text
 
 
-def test_who_may_read_but_not_edit_is_not_offered_actions(visitors: dict[str, Visitor]) -> None:
+def test_a_user_without_edit_rights_is_not_offered_actions(visitors: dict[str, Visitor]) -> None:
     address = "/tussock/dags/epoch_shop"
     assert "/actions" not in visitors["viewer"].get(address).text
     assert "/actions" in visitors["user"].get(address).text

@@ -34,7 +34,7 @@ FAILED = (
 
 
 def pipeline(shop: Shop, name: str, store: Path, more: str = "") -> MetaStore:
-    """The store of a pipeline beside `shop`. Airflow need not know its DAG: its admin may read all."""
+    """The store of a second pipeline. Its DAG is not in Airflow: an admin may read every pipeline."""
     folder = shop.folder / "pipelines" / name
     folder.mkdir()
     (folder / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n{more}')
@@ -43,7 +43,7 @@ def pipeline(shop: Shop, name: str, store: Path, more: str = "") -> MetaStore:
 
 @pytest.fixture(scope="module")
 def wide(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
-    """The DAG of a pipeline of 1,000 views, a tenth of which read others, all with a suite; and its epochs."""
+    """The DAG of a pipeline of 1,000 views, all with a suite and a tenth over other views; and its epochs."""
     meta = pipeline(shop, "wide", shop.folder / "wide", f'[quality]\ndocs = "{shop.folder}/docs"\n')
     names = [f"view_with_a_rather_long_name_{i}" for i in range(VIEWS)]
     append(meta, table("t"), *(view(name, counted(scan("t"), 1)) for name in names))

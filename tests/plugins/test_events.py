@@ -143,10 +143,8 @@ def test_a_view_that_took_anothers_name_is_new_as_a_whole_and_one_that_is_paused
     assert [(v.name, v.since) for v in older.views] == [("by_g", 0)], "an event of before the view was made"
 
 
-def test_whoever_goes_by_the_events_has_the_rows_of_the_view_whatever_runs_say_nothing(
-    meta: MetaStore, tmp_path: Path
-) -> None:
-    """Random: epochs, publishes of some of them, events after some of these."""
+def test_a_consumer_of_the_events_has_the_views_rows_even_if_runs_send_none(meta: MetaStore, tmp_path: Path) -> None:
+    """Random epochs; some are published, and some publishes send events."""
     chance = random.Random(7)
     said: dict[str, int] = {}
     rows: Counter[tuple[int, int]] = Counter()
@@ -210,7 +208,7 @@ def run(number: int, run_type: str = "backfill", state: str = "queued", owed: st
         (run(1, "manual"), [run(2)], None),
     ],
 )
-def test_a_run_of_a_backfill_says_nothing_while_another_will(
+def test_a_backfills_run_sends_no_event_while_another_will(
     me: SimpleNamespace, others: list[SimpleNamespace], waits_for: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [me, *others]

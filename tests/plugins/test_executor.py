@@ -1,4 +1,4 @@
-"""The executor whose tasks find their libraries imported: they find all, and all of them work in a fork."""
+"""The executor imports its tasks' libraries in advance: all of them, and all work in a fork."""
 
 import subprocess
 import sys

@@ -207,7 +207,7 @@ def test_a_corrected_suite_publishes_the_same_epoch_once_more_and_a_repetition_a
     assert steps.publish("shop", second) == released
     assert shop.meta.latest().held == version.held == ()
     shop.require(per_g=second, sizes=second, keys=second)
-    shop.publish(second, "per_g")  # what readers have seen is not taken back
+    shop.publish(second, "per_g")  # rows that readers have seen stay visible
     shop.require(per_g=second, sizes=second, keys=second)
 
 
@@ -242,7 +242,7 @@ def test_a_new_view_whose_suite_fails_is_not_seen_before_it_passes_and_one_in_an
         assert counted_rows(session.read("per_g")) == Counter([(1, 2), (3, 2)])
 
 
-def test_who_publishes_without_asking_the_gate_leaves_held_back_what_is(shop: Shop) -> None:
+def test_a_publish_without_the_gate_leaves_held_back_views_held_back(shop: Shop) -> None:
     shop.publish(first := shop.change((1, 1, 1)))
     shop.publish(shop.change((2, 1, 1)), "per_g")
     last = shop.change((3, 1, 1))
@@ -261,7 +261,7 @@ def test_reading_as_of_a_moment_and_what_changed_since_stay_with_what_is_seen(sh
         assert (seen.epoch_of("per_g"), seen.epoch_of("keys")) == (first, second)
         assert session.changes("per_g", first).num_rows == 0
         assert session.changes("keys", first).num_rows == 1
-        with pytest.raises(BackwardsError):  # who saw rows that are not seen has to know
+        with pytest.raises(BackwardsError):  # a reader of rows that are now hidden needs an error
             session.changes("per_g", second)
 
 

@@ -152,7 +152,7 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         assert session.read("n", epoch=before.epoch).to_pylist() == [{"n": 6}]
         assert sum("sealed" in line for line in said) == 2
 
-        # Three epochs wait, the second of which is large: the first is committed here, the second is left to Spark.
+        # Three epochs wait, and the second is large: the first is committed here, the second is left to Spark.
         for day, rows in (("2013-01-03", 3), ("2013-01-04", 1_200_000), ("2013-01-05", 3)):
             ids = pa.table({"id": pa.array(range(rows), pa.int64())})
             pq.write_table(

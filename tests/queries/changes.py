@@ -8,7 +8,7 @@ _EARLY = "hash({}) % 10 < 6"
 
 
 def early(database: Database, table: str) -> str:
-    """Which rows are there when the views start; all of a handful."""
+    """The condition for a table's rows at the start of the views; all rows if there are fewer than ten."""
     if rows_of(database, table).num_rows < 10:
         return "true"
     return _EARLY.format(", ".join(key_of(database, table)))

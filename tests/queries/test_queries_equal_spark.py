@@ -32,7 +32,7 @@ REFUSED = Path(__file__).with_name("refused.yaml")
 
 @dataclass(frozen=True)
 class Refused:
-    """The queries that may be refused, by suite, with what refused them when the file was written."""
+    """The queries that may be refused, by suite, with the reason when the file was written."""
 
     known: dict[str, dict[str, str]]
     update: bool
@@ -113,7 +113,7 @@ def _follow(
                 session.execute(statement)
                 database.execute(for_duckdb(statement))
             _compare(session, judge, database, views, f"{suite}, after {what}")
-    refused.require(suite, texts, not_made)  # at the end: what works now is compared with Spark all the same
+    refused.require(suite, texts, not_made)  # at the end: newly accepted queries are compared with Spark too
 
 
 def _take_away_the_late(database: Database) -> dict[str, pa.Table]:

@@ -21,7 +21,7 @@ REFUSED = Path(__file__).with_name("refused_of_spark.yaml")
 _SHOWN = 90  # characters of a reason
 #: An unknown time zone over no rows: Spark never evaluates it, and here the epoch reports it.
 _FAULTY = frozenset({("union-resolution-edge-cases", 3)})
-_SHARES = 8  # which processes beside each other can take
+_SHARES = 8  # parts that parallel processes can take
 #: Files about settings, commands, texts of other collations, types that no table stores, and queries without a table.
 _LEFT_OUT = (
     "charvarchar",

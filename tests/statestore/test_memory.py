@@ -1,4 +1,4 @@
-"""How much memory there is, and how much is left, from a kernel's files as they look on a host and in a container."""
+"""Total and available memory, from the kernel's files as a host and a container show them."""
 
 from pathlib import Path
 

@@ -27,7 +27,7 @@ ROWS = pa.table(
 @pytest.mark.parametrize(
     "rows", [ROWS, ROWS.slice(1), ROWS.slice(2, 3), ROWS.slice(0, 0)], ids=["all", "but one", "some", "none"]
 )
-def test_what_is_kept_comes_back_from_both_other_forms(rows: pa.Table) -> None:
+def test_stored_values_convert_back_from_both_other_forms(rows: pa.Table) -> None:
     carried, given = carried_rows(rows), given_rows(rows)
     assert (carried["x"].type, given["x"].type) == (pa.int32(), GIVEN_MONTHS)
     assert conformed(carried, rows.schema).equals(rows)

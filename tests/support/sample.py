@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def in_sample(number: int, every: int) -> bool:
-    """Whether the quick run takes case `number` of a list, of which it takes one in `every`."""
+    """Whether the quick run takes case `number` of a list; it takes one in `every`."""
     return (number - int(os.environ.get("TUSSOCK_SAMPLE", "0"))) % every == 0
 
 

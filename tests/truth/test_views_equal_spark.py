@@ -95,7 +95,7 @@ def _follow(
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [20, *(pytest.param(s, marks=pytest.mark.deep) for s in range(21, 25))])
 def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: SparkSession, tmp_path: Path) -> None:
-    """Epochs read what those in flight before them sealed; DML, and views that are created meanwhile, included."""
+    """Epochs read the sealed rows of earlier epochs in flight, also with DML and with views created meanwhile."""
     history, depth, keep = History(seed), 2 + seed % 3, seed % 2
     views = EVERYTHING if seed > 20 else _with_what_they_read(sample(list(EVERYTHING), 12))
     judge = judge_session(spark)

@@ -216,12 +216,12 @@ def waiting() -> str:
 
 
 def waiting_t() -> T:
-    """Table t after what waited."""
+    """Table t after the waiting statements."""
     rows: T = open_t() | {300: (6, 3, "waiting")}
     return {k: (g, a + 1, s) if g == 6 else (g, a, s) for k, (g, a, s) in rows.items()}
 
 
-# By the code that reads:
+# Executed by the code that reads:
 LAST = "DELETE FROM t WHERE k % 2 = 0;\nUPDATE u SET f = 1.5 WHERE id = 1;\nINSERT INTO t VALUES (0, 0, 9, 'last')"
 
 

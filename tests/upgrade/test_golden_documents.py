@@ -54,7 +54,7 @@ def test_a_stored_document_is_the_golden_one_and_reads_back(path: str, request: 
 
 
 @pytest.mark.parametrize("path", sorted(str(p.relative_to(BEFORE)) for p in BEFORE.rglob("*.json")))
-def test_what_the_release_before_wrote_is_read(path: str) -> None:
+def test_documents_of_the_earlier_release_are_read(path: str) -> None:
     assert decoded(path, (BEFORE / path).read_bytes()) == VALUES[path]
 
 

@@ -32,7 +32,7 @@ class Compactor:
     def advance(self, rng: random.Random) -> bool:
         """One step: take a task or move SSTs, plan, merge a piece, or commit. Returns whether there was anything to do.
 
-        Raises LostRaceError where another compactor was first.
+        Raises LostRaceError if another compactor was first.
         """
         self.count("step of compaction", 1)
         version, readable = self.meta.readable_epochs()

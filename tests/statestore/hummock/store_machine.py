@@ -219,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._land(self.train, rng, fuse)
 
     def _depart(self, train: Train, rng: random.Random) -> None:
-        """Its next epoch runs, on what those in flight have sealed."""
+        """Run the train's next epoch on the sealed rows of those in flight."""
         self._count("departed")
         self._at(rng.choice((0, 1, 1000)))
         version, _ = train.base()
@@ -265,7 +265,7 @@ class StoreMachine(RuleBasedStateMachine):
             flight.landed = True
             self._count("landed")
             self.states[barrier.epoch] = flight.state
-            if rng.random() < 0.4:  # it moves on to a newer version, and forgets what that holds
+            if rng.random() < 0.4:  # move to a newer version, and forget the flights that it contains
                 self._count("train moved")
                 pin = meta.pin(barrier.epoch, onward=True)
                 meta.unpin(train.pin)
@@ -412,7 +412,7 @@ class StoreMachine(RuleBasedStateMachine):
         StoreMachine.counts[what] += times
 
     def _at(self, later_ms: int) -> None:
-        """Time goes on, and another worker of the host is at work."""
+        """Advance the clock and switch to another worker of the host."""
         self.clock.now_ms += later_ms
         StoreMachine.disk = self.disks[next(self.serial) % len(self.disks)]
 
@@ -496,11 +496,11 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     def _tables(self, epoch: int) -> list[int]:
-        """Those that are there at an epoch."""
+        """The tables that exist at an epoch."""
         return [table for table in TABLES if table not in self.dropped or epoch < self.dropped[table]]
 
     def _read(self, rng: random.Random, kinds: Sequence[str] = ()) -> None:
-        """Read somewhere, and compare; no kinds: one of them."""
+        """Read at a random epoch and compare. Without `kinds`, one random kind of read."""
         kinds = kinds or (rng.choice(KINDS),)
         self._at(0)
         if rng.random() < 0.3:

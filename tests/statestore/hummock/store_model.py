@@ -138,7 +138,7 @@ def assert_changes_agree(
 
 
 def _some_keys(table: int, rows: Mapping[bytes, Row], rng: random.Random, count: int) -> list[bytes]:
-    """Keys that are there, keys that may have been, and keys that never were; repeats among them."""
+    """Existing keys, keys that may have existed, and keys that never did; with repeats."""
     there = list(rows)
     return [
         rng.choice(there)

@@ -28,7 +28,7 @@ def rows(numbers: range, n: int) -> dict[bytes, Row | None]:
 
 @pytest.fixture
 def model(objects: ObjectStore) -> StoreModel:
-    """Epoch 1: many rows. Epoch 2: three of them changed, one deleted, two new ones."""
+    """Epoch 1: many rows. Epoch 2: three rows change, one is deleted, two are new."""
     model = StoreModel(objects)
     model.commit(1, [sealed(1, rows(range(ROWS), 1))])
     changes = rows(range(100, 103), 2) | {key(200): None} | rows(range(ROWS, ROWS + 2), 2)

@@ -131,7 +131,7 @@ def test_ssts_say_how_many_of_their_rows_are_dead(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_survives_is_what_some_readable_epoch_sees(seed: int) -> None:
+def test_only_rows_that_a_readable_epoch_sees_survive(seed: int) -> None:
     rng = random.Random(seed)
     keys = sorted(storage_key(1, 0, rng.randbytes(2)) for _ in range(30))
     history = {key: {e: rng.randrange(2) for e in rng.sample(range(1, 20), rng.randint(1, 6))} for key in keys}

@@ -216,7 +216,7 @@ def test_ssts_between_two_keys_are_those_that_a_look_at_each_finds() -> None:
         assert compaction_picker._touched(version, 7, (one,)) == expected
 
 
-def test_what_a_pick_looks_at_grows_with_the_ssts() -> None:
+def test_the_cost_of_a_pick_grows_with_the_number_of_ssts() -> None:
     def of(n: int) -> Use:
         above, below = (
             [sst(3 * i, 3 * i + 1, 2_000, task=task, dead=dead) for i in range(n)] for task, dead in ((1, 2), (2, 0))

@@ -160,7 +160,7 @@ def test_any_part_of_any_piece_is_read_back(tmp_path: Path) -> None:
         ]
 
 
-def test_a_scan_is_no_use_of_what_it_finds(tmp_path: Path) -> None:
+def test_a_scan_does_not_count_as_a_use_of_cached_pieces(tmp_path: Path) -> None:
     disk = DiskCache(tmp_path, MIN_BYTES)
     objects = [CachedObject.of("s3://b", str(number), 100) for number in range(WAYS + 1)]
     for of in objects[:WAYS]:
@@ -272,7 +272,7 @@ def test_a_file_that_is_cut_or_gone_is_made_again(
 def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path
 ) -> None:
-    """Footers, filters and blocks in turn: whatever request it was whose answer was damaged."""
+    """Damage the answer of each request in turn: footers, filters and blocks."""
     requests = 0
     for number in range(100):
         disk = DiskCache(tmp_path / str(number), 64 << 20)

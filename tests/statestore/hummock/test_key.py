@@ -182,7 +182,7 @@ def test_slices_chunks_no_rows_and_no_columns_encode() -> None:
     assert nulls == [bytes.fromhex("0000000100000000")] * 2
 
 
-def test_what_fits_no_key_is_refused() -> None:
+def test_values_that_fit_no_key_are_refused() -> None:
     with pytest.raises(KeyRangeError, match="table id 4294967295"):
         encode_keys(2**32 - 1, np.zeros(1, np.uint16), [pa.array([1])], [KeyColumn(0)])
     with pytest.raises(KeyRangeError, match="vnode -1"):

@@ -60,7 +60,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
 
 
 def _run(first_seed: int, runs: int, steps: int) -> None:
-    """Runs of so many steps each; what happens in them is counted in `StoreMachine.counts`."""
+    """Runs of `steps` steps each; `StoreMachine.counts` counts their events."""
     run_state_machine_as_test(
         seed(first_seed)(StoreMachine),
         settings=settings(

@@ -24,7 +24,7 @@ def _names(rng: random.Random, wide: bool) -> list[bytes]:
 
 @pytest.fixture(params=[False, True], ids=["whole blocks", "small blocks"], autouse=True)
 def _block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also blocks so small that tables have many of them, and many filter partitions."""
+    """Also with blocks so small that tables have many blocks and filter partitions."""
     if request.param:
         monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 4)
         monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)

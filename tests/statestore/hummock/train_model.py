@@ -31,7 +31,7 @@ class Train:
     meta: MetaStore
     pin: Pin
     stand: HummockVersion
-    flights: list[Flight] = field(default_factory=list)  # above the stand, oldest first
+    flights: list[Flight] = field(default_factory=list)  # newer than the stand, oldest first
 
     @property
     def in_flight(self) -> list[Flight]:

@@ -15,7 +15,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that changes only when it is set."""
 
     now_ms: int = START_MS
 

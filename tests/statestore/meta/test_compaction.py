@@ -406,7 +406,7 @@ def _first(found: dict[str, int], mine: dict[str, int]) -> dict[str, int]:
 
 
 def _pick(chance: random.Random, version: HummockVersion) -> CompactionPlan | None:
-    """A stretch of some levels, at times with all that lies in its keys."""
+    """A stretch of some levels, sometimes with all SSTs in its key range."""
     start = chance.randrange(len(version.levels))
     target = start + chance.randint(0, 2) if start else chance.randint(0, 2)
     chosen = {s.name for s in version.levels[start] if chance.random() < 0.5}
@@ -483,7 +483,7 @@ def test_time_travel_finds_the_epoch_that_was_the_newest_at_a_moment() -> None:
         epoch_as_of(version, START_MS + 119_999)
 
 
-def test_a_version_stays_small_however_many_epochs_nobody_retires() -> None:
+def test_a_version_stays_small_however_many_epochs_are_not_retired() -> None:
     _, meta = new_store()
     published = commit(meta).epoch
     meta.publish(published)

@@ -146,7 +146,7 @@ def _act_move(meta: MetaStore) -> None:
 
 
 def _pinned(objects: ObjectStore) -> None:
-    """Two pins on an epoch that retention would let go of, one of them long over; the newest epoch published."""
+    """Two pins on an epoch that retention would release, one long lapsed; the newest epoch is published."""
     _compactable(objects)
     meta = open_meta(objects)
     meta.publish(meta.latest().epoch)
@@ -230,7 +230,7 @@ def test_a_step_broken_at_any_request_is_whole_after_it_is_repeated(step: Step, 
             store.fail(nth, fault)
             if fault in (Fault.SHORT_BODY, Fault.FLIPPED_BIT):
                 expected = (DamagedDocumentError,)
-        with suppress(*expected):  # anything else that comes out fails the test
+        with suppress(*expected):  # any other error fails the test
             step.act(open_meta(store, "first"))
         step.act(open_meta(store, "second"))
         assert step.check(open_meta(store.inner, "judge")), f"broken at request {nth}"

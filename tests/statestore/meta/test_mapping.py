@@ -99,9 +99,8 @@ def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_shou
     fewest = _fewest_relieving_moves(before, weights, most)
     if load.max() <= most:
         assert fewest is not None
-        enough = (
-            fewest + 1 if by >= 1.3 else 2 * fewest
-        )  # who gives one at a time gives more than who tries all, where room is short
+        # If room is short, a greedy choice moves more vnodes than an exhaustive search.
+        enough = fewest + 1 if by >= 1.3 else 2 * fewest
         assert _moved(before, after) <= enough
     assert relieve(before, weights, most) == after
 

@@ -34,7 +34,7 @@ def test_work_is_said_to_be_under_way_while_it_is() -> None:
     assert list(objects.list("work/")) == []
 
 
-def test_work_goes_on_where_the_store_cannot_be_told() -> None:
+def test_work_continues_if_its_progress_cannot_be_stored() -> None:
     class Away(MemoryObjectStore):
         def put(self, name: str, data: bytes) -> None:
             raise ObjectStoreUnavailableError("memory", "PUT", "it is away")

@@ -48,7 +48,7 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(
     ("code", "error"),
     [(errno.EACCES, AccessDeniedError), (errno.EROFS, AccessDeniedError), (errno.EIO, ObjectStoreUnavailableError)],
 )
-def test_what_the_system_refuses_comes_out_as_our_error(
+def test_errors_of_the_system_are_translated(
     store: LocalObjectStore, monkeypatch: pytest.MonkeyPatch, code: int, error: type[TussockError]
 ) -> None:
     store.put("x", b"old")

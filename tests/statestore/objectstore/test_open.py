@@ -1,4 +1,4 @@
-"""URIs of object stores: the forms that are taken, and what refused ones show."""
+"""URIs of object stores: the accepted forms, and the errors of refused ones."""
 
 import pickle
 from pathlib import Path
@@ -93,6 +93,6 @@ def test_a_store_opens_again_from_its_uri_whatever_its_name(name: str) -> None:
     "uri", ["s3://bucket/a#b", "s3://bucket/a\tb", "file:///a#b", "file:///a?b", "file:///a\nb", "s3://bucket/a?b"]
 )
 def test_a_uri_that_a_parser_would_cut_is_refused_with_what_to_write(uri: str) -> None:
-    """Each of them opened the store of another name."""
+    """Each of these URIs opened the store of another name."""
     with pytest.raises(BadStoreError, match=r"%23|%09|%3F|%0A"):
         open_object_store(uri)

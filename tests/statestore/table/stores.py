@@ -1,4 +1,4 @@
-"""Stores for tests of tables: sealed batches go in under an epoch, `reader` is what tables read from."""
+"""Stores for tests of tables: `ingest` adds sealed batches of an epoch, and tables read from `reader`."""
 
 from collections.abc import Iterator
 from typing import Any

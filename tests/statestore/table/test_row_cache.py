@@ -273,7 +273,7 @@ def test_the_keys_not_used_for_longest_go_first_and_none_shows_an_older_row() ->
     rows_read(table, PAIRS, many)
     table.insert_rows(rows_table(PAIRS, [(k, "x", 0.0) for k in many]))
     store.ingest(table.seal(), 1)
-    for epoch in (2, 3, 4):  # few keys: runs above the first one, which still holds their old rows
+    for epoch in (2, 3, 4):  # few keys: in newer runs than the first one, which still holds their old rows
         table = open_pairs(cache, store, epoch - 1, epoch)
         rows_read(table, PAIRS, [7, 8])
         table.insert_rows(rows_table(PAIRS, [(7, "y", float(epoch))]))
