@@ -51,14 +51,14 @@ def spark() -> Iterator[Any]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault(
         "PYSPARK_PYTHON", sys.executable
-    )  # else its workers are the PATH's python3, which has no packages
+    )  # otherwise its workers use the PATH's python3, which has no packages
     from pyspark.sql import SparkSession
 
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
-        # a query runs once, over few rows: to compile it, or to plan it again, takes longer than to interpret it
+        # a query runs once over few rows, so interpretation is faster than compilation or adaptive planning
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",

@@ -120,7 +120,7 @@ def _watched(app: "WSGIApplication", seen: list[Seen]) -> "WSGIApplication":
 
 
 def versitygw_binary() -> str | None:
-    """Where versitygw is, if it has been built: $VERSITYGW, `.tools/bin` of the repository, or the PATH."""
+    """The path of versitygw if it has been built: $VERSITYGW, the repository's `.tools/bin`, or the PATH."""
     candidates = (os.environ.get("VERSITYGW", ""), str(ROOT / ".tools" / "bin" / "versitygw"), "versitygw")
     return next((found for c in candidates if c and (found := shutil.which(c))), None)
 

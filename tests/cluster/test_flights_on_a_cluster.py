@@ -88,7 +88,7 @@ def on_the_cluster(cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPa
 
 
 def publish_newest(store: str, cluster: Cluster) -> None:
-    """As the task publish_views does."""
+    """Publish as the task publish_views does."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in cluster.environment().items():
             patch.setenv(name, value)
@@ -150,7 +150,7 @@ def truth(spark: SparkSession, data: Path) -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def on_local_spark(spark: SparkSession, data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    """Every view as the same pipeline keeps it on local[2,4] over a folder, after the same two epochs."""
+    """Every view of the same pipeline on local[2,4] over a folder, after the same two epochs."""
     store = str(tmp_path_factory.mktemp("local"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLIGHTS_STORE", store)

@@ -77,7 +77,7 @@ class Shop(AirflowHome):
         return file
 
     def backfill(self, first: int, last: int) -> dict[str, str]:
-        """Runs over these days, to the end of each; their states by day."""
+        """Run each of these days to its end; return the states by day."""
         ends = [str(DAY_0 + timedelta(days=day)) for day in (first, last)]
         while not self.created("--from-date", ends[0], "--to-date", ends[1]):
             pass

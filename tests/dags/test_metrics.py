@@ -1,4 +1,4 @@
-"""A pipeline's numbers on their way through Airflow's own metrics, to a StatsD server that listens for them."""
+"""A pipeline's metrics, sent through Airflow's metrics to a listening StatsD server."""
 
 import re
 import socket

@@ -35,7 +35,7 @@ class Home(AirflowHome):
         return open_meta(str(self.folder / "store"))
 
     def runs(self) -> dict[str, str]:
-        """State by run: `<kind> <day of its interval>` for those of the schedule, `manual` for those by hand."""
+        """State by run: `<kind> <day of its interval>` for scheduled runs, `manual` for manual ones."""
         rows = self.query(f"SELECT run_type, data_interval_start, state FROM dag_run WHERE dag_id = '{DAG}'")
         return {kind if kind == "manual" else f"{kind} {start[:10]}": state for kind, start, state in rows}
 

@@ -182,7 +182,7 @@ def test_all_else_continues_beside_a_held_source_a_paused_view_and_a_failing_sui
     }
     assert shop.seen("per_shop") == per_shop(*orders)
 
-    # A source in trouble: its file waits, all else is published, and the run is not green.
+    # A held source: its file waits, all else is published, and the run is not green.
     shop.write(1, [(1, 7)], [1, 2])
     whole = (shop.data("visits") / "2026-01-02.parquet").read_bytes()
     (shop.data("visits") / "2026-01-02.parquet").write_bytes(whole[:30])
@@ -196,7 +196,7 @@ def test_all_else_continues_beside_a_held_source_a_paused_view_and_a_failing_sui
     visits.append([1, 2])
     assert (shop.seen("visitors"), shop.seen("per_shop")) == (visitors(*visits), per_shop(*orders))
 
-    # A row that a view cannot take: the view is paused by the run, all else is published, and later runs are green.
+    # A row that a view cannot process: the run pauses the view and publishes all else; later runs are green.
     before = list(orders)
     shop.write(2, [(3, 1000)], [3])
     assert shop.run_day(2) == {**fine, **quiet, "paused_views": "failed"}
@@ -226,7 +226,7 @@ def test_all_else_continues_beside_a_held_source_a_paused_view_and_a_failing_sui
     visits.append([4])
     assert shop.seen("doubled") == doubled(*orders)
 
-    # A suite that fails, view by view: that view and the one over it stay as they were, the others are published.
+    # A failing suite with scope view: that view and its reader keep their rows, the others are published.
     passed = list(orders)
     shop.write(5, [(9, -1)], [5])
     assert shop.run_day(5) == {**fine, **quiet, "held_views": "failed"}

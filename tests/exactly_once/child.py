@@ -16,7 +16,7 @@ from tussock.statestore.objectstore.open import open_object_store
 
 
 def open_meta(store: str) -> MetaStore:
-    """The store with every request a point. All runs share a clock, so that one epoch has one name in all of them."""
+    """A store whose requests are points. All runs share a clock, so that an epoch has the same name in all of them."""
     return MetaStore(PointedStore(open_object_store(store)), f"child-{os.getpid()}", lambda: CLOCK_MS)
 
 

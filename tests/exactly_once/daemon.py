@@ -25,7 +25,7 @@ def watch_levels() -> None:
 
 
 def watch_uploads() -> None:
-    """Make every upload of SSTs a point; workers find the function by its name, so they all get this one."""
+    """Make every upload of SSTs a point. Workers look the function up by name, so all of them use this one."""
     upload: Callable[..., Any] = ingest.batch_ingest
 
     def batch_ingest(*arguments: Any) -> Any:

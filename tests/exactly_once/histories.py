@@ -100,7 +100,7 @@ ASSIGNMENTS: list[Assignment] = [
 
 
 def bind(spark: Any, folder: Path) -> Path:
-    """Bind all that histories do; returns the file that holds it, whose source reads `folder/data`."""
+    """Bind all statements of histories; return their file. Its source reads `folder/data`."""
     (folder / "data").mkdir(parents=True)
     creates = [
         f"CREATE SOURCE p ({COLUMNS}) USING parquet OPTIONS (path '{folder}/data', on_change 'restate')",
@@ -129,7 +129,7 @@ def bind(spark: Any, folder: Path) -> Path:
 
 @dataclass
 class History:
-    """One history in one store. Its files lie in `folder/data`, where each run of it writes them anew."""
+    """One history in one store. Each run writes its files to `folder/data` again."""
 
     bound: Path
     store: Path
@@ -180,7 +180,7 @@ class History:
         }
 
     def write_files(self, epoch: int) -> None:
-        """A new file, or one that was taken and is another now; twice at most."""
+        """Write a new file, or change one that was taken (at most twice)."""
         for _ in range(self.random.randrange(3)):
             known = self.random.random() < 0.6 and self.files
             name = self.random.choice(sorted(self.files)) if known else f"{len(self.files)}.parquet"

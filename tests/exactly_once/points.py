@@ -83,7 +83,7 @@ def reach(point: str) -> None:
 
 
 def _is_early(folder: Path, skip: int) -> bool:
-    """Whether this is one of the first `skip` times that any process came here."""
+    """Whether this is one of the first `skip` times that any process reached the point."""
     for count in range(skip):
         try:
             (folder / f"seen-{count}").touch(exist_ok=False)

@@ -1,4 +1,4 @@
-"""A driver that was overtaken, and whose SSTs are gone by now, has lost: nothing is damaged."""
+"""A driver that was overtaken and whose SSTs were removed has lost; it must not report damage."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -26,7 +26,7 @@ def session(spark: SparkSession, tmp_path: Path) -> Session:
 
 
 def looks(session: Session, epochs: int) -> int:
-    """How often `advance`, which runs so many epochs, looks whether a barrier is in force."""
+    """The number of requests for a barrier in force that `advance` makes over `epochs` epochs."""
     store = FaultyObjectStore(session.meta.objects)
     assert len(advance(UnkindShuffle(3), MetaStore(store, "counted", lambda: CLOCK_MS))) == epochs
     return sum(

@@ -63,7 +63,7 @@ def rows(session: Session, name: str) -> list[tuple[object, ...]]:
 
 
 def stopped_by(session: Session, kind: type[InputError]) -> str:
-    """Flush, expect to be stopped, and find the version before untouched; the message."""
+    """Flush, expect an error and an unchanged version; return the message."""
     before = session.meta.latest()
     with pytest.raises(kind) as raised:
         session.flush()
@@ -72,7 +72,7 @@ def stopped_by(session: Session, kind: type[InputError]) -> str:
 
 
 def held_by(session: Session) -> str:
-    """Flush, and find a source held and all else committed; why."""
+    """Flush, expect a held source and all else committed; return the reason."""
     with pytest.warns(HeldSourceWarning):
         ((hold,),) = session.flush().held.values()
     assert session.meta.open_barrier() is None

@@ -1,4 +1,4 @@
-"""A train of epochs, two compactors and a vacuum at once on one store: no row wrong, no object leaked, none missing."""
+"""A train of epochs, two compactors and a vacuum on one store at once: no wrong row, no leaked or missing object."""
 
 import os
 import random

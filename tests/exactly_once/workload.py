@@ -31,7 +31,7 @@ from tussock.statestore.types import arrow_type
 
 BEFORE = datetime(
     2023, 11, 13, 20, tzinfo=UTC
-)  # the moment of the template's epoch: rows come and go until the clock's
+)  # the moment of the template's epoch: rows enter and expire until the clock's time
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
 NOW = datetime.fromtimestamp(CLOCK_MS // 1000, UTC)
 MAX_EPOCH_BYTES = 45_000  # one file of sales per epoch; the late views read more, so several epochs build them
@@ -77,7 +77,7 @@ LATE_VIEWS = {
     "late_files": "SELECT g, min(amount) AS lo, avg(amount) AS mean FROM sales WHERE amount > 2 GROUP BY g",
     "late_view": "SELECT n, count(*) AS k FROM joined GROUP BY n",
 }
-#: These take the place of the views of their names, while others read them.
+#: These replace the views of the same names, while other views read them.
 REPLACED = {
     "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales "
     "WHERE amount % 10 <> 3 GROUP BY g"

@@ -1,4 +1,4 @@
-"""One table of edge values, a column a type, over which every function's example is computed."""
+"""One table of edge values with a column per type, the input of every function's example."""
 
 import datetime as dt
 from decimal import Decimal

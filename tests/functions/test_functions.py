@@ -28,7 +28,7 @@ from tussock.jobs.sql.spark_text import filled
 FUNCTIONS = load()
 ZONE = "America/New_York"
 BATCH = 15  # bound in one SELECT
-ALONE = ("session_window",)  # Spark takes one window of time a SELECT
+ALONE = ("session_window",)  # Spark accepts one time window per SELECT
 
 
 def of(how: str) -> list[Function]:
@@ -56,7 +56,7 @@ def sandbox(spark: SparkSession) -> Sandbox:
 
 @pytest.fixture(scope="module")
 def judged_anew(sandbox: Sandbox, request: pytest.FixtureRequest) -> None:
-    """With --update-cases the registry, judged before all else."""
+    """With --update-cases, judge the registry again before all other tests."""
     if request.config.getoption("--update-cases"):
         FUNCTIONS[:] = [judged(sandbox, one) for one in FUNCTIONS]
         save(FUNCTIONS)
@@ -65,7 +65,7 @@ def judged_anew(sandbox: Sandbox, request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module")
 def bound(judged_anew: None, sandbox: Sandbox) -> dict[str, Expr]:
-    """By name the example of each function, bound over the columns of `edges`."""
+    """The example of each function by name, bound over the columns of `edges`."""
     found: dict[str, Expr] = {}
     for how in (KERNEL, SPARK):
         functions = [one for one in of(how) if one.name not in ALONE]

@@ -144,7 +144,7 @@ class Visitor(TestClient):
         return answers[-1]
 
     def get_once(self, *asked: Any, **more: Any) -> Response:
-        """The page as it comes first."""
+        """The first response, before any reload."""
         return super().get(*asked, **more)
 
 

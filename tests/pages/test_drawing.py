@@ -1,4 +1,4 @@
-"""Places of drawings: boxes that do not overlap, lines that go to the right and through no box."""
+"""The layout of drawings: boxes do not overlap; lines go to the right and cross no box."""
 
 import random
 import re

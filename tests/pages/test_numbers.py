@@ -29,7 +29,7 @@ EPOCHS, WAITING = 5, 2
 
 
 class Counted:
-    """The pipeline `counted`: a source of files, a view over it, an epoch a file, and files that wait."""
+    """The pipeline `counted`: a source of files, a view over it, one epoch per file, and waiting files."""
 
     def __init__(self, shop: Shop) -> None:
         chance = random.Random(3)
@@ -53,7 +53,7 @@ class Counted:
                 self.epochs.append(done.epoch)
 
     def per_g(self, files: int) -> str:
-        """The view over the first so many files, as DuckDB's SQL."""
+        """The view over the first `files` files, as DuckDB's SQL."""
         paths = ", ".join(f"'{file}'" for file in self.files[:files])
         return (
             f"SELECT g, count(*) AS n FROM read_parquet([{paths}]) GROUP BY g"
@@ -65,7 +65,7 @@ class Counted:
         return number_of(f"SELECT count(*) FROM '{self.files[file]}'")
 
     def changes(self, file: int) -> int:
-        """Rows that a file takes from the view and gives to it."""
+        """The numbers of rows that a file removes from the view and adds to it."""
         before, after = self.per_g(file), self.per_g(file + 1)
         went, came = f"({before}) EXCEPT ALL ({after})", f"({after}) EXCEPT ALL ({before})"
         return number_of(f"SELECT count(*) FROM ({went})") + number_of(f"SELECT count(*) FROM ({came})")

@@ -1,4 +1,4 @@
-"""Operations on a pipeline by its name, each on a store that is opened for it, as each of Airflow's tasks does."""
+"""Operations on a pipeline by its name. Each opens the store, as Airflow's tasks do."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime

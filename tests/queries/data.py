@@ -43,7 +43,7 @@ _FOLDED = {
     "hdemo_sk": ("household_demographics", "hd_demo_sk", 60),
     "time_sk": ("time_dim", "t_time_sk", 96),
 }
-_ORDERS = {  # one order in so many stays, with all its lines and returns
+_ORDERS = {  # one order in n stays, with all its lines and returns
     "store_sales": ("ss_ticket_number", 16),
     "store_returns": ("sr_ticket_number", 16),
     "catalog_sales": ("cs_order_number", 16),

@@ -44,7 +44,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Queries, and the tables that were there while Spark answered them, by name."""
+    """Queries, and by name the tables that existed when Spark answered them."""
 
     tables: dict[str, Table]
     asked: list[Asked]

@@ -1,4 +1,4 @@
-"""Each contract of rooms refuses the import that it is made against."""
+"""Each contract of rooms rejects the import that it forbids."""
 
 import re
 import subprocess

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def eventually(what: str, happened: Callable[[], object], seconds: float = 60.0, *, every_s: float = 0.01) -> None:
-    """Return as soon as it has happened. Raises AssertionError that names it after so many seconds."""
+    """Return as soon as the event has happened. Raises AssertionError with its name after the timeout."""
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, f"{what}: not after {seconds:g} s"

@@ -8,7 +8,7 @@ INTERPRETED = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # a query runs once, over few rows: to compile it takes longer than to interpret it
+    # a query runs once over few rows, so interpretation is faster than compilation
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }

@@ -71,7 +71,7 @@ class History:
         self._inserted = 0
 
     def epoch(self) -> list[str]:
-        """The statements of one epoch; sometimes none. The model takes them at once."""
+        """The statements of one epoch, sometimes none. The model applies them immediately."""
         if self.random.random() < 0.1:
             return []
         statements = []
@@ -141,7 +141,7 @@ class History:
         return [f"DELETE FROM {table} WHERE {column} {'<' if below else '='} {str(value).lower()}"]
 
     def _touch_and_go(self, table: str) -> list[str]:
-        """A key inserted, updated and deleted in one epoch; every other time it comes back."""
+        """Insert, update and delete a key in one epoch; every other time, insert it again."""
         row, sql = self._row("t")
         again, sql_again = self._row("t")
         again["k"] = row["k"]

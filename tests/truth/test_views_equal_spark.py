@@ -74,7 +74,7 @@ def _follow(
     epochs: int = EPOCHS,
     runner: LevelRunner | None = None,
 ) -> int:
-    """Keep views through one random history; how many pairs of a view and an epoch were compared."""
+    """Maintain views through one random history; return the number of compared pairs of view and epoch."""
     history, pairs = History(seed), 0
     judge = judge_session(spark)
     with Session(str(tmp_path / "store"), spark, units=2 + seed % 3, runner=runner or "spark") as session:
@@ -145,7 +145,7 @@ def _with_what_they_read(names: Iterable[str]) -> dict[str, str]:
 
 
 def _waiting(views: Mapping[str, str]) -> list[str]:
-    """One view in five, and those that read it: created when there are rows already, and so backfilled."""
+    """One view in five and its readers: created over existing rows, and so backfilled."""
     waiting = set(list(views)[::5])
     for name in views:
         if _read_by(name) & waiting:
@@ -161,7 +161,7 @@ def _compare_all(
     when: str,
     epoch: int | None = None,
 ) -> int:
-    """Compare the tables and all views that there are; how many views."""
+    """Compare the tables and all existing views; return the number of views."""
     for table in TABLES:
         judge.createDataFrame(rows[table]).createOrReplaceTempView(table)
         assert_same_answer(read(session, table, epoch), rows[table], f"table {table} at {when}")

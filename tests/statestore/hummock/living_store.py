@@ -38,7 +38,7 @@ class LivingStore:
         self.meta = self.open("owner")
 
     def open(self, writer: str, objects: ObjectStore | None = None) -> MetaStore:
-        """Another process' way in."""
+        """The store as another process opens it."""
         return MetaStore(objects or self.objects, writer, self.clock)
 
     def inject(self) -> Barrier:
@@ -86,7 +86,7 @@ class LivingStore:
         return batch_ingest(objects or self.objects, [batch], version.epoch, task_prefix(task.id))
 
     def compact(self) -> HummockVersion:
-        """All runs into level 1, as another process does it."""
+        """Compact all runs into level 1, as another process does."""
         meta = self.open("compactor")
         version = meta.latest()
         task = meta.open_compaction(self.everything_to_level_1(version))

@@ -36,7 +36,7 @@ TABLE = 3
 
 @dataclass
 class RemoteStore:
-    """A store that counts GETs as S3ObjectStore would send them; the next one may have a byte of its answer flipped."""
+    """A store that counts GETs as S3ObjectStore sends them, and can flip a byte of the next answer."""
 
     inner: ObjectStore
     uri: str = ""
@@ -124,7 +124,7 @@ def reader(objects: ObjectStore, version: HummockVersion, disk: DiskCache | None
 
 
 def wrong_rows(store: HummockStore, numbers: Sequence[int]) -> list[int]:
-    """Which of these rows the store does not give as they are."""
+    """The rows among these that the store returns wrong."""
     found, rows = store.multi_get(TABLE, pa.array([key_of(number) for number in numbers], pa.binary()), 1)
     there, given = found.to_pylist(), rows.to_pylist()
     return [n for n, here, row in zip(numbers, there, given, strict=True) if (row if here else None) != row_of(n)]

@@ -58,7 +58,7 @@ from tussock.statestore.meta.version import SstInfo
 
 VNODES = 8
 TABLES = (3, 5, 9)
-IN_FLIGHT = 3  # epochs of a train at most
+IN_FLIGHT = 3  # most epochs of a train
 LEASE_IS_OVER_MS = 7 * 60 * 60 * 1000
 
 

@@ -189,7 +189,7 @@ class StoreModel:
     def commit(
         self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20, in_flight: bool = False
     ) -> list[SstInfo]:
-        """Ingest and commit an epoch, here and in the dict; in flight, only the first of its batches is in an SST."""
+        """Ingest and commit an epoch, in the store and in the dict. In flight, only its first batch is in an SST."""
         batches = list(batches)
         for batch in batches[1:] if in_flight else ():
             self.in_flight.setdefault(batch.table_id, []).append((epoch, batch))

@@ -112,7 +112,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.parametrize("seed", range(8))
 def test_ssts_say_how_many_of_their_rows_are_dead(seed: int) -> None:
-    """However blocks and SSTs are cut; against a count of the rows one by one."""
+    """For any cut into blocks and SSTs, compared with a count row by row."""
     rng = random.Random(seed)
     objects, version = MemoryObjectStore(), version_of((1, 2))
     keys = [storage_key(rng.choice([1, 2]), rng.randrange(VNODES), rng.randbytes(2)) for _ in range(200)]
@@ -303,7 +303,7 @@ def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest
 
 
 class MeasuringStore(MemoryObjectStore):
-    """Notes the most that Arrow held at any request: reads come before decoding, writes after encoding."""
+    """Records Arrow's peak memory at requests: reads precede decoding, writes follow encoding."""
 
     peak = 0
 

@@ -1,4 +1,4 @@
-"""Scrub names every damaged and every missing object, whose rows that costs, and nothing else."""
+"""Scrub names exactly the damaged and the missing objects, and the rows that they held."""
 
 from collections.abc import Callable
 

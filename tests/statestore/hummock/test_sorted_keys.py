@@ -83,7 +83,7 @@ def test_ascending_probes_are_found_as_others_are(width: int, count: int) -> Non
 def test_neighbours_are_compared_as_bytes_are_wherever_they_differ(width: int) -> None:
     rng = random.Random(width)
     keys = [bytes(width)]
-    for _ in range(20_000):  # from each key to the next, a byte somewhere changes, up or down; or none does
+    for _ in range(20_000):  # between neighbouring keys one byte changes, up or down, or none
         key = bytearray(keys[-1])
         key[rng.randrange(width)] = rng.choice([0, 1, 127, 128, 255])
         keys.append(bytes(key))

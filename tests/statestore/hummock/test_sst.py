@@ -40,7 +40,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def _golden_batches() -> list[SealedBatch]:
-    """Two tables of every kind of thing: puts, deletes, nulls, keys of one length and of several."""
+    """Two tables with puts, deletes, nulls, and keys of one length and of several."""
     one_length: dict[bytes, Row | None] = {
         storage_key(2, i // 4, b"k%03d" % i): {"n": i, "s": f"row {i}"} for i in range(40)
     }

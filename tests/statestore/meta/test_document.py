@@ -1,4 +1,4 @@
-"""The bytes of meta objects: golden texts, which change only on purpose, and a checksum computed here once more."""
+"""The bytes of meta objects: golden texts that change only on purpose, and an independently computed checksum."""
 
 import json
 

@@ -74,7 +74,7 @@ def _moved(before: VnodeMapping, after: VnodeMapping) -> int:
 
 
 def _fewest_relieving_moves(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float) -> int | None:
-    """By trying every mapping: how many vnodes have to move so that no unit carries more; None: no mapping does."""
+    """The fewest moves after which no unit carries more, by trying every mapping; None if there is no such mapping."""
     every = np.array(list(product(range(mapping.unit_count), repeat=len(weights))))
     loads = np.stack([(every == unit) @ weights for unit in range(mapping.unit_count)], axis=1)
     fine = (loads.max(axis=1) <= most) & np.all(
@@ -84,7 +84,7 @@ def _fewest_relieving_moves(mapping: VnodeMapping, weights: npt.NDArray[np.float
     return int(moves[fine].min()) if fine.any() else None
 
 
-@example([1, 1, 7, 7, 0, 0, 1, 3], 2, 1.0)  # two would do, of all that could be tried; four go
+@example([1, 1, 7, 7, 0, 0, 1, 3], 2, 1.0)  # an exhaustive search needs two moves; four are made
 @given(st.lists(st.integers(0, 9), min_size=8, max_size=8), st.integers(2, 3), st.sampled_from([1.0, 1.1, 1.3, 2.0]))
 def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_should_carry(
     given: list[int], units: int, by: float

@@ -59,7 +59,7 @@ class Growing:
         return HummockStore(self.objects, self.version, self.cache, buffer=buffer, pinned=range(20))
 
     def catalog_says(self, schema: TableSchema) -> None:
-        """As the commit of the epoch that added columns does."""
+        """Add the columns as the commit of their epoch does."""
         relation = Relation(5, "t", RelationKind.TABLE, (), msgspec.Raw(b"{}"), (schema,))
         self.version = msgspec.structs.replace(self.version, catalog=Catalog((relation,), 9, 9))
 
