@@ -13,7 +13,7 @@ def test_a_benchmark_without_spark_runs_by_its_name(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_each_has_options_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_benchmark_has_its_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0

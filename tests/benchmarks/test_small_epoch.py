@@ -76,7 +76,7 @@ def test_a_store_that_lost_an_sst_or_holds_other_rows_is_not_measured(tmp_path: 
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_sizes_are_measured_in_turns_and_their_growth_is_told(tmp_path: Path, spark: Any) -> None:
+def test_sizes_are_measured_in_turns_and_their_growth_is_reported(tmp_path: Path, spark: Any) -> None:
     size = SmallEpoch((2_000, 6_000), changed=40, epochs=2, warm_up=1, recomputes=1)
     compared, figures = compare_small_epoch(spark, tmp_path, tmp_path / "stores", size, lambda _: None)
     assert [c.what.partition(",")[0] for c in compared] == [

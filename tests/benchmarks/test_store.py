@@ -26,7 +26,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     return make_workload(tmp_path_factory.mktemp("workload"), _SIZE)
 
 
-def test_the_workload_is_as_it_says(load: Workload) -> None:
+def test_the_workload_is_as_documented(load: Workload) -> None:
     rows = {(row["g"], row["i"]) for row in load.rows.to_pylist()}
     assert len(rows) == load.rows.num_rows == _SIZE.rows
     assert all((row["g"], row["i"]) in rows for row in load.present.to_pylist())
@@ -100,7 +100,7 @@ def test_the_comparison_has_a_line_for_each_series_and_json_of_all(
         ("warm", "present", lambda load: load.present.set_column(0, "g", pa.array([10**9] * _SIZE.keys))),
     ],
 )
-def test_an_answer_that_is_not_what_was_written_is_noticed(
+def test_a_wrong_answer_is_detected(
     part: str, name: str, table: Callable[[Workload], pa.Table], load: Workload, tmp_path: Path
 ) -> None:
     run_part(Task("rocksdb", "build", load.folder, tmp_path / "state", _SIZE, 1))

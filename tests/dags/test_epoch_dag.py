@@ -138,7 +138,7 @@ def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tm
     assert day_of(pipeline, None, None) is None
 
 
-def test_the_last_task_of_a_scheduled_run_says_nothing_about_how_it_ended(
+def test_the_state_of_a_scheduled_run_does_not_depend_on_its_last_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owed = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY + '[publish]\nto = "tables"\n').epoch_shop.get_task(
@@ -222,14 +222,14 @@ def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_
     assert "Until this is corrected, these pipelines have no DAGs. All others run normally." in error
 
 
-def test_where_all_pipelines_are_well_there_is_no_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_pipelines_cause_no_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.airflow import DagBag
 
     write(tmp_path, monkeypatch, shop=SHOP)
     assert DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags").import_errors == {}
 
 
-def test_a_folder_of_pipelines_that_is_not_there_is_an_import_error_that_says_which_variable_names_it(
+def test_a_missing_folder_of_pipelines_is_an_import_error_with_the_name_of_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.support.airflow import DagBag

@@ -27,7 +27,7 @@ def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> 
     return module
 
 
-def test_a_pipeline_is_verified_when_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_is_verified_on_its_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = dags_of(tmp_path, monkeypatch, shop="", ship='[verify]\nschedule = "@weekly"\npercent = 5\n')
     assert type(module.verify_shop.timetable).__name__ == "NullTimetable"
     assert module.verify_ship.timetable.summary == "0 0 * * 0"

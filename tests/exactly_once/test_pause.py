@@ -156,7 +156,7 @@ def test_a_later_abandon_keeps_what_is_paused_and_a_drop_takes_it_along(session:
     assert rows(session, "total") == [(4, 29)]
 
 
-def test_what_cannot_be_paused_is_refused_and_the_barrier_stays(session: Session, tussock: Tussock) -> None:
+def test_views_that_cannot_be_paused_are_refused_and_the_barrier_stays(session: Session, tussock: Tussock) -> None:
     session.execute("CREATE MATERIALIZED VIEW late AS SELECT n FROM ratios")
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)", can_be_paused=False)  # `late`, which reads it, is new
     held = session.meta.open_barrier()

@@ -397,7 +397,9 @@ def test_a_source_dropped_with_its_files_pinned_takes_nothing_else_along(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_what_the_open_barrier_drops_can_be_created_anew_at_once(session: Session, abandon: Callable[..., str]) -> None:
+def test_views_that_the_open_barrier_drops_can_be_created_again_at_once(
+    session: Session, abandon: Callable[..., str]
+) -> None:
     session.execute(f"{TABLES}; CREATE MATERIALIZED VIEW v AS SELECT id, a / b AS q FROM orders")
     session.flush()
     session.execute("INSERT INTO orders VALUES (3, 'z', 1, 0)")
@@ -411,7 +413,7 @@ def test_what_the_open_barrier_drops_can_be_created_anew_at_once(session: Sessio
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_name_that_no_barrier_knows_is_refused_and_changes_nothing(
+def test_a_name_that_is_not_in_the_barrier_is_refused_and_changes_nothing(
     session: Session, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(files / "c.parquet", [4], b=0)

@@ -28,7 +28,7 @@ def see(page: Browser, address: str) -> str:
     return str(page.value(f"{INSIDE}.body.innerText"))
 
 
-def test_a_viewer_looks_a_user_acts_and_nothing_is_asked_of_another_host(tmp_path: Path) -> None:
+def test_a_viewer_reads_a_user_acts_and_no_request_goes_to_another_host(tmp_path: Path) -> None:
     Shop(tmp_path)
     env = airflow_environment(tmp_path) | {
         "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),

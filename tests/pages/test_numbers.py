@@ -125,13 +125,13 @@ def test_the_pages_of_epochs_count_rows_changes_and_the_bytes_that_were_written(
         assert re.search(rf"{epoch} .*?\b{pipeline.rows(number)} {pipeline.changes(number)}\b", listed)
 
 
-def test_a_relations_page_has_what_each_epoch_changed(admin: Visitor, pipeline: Counted) -> None:
+def test_a_relations_page_has_the_changes_of_each_epoch(admin: Visitor, pipeline: Counted) -> None:
     text = read(admin, f"{DAG}/relations/per_g")
     for number, epoch in enumerate(pipeline.epochs):
         assert re.search(rf"{epoch} \d+ {pipeline.changes(number)} ", text)
 
 
-def test_what_vacuum_would_remove_and_what_stays_is_what_lies_in_the_folder(admin: Visitor, pipeline: Counted) -> None:
+def test_objects_that_vacuum_removes_and_keeps_are_all_objects_in_the_folder(admin: Visitor, pipeline: Counted) -> None:
     stored = list((pipeline.store / "data").rglob("*.sst"))
     (orphan := pipeline.store / f"data/{pipeline.epochs[0]:016x}/{'0' * 32}.sst").write_bytes(b"x" * 777)
     text = read(admin, "/tussock/dags/upkeep_counted/actions/upkeep")

@@ -179,7 +179,7 @@ def test_a_rebalance_shows_what_the_units_carry_and_which_vnodes_would_move(admi
     assert (wrong.status_code, "not a number of units" in wrong.text) == (422, True)
 
 
-def test_a_store_that_cannot_be_read_is_a_page_that_says_so_and_no_trace(admin: Visitor) -> None:
+def test_an_unreadable_store_is_a_page_with_the_error_and_no_trace(admin: Visitor) -> None:
     text = read(admin, "/tussock/dags/epoch_damaged", 503)
     assert "The store cannot be read" in text
     assert "Traceback" not in text
@@ -200,7 +200,7 @@ def test_epochs_of_a_run_are_those_whose_barriers_it_injected(shop: Shop) -> Non
     assert [e.epoch for e in epochs_of_run(shop.meta, {}, None, 10)] == shop.epochs[::-1]
 
 
-def test_links_of_tasks_lead_to_pages_that_are_there(admin: Visitor) -> None:
+def test_links_of_tasks_lead_to_existing_pages(admin: Visitor) -> None:
     from types import SimpleNamespace
 
     from tussock_links import LINKS

@@ -154,7 +154,7 @@ def test_an_event_of_published_tables_has_each_copy_with_its_version(meta: MetaS
     assert origins(by_g["facets"]["columnLineage"]["fields"]["n"]) == {"tussock://shop/by_g.n IDENTITY"}
 
 
-def test_what_the_schema_does_not_allow_is_seen(meta: MetaStore) -> None:
+def test_a_violation_of_the_schema_is_detected(meta: MetaStore) -> None:
     inputs, outputs = views_published("shop", publish(meta))
     outputs[0].facets["columnLineage"].fields["k"] = {"inputFields": [{"namespace": "file"}]}
     with pytest.raises(ValidationError):

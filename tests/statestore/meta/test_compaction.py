@@ -145,7 +145,7 @@ def test_a_closed_task_cannot_commit_and_a_committed_one_commits_again_without_e
         meta.close_compaction(3, "never was")
 
 
-def test_tasks_whose_lease_is_over_are_closed_by_whoever_asks_and_others_stay() -> None:
+def test_any_process_closes_tasks_whose_lease_is_over_and_others_stay() -> None:
     clock = Clock()
     _, meta = new_store(clock)
     version = commit(meta, ["a1"], ["b1"])

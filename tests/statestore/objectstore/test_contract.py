@@ -11,7 +11,7 @@ from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.objectstore.ranges import COALESCE_GAP_BYTES
 
 
-def test_what_was_put_is_read_back_and_a_second_put_replaces_it(any_store: ObjectStore) -> None:
+def test_an_object_is_read_back_and_a_second_put_replaces_it(any_store: ObjectStore) -> None:
     for data in (b"first", b"", bytes(range(256)) * 5000):
         any_store.put("a/b", data)
         assert any_store.get("a/b") == data

@@ -105,7 +105,7 @@ def test_what_its_maker_has_forgotten_is_not_found_though_its_name_was_seen(
     assert looking.look("rows", 7) == ()
 
 
-def test_a_sign_whose_files_have_become_others_shows_nothing() -> None:
+def test_a_sign_of_a_reused_process_id_shows_nothing() -> None:
     """The kernel reuses a process id as soon as it is free."""
     shown, sign = SharedRuns(lambda: [1]).show("rows", 7, [run_of(range(5))])
     assert sign is not None
