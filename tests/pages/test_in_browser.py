@@ -60,7 +60,7 @@ def test_a_viewer_reads_a_user_acts_and_no_request_goes_to_another_host(tmp_path
             inside = "document.querySelector('iframe').contentDocument"
             page.value(f"{inside}.querySelector('select').value = 'per_g'")
             page.value(f"{inside}.querySelector('form.action button').click()")
-            page.wait(f"{INSIDE}?.body?.innerText.includes('a run was started')")
+            page.wait(f"{INSIDE}?.body?.innerText.includes(': run started')")
             assert home.query(f"SELECT triggering_user_name FROM dag_run WHERE dag_id = '{DAG}'") == [("user",)]
             assert "Data quality" in see_docs(page, base)
 

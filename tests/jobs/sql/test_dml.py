@@ -103,7 +103,7 @@ def test_a_literal_in_text_is_one_of_its_columns_type(written: str, meant: str, 
 def test_a_text_that_is_none_of_its_columns_type_is_refused(values: str, binder: Binder) -> None:
     with pytest.raises(
         SqlError,
-        match=r"column '(id|opened)' of table 'accounts' is .* (can't hold '|does not take string).* column \d+",
+        match=r"column '(id|opened)' of table 'accounts' is .* (cannot hold '|does not accept string).* column \d+",
     ):
         binder.bind(f"INSERT INTO accounts (id, opened) VALUES {values}")
 
