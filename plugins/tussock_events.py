@@ -142,7 +142,7 @@ def still_to_come(context: Mapping[str, Any]) -> str | None:
 
 
 def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -> None:
-    """Wait until none of these tasks is running in another run of a backfill, which may leave its events to this one."""
+    """Wait until none of these tasks is running in another run of a backfill, which may leave events to this one."""
     me = context["dag_run"]
     for _ in range(_WAIT_S if me.run_type == BACKFILL else 0):
         others = [run.run_id for run in _unfinished(me.dag_id) if run.run_id != me.run_id]

@@ -1,7 +1,7 @@
 """A Spark standalone cluster and an S3 server as local processes, to test a pipeline under cluster conditions.
 
     python scripts/cluster.py                          start, print the usage, stop everything on Ctrl-C
-    python scripts/cluster.py -- COMMAND [ARGUMENT …]  run one command with the cluster in its environment, then stop all
+    python scripts/cluster.py -- COMMAND [ARGUMENT …]  run one command with the cluster in its environment, then stop
 
 One master and two workers run from the pip-installed pyspark, in their own folder. The S3 server is versitygw if it is
 built (`.tools/bin/versitygw`, $VERSITYGW or the PATH), else moto. The workers' Python has the project's dependencies

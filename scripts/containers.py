@@ -436,7 +436,7 @@ def leaking_image(proof: Proof) -> Iterator[str]:
 
 
 def layers_with(proof: Proof, image: str, texts: Sequence[str]) -> list[str]:
-    """The places in an image that contain one of the texts: files of all layers, hidden or not, and its configuration."""
+    """The places in an image that contain one of the texts: files of all layers, and its configuration or history."""
     needles = proof.folder / "secrets" / "needles"
     needles.write_text("\n".join(texts) + "\n")
     known = json.loads((proof.folder / "storage/overlay-layers/layers.json").read_text())

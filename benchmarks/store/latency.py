@@ -131,7 +131,7 @@ class LatencyObjectStore:
             self.inner.delete(batch)
 
     def _spend(self, kind: str, sizes: Sequence[int]) -> None:
-        """Count the requests of one call and wait for their duration, PARALLEL_REQUESTS at a time, the longest first."""
+        """Count the requests of one call and wait for them, PARALLEL_REQUESTS at a time, the longest first."""
         if not sizes:
             return
         with self._lock:
