@@ -1,7 +1,7 @@
 """The pipeline's metrics, sent at the end of tasks through Airflow's own metrics system.
 
-That is StatsD, Datadog or OpenTelemetry. The task runner sets up Airflow's metrics facade in each task. If Airflow
-sends no metrics, nothing is looked up. Errors here are logged and fail no task.
+The systems are StatsD, Datadog and OpenTelemetry. The task runner sets up Airflow's metrics facade in each task. If
+Airflow sends no metrics, nothing is looked up. Errors here are logged and fail no task.
 """
 
 import logging

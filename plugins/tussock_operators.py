@@ -5,7 +5,7 @@
                       validate_views [>> held_views]
 
 Runs of all types (scheduled, triggered, backfills) take turns; see tussock_turn.py. They need no pool, and no
-connection except Spark's. The store makes them safe: whatever the order of the tasks of two runs, an open barrier is
+connection except Spark's. The store makes them safe: for any order of the tasks of two runs, an open barrier is
 finished before another is injected, and an epoch is committed once.
 """
 
@@ -210,7 +210,7 @@ def publish_views(pipeline: Pipeline) -> "PublishViews":
 def owed_events(pipeline: Pipeline) -> "OwedEvents":
     """Emit the events that earlier runs of a backfill left to a run that did not reach publish_views.
 
-    Otherwise skipped, at no cost. The task is a teardown: it runs whatever the state of the earlier tasks, and does not
+    Otherwise skipped, at no cost. The task is a teardown: it runs in any state of the earlier tasks, and does not
     affect the state of the run.
     """
     task = OwedEvents(
@@ -563,7 +563,7 @@ class PublishViews(AnnouncingTask):
 
 
 class OwedEvents(AnnouncingTask):
-    """Emits the missing events, whatever the state of the run, since no later run may emit them."""
+    """Emits the missing events in any state of the run, since no later run may emit them."""
 
     def execute(self, context: Any) -> None:
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
