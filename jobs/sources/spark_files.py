@@ -119,7 +119,7 @@ class SparkFiles(FileSource):
                     known, key=str.lower
                 )
                 reason = (
-                    f"a {self.format} source has no such option; "
+                    f"format {self.format} has no such option; "
                     f"{'similar options' if len(near) < 4 else 'its options'}: {', '.join(near)}"
                 )
                 raise BadOptionError(source.name, option, value, reason)

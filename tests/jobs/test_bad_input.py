@@ -151,7 +151,7 @@ STATEMENTS = {
         RelationExistsError,
         ("it is a table, this statement creates a view", "DROP TABLE orders CASCADE, which drops by_shop too"),
     ),
-    "DROP in use": Bad("DROP TABLE orders", RelationInUseError, ("by_shop reads it", "CASCADE")),
+    "DROP in use": Bad("DROP TABLE orders", RelationInUseError, ("it is read by by_shop", "CASCADE")),
     "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),
     "DROP of another kind": Bad("DROP TABLE by_shop", UnknownRelationError, ("no table 'by_shop'",)),
     "INSERT into a view": Bad("INSERT INTO by_shop VALUES (1, 2)", SqlError, ("by_shop",)),
@@ -171,12 +171,12 @@ STATEMENTS = {
     "a mistyped option of a reader of Spark's": Bad(
         "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', haeder true)",
         BadOptionError,
-        ("haeder", "those like it: header"),
+        ("haeder", "similar options: header"),
     ),
     "an option of another format": Bad(
         "CREATE SOURCE s (a int) USING orc OPTIONS (path '/x', dateFormat 'dd')",
         BadOptionError,
-        ("dateFormat", "it has: compression"),
+        ("dateFormat", "its options: compression"),
     ),
     "Avro in a session without its module": Bad(
         "CREATE SOURCE s (a int) USING avro OPTIONS (path '/x')",
