@@ -211,10 +211,10 @@ BROKEN = {
 def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_file_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
-    from tests.support.airflow import DagBag
+    from tests.support.airflow import dag_bag
 
     write(tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + text)
-    bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
+    bag = dag_bag(ROOT / "dags", "dags")
     assert sorted(bag.dags) == ["deploy_shop", "epoch_shop", "rebalance_shop", "upkeep_shop", "verify_shop"]
     (file, error), *others = bag.import_errors.items()
     assert (Path(file).name, others) == ("broken_pipelines.py", [])
@@ -223,20 +223,20 @@ def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_
 
 
 def test_valid_pipelines_cause_no_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.support.airflow import DagBag
+    from tests.support.airflow import dag_bag
 
     write(tmp_path, monkeypatch, shop=SHOP)
-    assert DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags").import_errors == {}
+    assert dag_bag(ROOT / "dags", "dags").import_errors == {}
 
 
 def test_a_missing_folder_of_pipelines_is_an_import_error_with_the_name_of_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support.airflow import DagBag
+    from tests.support.airflow import dag_bag
 
     monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
+    bag = dag_bag(ROOT / "dags", "dags")
     (error,) = bag.import_errors.values()
     assert bag.dags == {}
     assert (

@@ -109,14 +109,14 @@ def _app() -> FastAPI:
     from airflow.utils.db import synchronize_log_template
     from airflow.utils.session import create_session
 
-    from tests.support.airflow import DagBag, sync_bag_to_db
+    from tests.support.airflow import dag_bag, sync_bag_to_db
 
     airflow.models.import_all_models()
     Base.metadata.create_all(settings.engine)
     synchronize_log_template()
     with create_session() as session:
         session.add(DagBundleModel(name="tests"))
-    bag = DagBag(dag_folder=str(ROOT / "dags"), bundle_name="tests", bundle_path=ROOT / "dags")
+    bag = dag_bag(ROOT / "dags", "tests")
     assert bag.import_errors == {}
     sync_bag_to_db(bag, "tests", None)
     return cached_app(apps="core")

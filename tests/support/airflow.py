@@ -1,5 +1,6 @@
 """The parts of Airflow that tests need and whose place differs between the supported releases."""
 
+from pathlib import Path
 from typing import Any
 
 try:
@@ -7,7 +8,15 @@ try:
 except ImportError:  # Airflow 3.1
     from airflow.models.dagbag import DagBag, sync_bag_to_db  # type: ignore[no-redef,attr-defined]
 
-__all__ = ["DagBag", "start_metrics", "stored_and_read", "sync_bag_to_db"]
+__all__ = ["dag_bag", "start_metrics", "stored_and_read", "sync_bag_to_db"]
+
+
+def dag_bag(folder: Path, bundle: str) -> DagBag:
+    """The DAGs of a folder, parsed in this process."""
+    try:
+        return DagBag(folder, bundle_path=folder, bundle_name=bundle)
+    except TypeError:  # Airflow 3.1
+        return DagBag(folder, bundle_path=folder)
 
 
 def stored_and_read(dag: Any) -> Any:
@@ -28,6 +37,6 @@ def start_metrics() -> None:
         from airflow.metrics.statsd_logger import get_statsd_logger  # type: ignore
         from airflow.stats import Stats  # type: ignore
 
-        type(Stats).factory, Stats.instance = staticmethod(get_statsd_logger), None
+        type(Stats).factory, Stats.instance = staticmethod(lambda: get_statsd_logger(Stats)), None
     else:
         stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
