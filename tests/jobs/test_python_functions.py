@@ -211,7 +211,7 @@ def test_changed_code_is_refused_unless_it_replaces_the_function(session: Sessio
         alone = "FUNCTION alone (price int, country string) RETURNS double LANGUAGE PYTHON AS 'pricing:taxed'"
         session.execute(f"CREATE {alone}", base=base)
         file.write_text(ROUNDING)
-        with pytest.raises(RelationExistsError, match="CREATE OR REPLACE FUNCTION puts it"):
+        with pytest.raises(RelationExistsError, match="Use CREATE OR REPLACE FUNCTION to replace it"):
             session.execute(f"CREATE {alone}", base=base)
         assert session.execute(f"CREATE OR REPLACE {alone}", base=base)[0].message.startswith("log entry")
         assert session.execute(f"CREATE OR REPLACE {alone}", base=base)[0].message.startswith("nothing to do")
