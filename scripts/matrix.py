@@ -138,7 +138,18 @@ def environment(cell: Cell) -> Path | None:
             return None
     releases = (f"apache-airflow=={cell.airflow}.*", f"pyspark=={cell.spark}.*")
     groups = ("--group", "dev", "--group", "demo")
-    command = [str(uv), "pip", "install", "--quiet", "--python", str(python), *releases, "--editable", ".[all]", *groups]
+    command = [
+        str(uv),
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        str(python),
+        *releases,
+        "--editable",
+        ".[all]",
+        *groups,
+    ]
     subprocess.run(command, check=True, cwd=ROOT)
     return python
 
