@@ -58,9 +58,9 @@ SUITES: Mapping[str, tuple[str, ...]] = {
 _TEXT = """\
 # Check which versions work together
 
-Tussock supports Python 3.11 to 3.13, Airflow 3.1 to 3.3 and Spark 4.0 to 4.3. `requirements.lock`
-has the exact set that every change is tested with. `make wheel` writes the same set to
-`dist/constraints.txt`.
+Tussock installs with Python 3.11 to 3.13, Airflow 3.1 to 3.3 and Spark 4.0 to 4.3. Every change is
+tested with the exact set in `requirements.lock`, which `make wheel` writes to
+`dist/constraints.txt`. The table shows the tests with other releases.
 
 ## Results by release
 
