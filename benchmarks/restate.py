@@ -58,7 +58,8 @@ def main(arguments: list[str]) -> int:
             began = time.perf_counter()
             session.restate("sales", Restated(str(corrected)))
             took = time.perf_counter() - began
-            rows_in = session.meta.sealed(session.meta.latest().epoch).rows["sales"].rows_in  # type: ignore[union-attr, index]
+            sealed = session.meta.sealed(session.meta.latest().epoch)
+            rows_in = sealed.rows["sales"].rows_in  # type: ignore[union-attr, index]
             session.execute("; ".join(f"DROP MATERIALIZED VIEW {name}" for name in VIEWS))
             session.flush()
             _create(session)

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 BIDS_DDL = "bid bigint, auction bigint, bidder bigint, price bigint, date_time timestamp"
 #: RocksDB as its guide recommends; one state partition per core; no row counting, which costs a read per write.
+_STATE = "org.apache.spark.sql.execution.streaming.state"
 STREAMING = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.shuffle.partitions": "2",

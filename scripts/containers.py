@@ -227,8 +227,9 @@ def settings_of_podman(folder: Path) -> dict[str, str]:
         name: min(most, limit) if (limit := resource.getrlimit(number)[1]) >= 0 else most
         for name, (number, most) in limits.items()
     }
+    ulimits = json.dumps([f"{name}={limit}:{limit}" for name, limit in highest.items()])
     (folder / "containers.conf").write_text(
-        f"[containers]\ndefault_ulimits = {json.dumps([f'{name}={limit}:{limit}' for name, limit in highest.items()])}\n"
+        f"[containers]\ndefault_ulimits = {ulimits}\n"
         f'[network]\nnetwork_backend = "netavark"\nnetwork_config_dir = "{folder}/networks"\n'
         f'[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\ntmp_dir = "{folder}/tmp"\n'
     )
@@ -378,7 +379,8 @@ def check_images(proof: Proof, own: Sequence[str]) -> None:
         ]
         if variables:
             raise ProofError(f"{image} has {variables} in its configuration")
-        look = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -writable ! -type l -print 2>/dev/null || true"
+        look = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune"
+        look += " -o -writable ! -type l -print 2>/dev/null || true"
         paths = proof.run(
             "podman", "run", "--rm", "--network=none", "--entrypoint", "sh", image, "-c", look
         ).splitlines()

@@ -2,9 +2,9 @@
 
     python -m scripts.performance_page FILE.json …
 
-replaces the entries of each benchmark in docs/performance.yaml with the comparisons of its result files, and makes the
-page again. Write each file with `python -m benchmarks NAME --out FILE.json`, on a quiet machine. Without files, only the
-page is made.
+replaces the entries of each benchmark in docs/performance.yaml with the comparisons of its result files, and makes
+the page again. Write each file with `python -m benchmarks NAME --out FILE.json`, on a quiet machine. Without files,
+only the page is made.
 """
 
 import argparse

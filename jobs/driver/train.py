@@ -380,7 +380,8 @@ class Train:
             change = EpochCommitted(*ids, one.uploaded, barrier.log_end, barrier.catalog, barrier.moment)
             version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
-                runs.setdefault(batch.table_id, []).append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
+                kept = runs.setdefault(batch.table_id, [])
+                kept.append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
         return Base(version, SharedBuffer(runs))
 
     def _move_to(self, base: _BaseVersion) -> None:

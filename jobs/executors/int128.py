@@ -72,7 +72,9 @@ class Int128:
         bound = 10**precision
         high, low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
         size = self.magnitude()
-        return (size.high >= 0) & ((size.high < high) | ((size.high == high) & (size.low < low)))  # type: ignore[no-any-return]
+        within: npt.NDArray[np.bool_] = (size.high < high) | ((size.high == high) & (size.low < low))
+        within &= size.high >= 0
+        return within
 
     def to_float64(self) -> npt.NDArray[np.float64]:
         """The integers as doubles: exact up to 2**53 in size, otherwise within one unit in the last place."""

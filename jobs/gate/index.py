@@ -23,10 +23,13 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } p { color: GrayText; }
 table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .4rem .8rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
+th, td { text-align: left; padding: .4rem .8rem; }
+th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .passed { color: #2e7d32; } .warned { color: #b26a00; } .failed { color: #c62828; font-weight: 600; }
-@media (prefers-color-scheme: dark) { .passed { color: #81c784; } .warned { color: #ffb74d; } .failed { color: #ef9a9a; } }
+@media (prefers-color-scheme: dark) {
+  .passed { color: #81c784; } .warned { color: #ffb74d; } .failed { color: #ef9a9a; }
+}
 """
 
 

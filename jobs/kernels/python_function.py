@@ -193,7 +193,8 @@ class _Modules:
 def _python_function(call: Call, args: Sequence[str]) -> str:
     name, digest = dict(call.params)["name"], dict(call.params)["digest"]
     parameters = tuple(a.type for a in call.args)
-    return f"{declare(f'python_{digest}', parameters, call.type, _caller(name, digest, len(parameters)))}({', '.join(args)})"
+    function = declare(f"python_{digest}", parameters, call.type, _caller(name, digest, len(parameters)))
+    return f"{function}({', '.join(args)})"
 
 
 def _caller(name: str, digest: str, parameters: int) -> Callable[..., pa.Array]:

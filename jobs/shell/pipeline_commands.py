@@ -61,7 +61,8 @@ def _airflow_files(chosen: argparse.Namespace) -> None:
         f"  export TUSSOCK_PIPELINES={pipelines}\n"
         "Unless Airflow has a connection spark_default to a cluster, also set, to run Spark jobs on Airflow's own "
         "machine:\n"
-        """  export AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2,4]", "extra": {"deploy-mode": "client"}}'\n"""
+        """  export AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2,4]", """
+        """"extra": {"deploy-mode": "client"}}'\n"""
         "The DAGs are named epoch_<pipeline> and upkeep_<pipeline>. Run `tussock apply <pipeline>` before their first "
         "run."
     )
