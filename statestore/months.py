@@ -115,7 +115,7 @@ def _kept(array: pa.Array) -> pa.Array:
     )
     null = array.is_null().to_numpy(zero_copy_only=False)
     if ((parts["days"] != 0) | (parts["nanoseconds"] != 0))[~null].any():
-        raise pa.ArrowInvalid("found an interval with days or a time; the type holds only years and months")
+        raise pa.ArrowInvalid("an interval with days or a time; the type holds only years and months")
     return pa.array(parts["months"].astype(np.int64), MONTHS, mask=null)
 
 
