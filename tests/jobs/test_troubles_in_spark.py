@@ -65,8 +65,8 @@ def test_each_failing_source_is_held_with_its_file_and_column_and_the_healthy_on
         assert session.read("of_f").to_pylist() == [{"a": 1}]
     assert set(held) == {"x", "c", "j", "h"}
     assert f"file {tmp_path}/xml/3.xml.gz cannot be read as xml: " in held["x"]
-    assert "record 2: '2.5,y' does not parse: column 'a' holds '2.5', expected int" in held["c"]
-    assert "column 'a' holds 'one', expected int" in held["j"]
+    assert "record 2: '2.5,y' does not parse: column 'a' contains '2.5', expected int" in held["c"]
+    assert "column 'a' contains 'one', expected int" in held["j"]
     assert f"file {tmp_path}/header/2.csv.gz cannot be read as csv: " in held["h"]
     assert not any(".." in reason for reason in held.values())
     assert not any("\n" in reason or "java.base" in reason for reason in held.values())
