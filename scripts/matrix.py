@@ -23,8 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
 RECORD, PAGE = ROOT / "docs" / "versions.json", ROOT / "docs" / "versions.md"
+FUNCTIONS = ROOT / "docs" / "functions.yaml"
 FOLDER = ROOT / ".matrix"
 SHOWN = ("apache-airflow", "pyspark", "great-expectations", "deltalake", "pandas", "pyarrow", "duckdb")
 
@@ -201,9 +204,9 @@ def counted(report: Path) -> Counter[str]:
 
 def new_functions() -> dict[str, int]:
     """The number of functions by the release of Spark that brought them."""
-    from tests.functions.registry import load
-
-    return dict(Counter(one.since for one in load() if one.since is not None))
+    groups = yaml.safe_load(FUNCTIONS.read_text())
+    rows = (row for group in groups.values() for row in group.values())
+    return dict(Counter(row["since"] for row in rows if "since" in row))
 
 
 def page(record: Mapping[str, dict[str, dict[str, dict[str, int | str]]]], new: Mapping[str, int]) -> str:
