@@ -58,6 +58,7 @@ SUITES: Mapping[str, tuple[str, ...]] = {
     "DAGs": ("tests/dags", "tests/plugins"),
     "pages": ("tests/pages",),
 }
+ONE_PROCESS = ("DAGs", "pages")  # their conftest makes one Airflow home, which parallel workers would share
 _TEXT = """\
 # Check which versions work together
 
@@ -171,7 +172,8 @@ def run(cell: Cell, python: Path, suite: str) -> dict[str, int | str]:
     for path in SUITES[suite]:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
-            command = [str(python), "-m", "pytest", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", path]
+            command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", path]
+            command += [] if suite in ONE_PROCESS else ["-n", "2", "--dist", "loadfile"]
             command += ["-m", "not (deep or kill or cluster)", f"--junitxml={report}"]
             path_of = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(
