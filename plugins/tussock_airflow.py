@@ -11,8 +11,12 @@ from airflow.sdk import Asset
 
 try:
     from airflow.sdk.configuration import conf
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-    from airflow.sdk.exceptions import DownstreamTasksSkipped as DownstreamTasksSkipped
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowSkipException,
+        DownstreamTasksSkipped,
+    )
     from airflow.sdk.observability import stats
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf

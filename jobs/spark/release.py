@@ -38,8 +38,7 @@ class SparkReleaseError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.feature} need Spark {self.first} or later; Spark {self.installed} is installed. Nothing was "
-            "changed. "
-            f'Install a later release: pip install "pyspark>={self.first}"'
+            f'changed. Install a later release: pip install "pyspark>={self.first}"'
         )
 
 
