@@ -68,10 +68,15 @@ def _lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"`python -m benchmarks {figure['benchmark']}`"
         )
         if "source" in figure:
-            text += f" ([{figure['source']}]({figure['source']}))"
+            text += f" ([{_title(figure['source'])}]({figure['source']}))"
         if "measured" in figure:
             text += f" ({figure['measured']})"
         yield from wrapped(text, "- ", "  ")
+
+
+def _title(page: str) -> str:
+    """The first heading of a page of docs/."""
+    return (DOCS / page).read_text().partition("\n")[0].removeprefix("# ")
 
 
 def _side(side: Mapping[str, Any], unit: str) -> str:

@@ -4,7 +4,8 @@ They come from the grammar's docstring, from the readers of sources, and from th
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -16,12 +17,95 @@ from tussock.jobs.sql import grammar
 from tussock.statestore import types
 
 _CASES = Path(__file__).resolve().parents[1] / "tests/jobs/sql/cases"
-_PLAIN_MISTAKES = (
-    "expected ",
-    "[PARSE_",
-    "[UNRESOLVED_",
-    "the statement is empty",
-)  # omitted: simple mistakes that users do not look up
+_ALL_TYPES = re.compile(r" Supported types: .*")  # the page lists them once
+_NO_PLACE = re.compile(r" \(line \d+, column \d+\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Refused statements with related reasons. `reason` matches each of their messages, with the class of the error."""
+
+    title: str
+    why: str
+    reason: str
+
+
+_OF_VIEWS = (
+    _Group(
+        "The present moment as a value",
+        "A row that contains the time would change with every epoch. Comparisons of rows with `now()` work, in WHERE, "
+        "HAVING and the ON of an inner join: the rows enter and leave the view as time passes.",
+        r"\bmoment\b|time of day|ordered by a double",
+    ),
+    _Group(
+        "Random values and generated numbers",
+        "An epoch computes only the changes, so the same rows must give the same result again. Store such a value "
+        "in a table or a file, and read it from there.",
+        r"on every run|from run to run",
+    ),
+    _Group(
+        "The user and the session",
+        "A view has the same rows for all users.",
+        r"depends on the user",
+    ),
+    _Group(
+        "Aggregates and windows that cannot follow a change",
+        "If a row changes or is deleted, the result must change with it. Sketches, merged schemas and results that "
+        "depend on the order of reading cannot do this.",
+        r"a sketch|shrink|order in which it reads|order by another column|sessions of the rows",
+    ),
+    _Group(
+        "Queries that read themselves",
+        "One changed row could change any other row, in any number of rounds.",
+        r"rounds",
+    ),
+    _Group(
+        "Types and keys that cannot be stored",
+        "A column of a view has one of these [types](#types). Strings under another collation cannot be stored, "
+        "grouped or ordered. A struct that contains a map cannot be a group.",
+        r"type .* is not supported\.|not on the list of expressions",
+    ),
+)
+_OF_STATEMENTS = (
+    _Group(
+        "Statements on sources",
+        "Other programs write the rows of a source, so no statement changes them. To correct them, change the files "
+        "and [restate the source](operations.md#correct-data-that-was-already-processed).",
+        r"is a source:|a source needs|^SqlError: option '",
+    ),
+    _Group(
+        "Definitions of tables",
+        "A table has columns, defaults and one PRIMARY KEY. Other properties would have no effect.",
+        r"PRIMARY KEY|OR REPLACE|only columns|the default of column",
+    ),
+    _Group(
+        "Random values in a change",
+        "The statement must change the same rows in the same way if it runs again.",
+        r"on every run",
+    ),
+    _Group(
+        "Names",
+        "A store holds one pipeline, so names have no schema or catalog part. Two columns of a relation must differ in "
+        "more than case.",
+        r"not qualified|there is no table|has no column|declared twice|named twice|named '|both named|are named|"
+        r"is set twice|column names \(",
+    ),
+    _Group(
+        "Types and values",
+        "Assignments follow Spark's ANSI rules. If one value does not fit, the statement changes nothing.",
+        r"cannot hold|does not accept|UNSUPPORTED_DATATYPE|is of type|values per row|gets no value|DIVIDE_BY_ZERO",
+    ),
+    _Group(
+        "Mistakes in the text",
+        "The message shows the place at which the parser stopped.",
+        r"is not closed",
+    ),
+)
+_PLAIN_MISTAKES = re.compile(
+    r"\w+: (?:expected |\[[A-Z_]+|the statement is empty|there is no relation|columns 1 and 2 of the SELECT|"
+    r"orders is not a temp view)"
+)
+"""Messages without a group that the page omits, since users do not look them up."""
 
 
 def blocks() -> dict[str, str]:
@@ -31,10 +115,10 @@ def blocks() -> dict[str, str]:
         "types": _types(),
         "formats": "\n".join(_formats()),
         "options": "\n".join(_options()),
-        "view refusals": "\n".join(_cases("refusals.yaml", lambda kind, reason: kind == "UnsupportedQueryError")),
-        "statement refusals": "\n".join(
-            _cases("statement_errors.yaml", lambda kind, reason: not reason.startswith(_PLAIN_MISTAKES))
-        ),
+        "view groups": "\n".join(_summary(_OF_VIEWS)),
+        "statement groups": "\n".join(_summary(_OF_STATEMENTS)),
+        "view refusals": "\n".join(_refusals("refusals.yaml", _OF_VIEWS)),
+        "statement refusals": "\n".join(_refusals("statement_errors.yaml", _OF_STATEMENTS)),
     }
 
 
@@ -90,14 +174,35 @@ def _options() -> Iterator[str]:
         yield from wrapped(f"{_codes(names)}: {reason}", "- ", "  ")
 
 
-def _cases(file: str, shown: Callable[[str, str], bool]) -> Iterator[str]:
-    """The cases that `shown` selects: a list of names and examples, each with its reason, without the place."""
+def _summary(groups: Iterable[_Group]) -> Iterator[str]:
+    """A list of the groups, each with a link to its section."""
+    for group in groups:
+        anchor = re.sub(r"[^\w-]", "", group.title.lower().replace(" ", "-"))
+        yield from wrapped(f"[{group.title}](#{anchor}). {group.why}", "- ", "  ")
+
+
+def _refusals(file: str, groups: Iterable[_Group]) -> Iterator[str]:
+    """A section per group: the cases of a file, by reason. Raises ValueError for a case without a group."""
+    by_group: dict[_Group, dict[str, list[Mapping[str, str]]]] = {group: {} for group in groups}
     for case in yaml.safe_load((_CASES / file).read_text()):
-        kind, _, reason = re.sub(r" \(line \d+, column \d+\)$", "", case["error"].splitlines()[0]).partition(": ")
-        if shown(kind, reason):
-            why = re.sub(r"^.* is not supported in [^:]+: ", "", reason)
-            example = " ".join(case["sql"].split())
-            yield from wrapped(f"{case['name']}: {_code(example)}. Reason: {why}", "- ", "  ")
+        message = _NO_PLACE.sub("", case["error"].splitlines()[0])
+        if (group := next((group for group in by_group if re.search(group.reason, message)), None)) is None:
+            if _PLAIN_MISTAKES.match(message):
+                continue
+            raise ValueError(f"{file}: the case {case['name']!r} has no group in scripts/sql_page.py: {message}")
+        reason = re.sub(r"^.* is not supported in [^:]+: ", "", _ALL_TYPES.sub("", message.partition(": ")[2]))
+        by_group[group].setdefault(reason, []).append(case)
+    for group, by_reason in by_group.items():
+        yield from ("", f"#### {group.title}", "")
+        for reason, found in by_reason.items():
+            examples = [f"{case['name']}: {_code(' '.join(case['sql'].split()))}" for case in found]
+            if len(examples) == 1:
+                yield from wrapped(f"{examples[0]}. Reason: {reason}", "- ", "  ")
+                continue
+            yield from wrapped(f"Reason: {reason}", "- ", "  ")
+            for example in examples:
+                yield from wrapped(example, "  - ", "    ")
+    yield ""
 
 
 def _code(text: str) -> str:
