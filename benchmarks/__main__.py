@@ -7,6 +7,7 @@
 
 These benchmarks have their own options and are not in `all`:
 
+    python -m benchmarks nexmark                 Nexmark's queries on Tussock and on its peers; half an hour
     python -m benchmarks store --rows 100000     the state store against RocksDB and SlateDB
     python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts
     Spark itself python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task;
@@ -45,6 +46,7 @@ ALONE = {
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",
+    "nexmark": "benchmarks.nexmark.__main__",
     "publish": "benchmarks.publish",
     "replace": "benchmarks.replace",
     "quality": "benchmarks.quality",

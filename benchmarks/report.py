@@ -86,12 +86,17 @@ def table_of(comparisons: Iterable[Comparison]) -> str:
     return "\n".join(lines)
 
 
+def machine() -> dict[str, str | int | None]:
+    """The machine that runs a benchmark."""
+    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+
+
 def write_json(
     path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object], figures: Iterable[Figure] = ()
 ) -> None:
     """Write all results as JSON, with the machine and the settings."""
     made = {
-        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "machine": machine(),
         "settings": dict(settings),
         "comparisons": [
             {
