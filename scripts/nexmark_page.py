@@ -40,15 +40,18 @@ def _introduction(record: Record) -> Iterator[str]:
     yield ""
     yield from wrapped(
         "The queries are in [views.sql](../pipelines/nexmark/views.sql), and the sides in "
-        "[peers.py](../benchmarks/nexmark/peers.py)."
+        "[peers.py](../benchmarks/nexmark/peers.py):"
     )
+    yield ""
+    for peer, title in record.peers.items():
+        yield f"- `{peer}`: {title}"
     yield ""
     yield "## How to read the tables"
     yield ""
     readings = (
         "**Events per second and core** are events per CPU second. CPU seconds are those of the driver, the JVM and "
         "all workers. More is better.",
-        f"**Ratios** compare events per second and core with those of {record.peers.get(BASE, BASE)}. Each ratio of a "
+        f"**Ratios** compare events per second and core with those of `{BASE}`. Each ratio of a "
         "mean covers the queries that both sides can express.",
         "**Start-up** of the session, the JVM and the workers is not included. The definition of a view is part of "
         "its first epoch.",
@@ -68,9 +71,9 @@ def _runs(runs: int) -> str:
 
 def _means(record: Record) -> Iterator[str]:
     yield from ("", "## Geometric means", "")
-    yield "| side | queries | events/s/core | ratio | ratio, warm | small epoch, ms | small epoch, CPU ms |"
+    yield "| side | queries | events/s/core | ratio | ratio, warm | small epoch, ms | CPU ms |"
     yield "|---|---|---|---|---|---|---|"
-    for peer, title in record.peers.items():
+    for peer in record.peers:
         whole, warm, small = (record.mean(peer, part) for part in Part)
         cells = [
             f"{whole.queries}" if whole else "",
@@ -80,7 +83,7 @@ def _means(record: Record) -> Iterator[str]:
             f"{small.cost.wall * 1000:.0f}" if small else "",
             f"{small.cost.cpu * 1000:.0f}" if small else "",
         ]
-        yield _row(title, cells)
+        yield _row(peer, cells)
 
 
 def _queries(record: Record) -> Iterator[str]:
@@ -104,7 +107,7 @@ def _queries(record: Record) -> Iterator[str]:
     )
     for title, cell in tables:
         yield from ("", f"## {title}", "")
-        yield _row("query", record.peers.values())
+        yield _row("query", record.peers)
         yield "|---" * (1 + len(record.peers)) + "|"
         for query in record.queries:
             yield _row(query, [cell(query, peer) for peer in record.peers])
@@ -115,7 +118,7 @@ def _refusals(record: Record) -> Iterator[str]:
     if refused:
         yield from ("", "## Queries that a side cannot express", "")
         for one in refused:
-            yield from wrapped(f"{one.query}, {record.peers[one.peer]}. {one.refused}", "- ", "  ")
+            yield from wrapped(f"{one.query}, `{one.peer}`. {one.refused}", "- ", "  ")
 
 
 def _ratio(mean: Mean | None) -> str:

@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.cpu import tree_cpu_seconds
+from benchmarks.cpu import cpu_seconds_between, tree_usage
 from benchmarks.nexmark.workload import DUCKDB_MACROS, SIDE_INPUT, Events, Query, declarations, side_rows
 from benchmarks.streaming import STREAMING
 from tussock import Session
@@ -57,13 +57,14 @@ class Stopwatch:
 
     def start(self) -> None:
         """Begin an epoch."""
-        self._cpu, self._wall = tree_cpu_seconds(), time.perf_counter()
+        self._used, self._wall = tree_usage(), time.perf_counter()
 
     def lap(self) -> None:
         """End an epoch, and begin the next."""
-        self.wall.append(time.perf_counter() - self._wall)
-        self.cpu.append(max(tree_cpu_seconds() - self._cpu, _CLOCK_STEP))
-        self.start()
+        wall, used = time.perf_counter() - self._wall, tree_usage()
+        self.wall.append(wall)
+        self.cpu.append(max(cpu_seconds_between(self._used, used), _CLOCK_STEP))
+        self._used, self._wall = used, time.perf_counter()
 
 
 class Peer(Protocol):
