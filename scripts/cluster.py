@@ -139,7 +139,7 @@ def running_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str 
             started.append(stack.enter_context(_daemon(f"worker{number}", command, folder, environment)))
         for worker in started:
             _wait_for_line(worker, r"(Successfully registered with master)")
-        yield Cluster(address, endpoint, python, build_archive(ROOT, folder / "code"), folder)
+        yield Cluster(address, endpoint, python, build_archive(folder / "code"), folder)
 
 
 @contextmanager
