@@ -47,7 +47,8 @@ def errors_page() -> str:
         "",
         *wrapped(
             "Search this page for the name of the error, or for a few words of its message. `tussock` prints the "
-            "message, and Airflow's logs contain the name as well. `…` stands for the variable parts of a message."
+            "message, and Airflow's logs contain the name as well. `…` stands for the variable parts of a message. "
+            "[Words](design/words.md) explains the terms, such as barrier, unit, vnode and SST."
         ),
         "",
         "`make docs` makes this page from the code and from `errors.yaml`.",

@@ -79,7 +79,7 @@ tests that passed. "Lacks" counts the tests of a feature that the release does n
 
 Spark 4.0:
 
-- The type `time` and {new_41} functions; [functions.md](functions.md) shows the first release of each.
+- The type `time` and {new_41} functions; [Functions](functions.md) shows the first release of each.
 - Strings such as `'it''s'`. Write `'it\\'s'`, which every release reads the same way.
 - `verify` of views that call Python functions. The views themselves work.
 - The comparison of task attempts by checksum, which detects a task that is not deterministic.

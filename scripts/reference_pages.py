@@ -43,8 +43,10 @@ def commands_page() -> str:
     lines = [
         "# Look up a command",
         "",
-        "`tussock --help` and `tussock COMMAND --help` show the same texts. `make docs` makes this page from",
-        "them.",
+        *wrapped(
+            "`tussock --help` and `tussock COMMAND --help` show the same texts. [Words](design/words.md) explains the "
+            "terms, such as barrier, unit, vnode and SST. `make docs` makes this page from the help texts."
+        ),
         "",
     ]
     for command in cli.COMMANDS:
@@ -111,7 +113,8 @@ def _introduction() -> list[str]:
         *wrapped(
             "A string may contain environment variables, as `${NAME}` or `${NAME:-default}`. Relative paths start at "
             "the folder that contains `pipelines/`. An unknown key is an error, and the message names the most similar "
-            "known key. `make docs` makes this page from the code that reads the file."
+            "known key. [Words](design/words.md) explains the terms, such as unit and vnode. `make docs` makes this "
+            "page from the code that reads the file."
         ),
     ]
 

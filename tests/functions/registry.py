@@ -26,7 +26,7 @@ KERNEL, SPARK, KEPT, REFUSED = "kernel", "Spark", "kept", "refused"
 OF_ROWS = ("aggregate", "window", "generator", "table")
 _MEANS = {
     KERNEL: "a compiled kernel computes it next to the rows. Tests compare the kernel with Spark over edge values.",
-    SPARK: "Spark computes it between two levels of an epoch, in one pass ([operators.md](design/operators.md)). "
+    SPARK: "Spark computes it between two levels of an epoch, in one pass ([Operators](design/operators.md)). "
     "EXPLAIN shows this.",
     KEPT: "an aggregate, a window function or a generator of rows. The view keeps state for it, and EXPLAIN shows "
     "the rows that an epoch reads.",
@@ -108,7 +108,7 @@ def page(functions: list[Function]) -> str:
         *wrapped(
             "With arguments of other types, a function of the first two kinds may belong to the other one. "
             "`EXPLAIN` shows the kind for any query. Functions of a time of day need Spark's setting for that "
-            "type ([sql.md](sql.md#types))."
+            "type ([Types](sql.md#types))."
         ),
         "",
         "`make docs` makes this page from `functions.yaml`.",
