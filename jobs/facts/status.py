@@ -334,7 +334,7 @@ def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.views.items())
     yield Trouble(
         "verification",
-        f"compared views with Spark's results: {counts}",
+        f"compared the views with Spark's results: {counts}",
         "`tussock verify` compares them again.",
         False,
         found.at,

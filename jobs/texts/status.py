@@ -56,7 +56,8 @@ def _troubles(found: Status) -> Iterator[str]:
 
 
 def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
-    since = "" if trouble.since is None else f" (since {_time(trouble.since)}, {_ago(trouble.since, now)})"
+    began = "since " if trouble.wrong else ""
+    since = "" if trouble.since is None else f" ({began}{_time(trouble.since)}, {_ago(trouble.since, now)})"
     first, *rest = trouble.what.splitlines() or [""]
     mark = "WRONG" if trouble.wrong else "note "
     yield from _wrapped(f"{mark}  {trouble.about}{since} {first}", "", _BELOW)
