@@ -210,10 +210,10 @@ def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
             yield Trouble(about, f"is held: {hold.reason}", do, since=hold.at)
         if source.trouble and not source.held:
             do = (
-                "Its waiting input is unknown, and the next run would hold the source. Check its location, and this "
-                "process's access to it."
+                "Its waiting input is unknown. The next run holds the source unless the cause is removed. If its place "
+                "cannot be reached, check the path and this process's access."
             )
-            yield Trouble(about, f"cannot be listed: {source.trouble}", do)
+            yield Trouble(about, f"cannot be checked: {source.trouble}", do)
         if source.rejects:
             table = rejects_name(source.source)
             do = f"See them: SELECT * FROM {table}. Correct and restate the files, or TRUNCATE TABLE {table}."

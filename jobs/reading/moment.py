@@ -27,7 +27,9 @@ def moment_of(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError as err:
         raise BadMomentError(
-            text, str(err), "an ISO 8601 date or date and time, e.g. 2026-01-01 12:00 or 2026-01-01T12:00:00Z"
+            text,
+            "it is not a date or a time",
+            "an ISO 8601 date or date and time, e.g. 2026-01-01 12:00 or 2026-01-01T12:00:00Z",
         ) from err
 
 

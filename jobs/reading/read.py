@@ -24,11 +24,11 @@ class NotThereYetError(InputError):
 
     def __str__(self) -> str:
         if self.since is not None:
-            where = f"epoch {self.epoch}" if self.epoch else "the store before its first epoch"
+            where = f"in epoch {self.epoch}" if self.epoch else "before the store's first epoch"
             at = utc(epoch_ms(self.since))
             return (
-                f"{self.name!r} is not in {where}: it was created in epoch {self.since} ({at}); read that epoch or a "
-                "later one"
+                f"{self.name!r} does not exist {where}: it was created in epoch {self.since} ({at}); read that epoch "
+                "or a later one"
             )
         where = f"epoch {self.epoch}" if self.epoch else "any epoch"
         return (

@@ -69,7 +69,7 @@ def show_scrub(report: "ScrubReport") -> str:
         held = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
         lines.append(
             f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} "
-            "tables are whole"
+            "tables are intact"
         )
     lines.append(
         f"read {report.objects:,} objects, {report.bytes:,} bytes: "

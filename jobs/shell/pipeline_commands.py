@@ -36,9 +36,9 @@ def _new(chosen: argparse.Namespace) -> None:
     home = pipelines.absolute()
     set_ = os.environ.get("TUSSOCK_PIPELINES")
     export = f"export TUSSOCK_PIPELINES={shlex.quote(str(home))}"
-    where = f"TUSSOCK_PIPELINES is {set_}" if set_ else f"outside of {home.parent}, first run: {export}"
+    where = f"(TUSSOCK_PIPELINES is {set_})" if set_ else f"in {home.parent} (in another folder, first run: {export})"
     print(
-        f"Next ({where}):\n"
+        f"Next, {where}:\n"
         f"  tussock apply {chosen.name}                          # queue its sources, tables and views in the store's "
         "log\n"
         f"  tussock epoch --pipeline {chosen.name}               # process the queued statements and the source files\n"

@@ -366,4 +366,5 @@ class _Copying:
 
 def _counted(difference: Difference) -> str:
     removed = f", {difference.removed.num_rows:,} removed" if difference.removed.num_rows else ""
-    return f"{difference.written.num_rows:,} rows written{removed}"
+    written = difference.written.num_rows
+    return f"{written:,} row{'' if written == 1 else 's'} written{removed}"

@@ -72,7 +72,7 @@ def _does(step: Step, pipeline: str) -> str:
 def _reads(step: Step) -> str:
     """The stored input of the step's first epoch. Its rows include old versions that compaction has not dropped yet."""
     rows = f" ({step.rows:,} rows of tables and views)" if step.rows else ""
-    return f"reads about {_size(step.bytes)}{rows}" if step.rows or step.bytes else "reads nothing that is stored yet"
+    return f"reads about {_size(step.bytes)}{rows}" if step.rows or step.bytes else "reads no stored rows"
 
 
 def _size(size: int) -> str:
@@ -87,5 +87,5 @@ def _outcome(deployment: Deployment, pipeline: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {pipeline}` does this"
+        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {pipeline}` makes these changes"
     return "nothing to do: the store matches the files"

@@ -101,6 +101,6 @@ def _measure(found: Rebalance) -> str:
     what = (
         f"written by the last {found.epochs} epochs"
         if found.epochs
-        else "stored, because no recent epoch left any rows to count"
+        else "stored, because recent epochs have no counts of rows"
     )
     return f"load: rows {what}; rows and bytes are estimated from block indexes and include old versions"

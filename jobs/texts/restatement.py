@@ -7,7 +7,7 @@ from tussock.jobs.operations.restate import Begun
 
 
 def begun_lines(begun: Begun) -> Iterator[str]:
-    """One line per file, then the views that follow. If a barrier was resumed, one line that names it."""
+    """One line per file, then the affected views. If a barrier was resumed, one line that names it."""
     if begun.found is None:
         yield f"continues with barrier {begun.resumed}, which this run has put in force"
     else:
@@ -19,6 +19,6 @@ def restatement_lines(found: Restatement) -> Iterator[str]:
     if not found:
         yield f"nothing to restate: source {found.source} has already read the current content of these files"
         return
-    for verb, items in (("go", found.goes), ("come", found.comes)):
-        yield from (f"rows {verb}: {item.name} ({item.nbytes:,} bytes)" for item in items)
-    yield f"views that follow: {', '.join(found.readers) or 'none'}"
+    for verb, items in (("remove", found.goes), ("add", found.comes)):
+        yield from (f"rows to {verb}: {item.name} ({item.nbytes:,} bytes)" for item in items)
+    yield f"affected views: {', '.join(found.readers) or 'none'}"

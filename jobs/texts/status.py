@@ -129,11 +129,11 @@ def _sources(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:
             "?" if s.trouble else f"{s.waiting_files:,}",
             "" if s.trouble or not s.waiting_files else bytes_text(s.waiting_bytes),
             "" if s.oldest is None else _ago(s.oldest, now),
-            "held" if s.held else "cannot be listed" if s.trouble else "",
+            "held" if s.held else "cannot be checked" if s.trouble else "",
         )
         for s in ordered[:most]
     ]
-    names = ("source", "taken", "", "waiting", "", "oldest of it", "")
+    names = ("source", "taken", "", "waiting", "", "oldest waiting", "")
     return _table(names, rows, right=range(1, 5)) + _more(len(sources), most, "sources")
 
 
@@ -207,12 +207,13 @@ def _store(found: Status) -> str:
         or "no SSTs"
     )
     space = "" if shape.space_amplification is None else f", stored {shape.space_amplification:.2f}x the largest level"
-    lines = [f"store: {levels}; a read searches at most {_count(shape.read_amplification, 'sorted run')}{space}"]
+    reads = f"; a read searches at most {_count(shape.read_amplification, 'sorted run')}{space}" if shape.levels else ""
+    lines = [f"store: {levels}{reads}"]
     if cost.epochs:
         per = (
             ""
             if cost.dollars_per_million_rows is None
-            else f", {_dollars(cost.dollars_per_million_rows)} for a million rows in"
+            else f", {_dollars(cost.dollars_per_million_rows)} per million input rows"
         )
         asked = cost.requests
         size = f"{bytes_text(asked.bytes_in)} read, {bytes_text(asked.bytes_out)} written"
@@ -220,7 +221,7 @@ def _store(found: Status) -> str:
         lines.append(
             f"cost of {_last(cost.epochs)}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})"
         )
-    lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars(cost.storage_dollars_per_month)} a month")
+    lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars(cost.storage_dollars_per_month)} per month")
     if found.vacuum is not None:
         lines.append(f"vacuum would remove {_count(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}")
     return "\n".join(lines)

@@ -22,13 +22,16 @@ def compacted_text(done: "Sequence[TaskDone]") -> str:
 
 def amplification_text(found: "Amplification") -> str:
     """The levels and the read, space and write amplification."""
-    lines = [f"{'level':>5}  {'ssts':>6}  {'rows':>15}  {'bytes':>16}  {'at most':>16}"]
+    lines = [f"{'level':>5}  {'ssts':>6}  {'rows':>15}  {'bytes':>16}  {'target bytes':>16}"]
     for level in found.levels:
         goal = f"{level.goal:,}" if level.goal is not None else ""
         lines.append(f"{level.level:>5}  {level.ssts:>6,}  {level.rows:>15,}  {level.bytes:>16,}  {goal:>16}".rstrip())
-    space = f"{found.space:.2f}x the largest level" if found.space is not None else "unknown, all is on L0"
-    write = f"{found.write:.2f}x what epochs flushed" if found.write is not None else "unknown, nothing was flushed"
-    return "\n".join([*lines, f"a read searches at most {found.read} sorted runs; stored {space}; written {write}"])
+    space = f"{found.space:.2f}x the largest level" if found.space is not None else "unknown (all rows are on L0)"
+    write = (
+        f"{found.write:.2f}x the bytes that epochs flushed" if found.write is not None else "unknown (no epoch flushed)"
+    )
+    runs = f"{found.read} sorted run{'' if found.read == 1 else 's'}"
+    return "\n".join([*lines, f"a read searches at most {runs}; stored: {space}; written: {write}"])
 
 
 def cleaning_text(done: "Cleaning", *, names: bool) -> str:

@@ -183,7 +183,7 @@ def test_rows_of_relations_that_are_not_created_yet_wait_for_the_next_apply(
     assert apply() == [
         ". INSERT INTO loud SELECT upper(name) FROM shops",
         "5 unchanged",
-        "nothing was changed; `tussock apply town` does this",
+        "nothing was changed; `tussock apply town` makes these changes",
     ]
     rows(folder, spark)
     assert apply()[-3:] == ["+ plain view late", "5 unchanged", "log entry 1"]
@@ -278,7 +278,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
 
 
 def test_a_plan_has_a_special_exit_code_and_writes_nothing(apply: Apply, folder: Path) -> None:
-    assert apply(command="plan", expected=2)[-1] == "nothing was changed; `tussock apply town` does this"
+    assert apply(command="plan", expected=2)[-1] == "nothing was changed; `tussock apply town` makes these changes"
     store = folder.parents[1] / "store"
     assert not store.exists()
     apply()

@@ -481,7 +481,7 @@ def test_the_remedies_for_a_taken_file_that_changed_work(
     works(session)
     assert session.query("SELECT s FROM total").to_pylist() == rows
     assert cli.main([*restate.split(), "--store", session.meta.objects.uri]) == 0  # the third
-    assert "rows come: " in capsys.readouterr().out
+    assert "rows to add: " in capsys.readouterr().out
     works(session)
     assert (
         session.query("SELECT s FROM total").to_pylist()

@@ -275,7 +275,9 @@ def test_changes_of_a_missing_view_or_backwards_are_refused(session: Session) ->
     first = session.flush().epoch
     append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
     last = session.flush().epoch
-    with pytest.raises(NotThereYetError, match=f"'late' is not in epoch {first}: it was created in epoch {last}"):
+    with pytest.raises(
+        NotThereYetError, match=f"'late' does not exist in epoch {first}: it was created in epoch {last}"
+    ):
         session.changes("late", first)
     with pytest.raises(BackwardsError, match="the first is later"):
         session.changes("by_shop", last, first)

@@ -262,7 +262,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM by_shop VERSION AS OF 99999999999999999999", EpochNotCommittedError,
      "is not committed; the last committed epoch is"),
     ("SELECT * FROM late VERSION AS OF @2", NotThereYetError,
-     "'late' is not in epoch @2: it was created in epoch @3 .*; read that epoch"),
+     "'late' does not exist in epoch @2: it was created in epoch @3 .*; read that epoch"),
     ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError,
      "not in the store before its first epoch: it was created in epoch @1"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError,

@@ -428,9 +428,9 @@ def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: Me
     before = file.stat().st_size
     pq.write_table(pa.table({"id": [1, 2, 9]}), file)
     lines = (
-        f"rows go: {file} ({before:,} bytes)",
-        f"rows come: {file} ({file.stat().st_size:,} bytes)",
-        "views that follow: ids",
+        f"rows to remove: {file} ({before:,} bytes)",
+        f"rows to add: {file} ({file.stat().st_size:,} bytes)",
+        "affected views: ids",
     )
     assert steps.begin_restating("shop", "kept", str(file), None, run) == lines
     assert "continues with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]

@@ -149,7 +149,7 @@ def test_a_views_freshness_is_unknown_if_its_source_cannot_be_listed(shop: MetaS
     assert {v.view: v.freshness_s for v in found.views} == {"per_g": None, "sizes": None, "t": 0.0, "per_t": 0.0}
     (trouble,) = found.troubles
     assert (trouble.about, trouble.wrong) == ("source s", True)
-    assert "cannot be listed" in trouble.what
+    assert "cannot be checked" in trouble.what
 
 
 def test_a_held_source_is_reported_with_its_start(shop: MetaStore, files: Path) -> None:
@@ -362,7 +362,7 @@ def test_the_command_prints_problems_first_and_has_a_matching_exit_code(
     assert cli.main(["status", *where]) == 4
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "store: 1 thing is wrong"
-    assert lines[3].startswith("WRONG  source s cannot be listed: ")
+    assert lines[3].startswith("WRONG  source s cannot be checked: ")
     assert cli.main(["status", *where, "--json", "--everything", "--last", "1"]) == 4
     found = json.loads(capsys.readouterr().out)
     assert [t["about"] for t in found["troubles"]] == ["source s"]

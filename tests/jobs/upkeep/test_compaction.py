@@ -227,14 +227,13 @@ def test_the_command_lists_due_work_and_does_it(tmp_path: Path, capsys: pytest.C
     assert main(["compact", "--store", uri, "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "due: 4 runs of L0 into level 7" in told
-    assert (
-        "a read searches at most 4 sorted runs; stored unknown, all is on L0; written 1.00x what epochs flushed" in told
-    )
+    assert "a read searches at most 4 sorted runs; stored: unknown (all rows are on L0); " in told
+    assert "; written: 1.00x the bytes that epochs flushed" in told
     assert main(["compact", "--store", uri]) == 0
     assert "merged" in capsys.readouterr().out
     assert compaction_main(["--store", uri, "--full"]) == 0
     told = capsys.readouterr().out
-    assert "a read searches at most 1 sorted runs; stored 1.00x the largest level; written" in told
+    assert "a read searches at most 1 sorted run; stored: 1.00x the largest level; written" in told
     store.check(store.meta.latest(), store.meta.latest().epoch)
 
 
