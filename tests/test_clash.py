@@ -70,7 +70,7 @@ def write_packages(folder: Path) -> None:
         (package / "session.py").write_text('OWNER = "the team"\n')
 
 
-def test_a_session_runs_where_a_teams_packages_come_first_on_the_path(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_session_runs_if_a_teams_packages_are_first_on_the_path(tmp_path: Path, spark: SparkSession) -> None:
     from tussock import Session
 
     with Session(str(tmp_path / "store"), spark) as session:

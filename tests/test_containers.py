@@ -49,7 +49,7 @@ def test_a_service_runs_as_a_user_without_rights_and_cannot_write_its_image(serv
 
 
 @services
-def test_a_service_is_reached_from_this_machine_alone_and_says_whether_it_is_well(service: dict[str, Any]) -> None:
+def test_a_service_is_reachable_only_from_this_machine_and_reports_its_health(service: dict[str, Any]) -> None:
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     assert service["healthcheck"]["test"][0] == "CMD"
     for name, wanted in service.get("depends_on", {}).items():
@@ -155,7 +155,7 @@ def test_the_images_get_the_locked_packages_that_users_need() -> None:
     assert len(re.findall(r"==\S+[^\n]*\\\n +--hash=sha256:", named.stdout)) == len(pins)
 
 
-def test_only_what_is_named_goes_to_the_builder() -> None:
+def test_only_named_files_are_sent_to_the_builder() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
     named = [line[1:] for line in lines if line.startswith("!")]

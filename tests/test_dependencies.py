@@ -104,7 +104,7 @@ def distributions_of(module: str) -> set[str]:
     return found | ({"apache-airflow"} if module.split(".")[0] == "airflow" else set())
 
 
-def test_every_module_that_is_imported_comes_with_what_its_room_may_use() -> None:
+def test_every_imported_module_belongs_to_the_extras_of_its_room() -> None:
     shipped = [file for folder in FOLDERS if folder != DEVELOPERS for file in (ROOT / folder).rglob("*.py")]
     missing = {}
     for room, extras in ROOMS.items():

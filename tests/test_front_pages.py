@@ -19,7 +19,7 @@ def blocks(page: Path, pattern: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_readmes_example_prints_what_the_readme_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes_example_prints_the_output_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ((code, shown),) = blocks(README, r"```python\n(.*?)```\n\n```\n(.*?)```")
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()

@@ -128,7 +128,7 @@ def daily(text: str) -> dict[str, tuple[int, float]]:
 @pytest.mark.deep
 @pytest.mark.airflow
 @pytest.mark.timeout(3600)
-def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published(tmp_path: Path) -> None:
+def test_from_an_empty_folder_to_a_view_that_a_separate_airflow_has_published(tmp_path: Path) -> None:
     here = Installation(tmp_path)
     assert here.run(
         str(here.bin / "python"), "-c", "import tussock.jobs; print(tussock.jobs.__file__)", cwd=tmp_path

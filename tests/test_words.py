@@ -18,7 +18,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
-def test_a_word_has_a_meaning_and_a_file_that_is_there(line: list[str]) -> None:
+def test_each_word_has_a_meaning_and_an_existing_file(line: list[str]) -> None:
     word, meaning, place = line
     assert word
     assert meaning

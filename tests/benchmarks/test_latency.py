@@ -43,7 +43,7 @@ def test_options_of_the_store_below_stay_with_it() -> None:
     )
 
 
-def test_each_request_costs_its_latency_and_its_bytes_and_those_of_one_call_run_beside_each_other(
+def test_each_request_costs_latency_and_bytes_and_the_requests_of_one_call_run_concurrently(
     tmp_path: Path,
 ) -> None:
     inner = LocalObjectStore(tmp_path)

@@ -41,7 +41,7 @@ def test_the_workload_is_as_documented(load: Workload) -> None:
     assert sum(batch.num_rows for batch in load.batches()) == _SIZE.rows
 
 
-def test_what_a_peer_stores_comes_back_as_it_was(load: Workload) -> None:
+def test_values_stored_by_a_peer_are_read_unchanged(load: Workload) -> None:
     some = load.rows.slice(0, 100).combine_chunks()
     assert as_matrix(storage_keys(some)).tolist() == storage_keys(some).to_pylist()
     values = encoded_values(some)

@@ -34,7 +34,7 @@ def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> ModuleT
 @pytest.mark.parametrize(
     ("more", "tasks"), [("", ["plan", "apply"]), ("[deploy]\napprove = true\n", ["plan", "approve", "apply"])]
 )
-def test_the_plan_comes_first_then_an_approval_if_the_pipeline_requires_it(
+def test_an_approval_follows_the_plan_if_the_pipeline_requires_it(
     more: str, tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = dags_of(tmp_path, monkeypatch, SHOP + more).deploy_shop

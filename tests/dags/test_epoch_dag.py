@@ -62,7 +62,7 @@ def test_tasks_whose_logs_one_reads_have_buttons_to_the_runs_pages(
     }
 
 
-def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(
+def test_every_pipeline_has_a_dag_of_five_sequential_tasks_and_a_parallel_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
@@ -89,7 +89,7 @@ def test_every_task_ends_after_the_pipelines_limit_but_for_one_that_waits_for_a_
     assert {*limits.values()} == {timedelta(minutes=90)}
 
 
-def test_a_pipeline_whose_runs_pause_views_has_a_task_that_says_so_beside_the_others(
+def test_a_pipeline_whose_runs_pause_views_has_a_task_that_reports_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[epoch]\non_error = "pause"\n').epoch_shop
@@ -97,7 +97,7 @@ def test_a_pipeline_whose_runs_pause_views_has_a_task_that_says_so_beside_the_ot
     assert dag.get_task("paused_views").downstream_task_ids == set()
 
 
-def test_a_pipeline_whose_gate_judges_view_by_view_has_a_task_for_what_is_held_back(
+def test_a_pipeline_whose_gate_judges_each_view_has_a_task_that_reports_held_back_views(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[quality]\nscope = "view"\n').epoch_shop
@@ -276,7 +276,7 @@ def context(run_type: str, own: tuple[datetime | None, datetime | None] = DAY, *
     }
 
 
-def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> None:
+def test_a_run_uses_the_interval_of_its_params_or_its_own_or_all_waiting_files() -> None:
     from tussock_operators import run_interval
 
     for run_type in ("scheduled", "backfill"):
@@ -301,7 +301,7 @@ def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() ->
         run_interval(context("manual", DAY, **IN_PARAMS))
 
 
-def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(
+def test_airflow_gives_a_manual_run_an_interval_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pendulum import DateTime

@@ -193,7 +193,7 @@ def per_shop(orders: list[Order]) -> "Counter[tuple[Any, ...]]":
     )
 
 
-def test_a_backfill_tells_airflow_once_at_its_end_and_nothing_is_lost_where_its_last_run_fails(shop: Shop) -> None:
+def test_a_backfill_emits_its_events_once_at_its_end_even_if_its_last_run_fails(shop: Shop) -> None:
     rows: dict[int, list[Order]] = {0: [(1, 5), (2, 6)]}
     for day in range(1, 5):
         shop.write(day, orders_of(day))

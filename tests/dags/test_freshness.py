@@ -95,7 +95,7 @@ def test_a_stale_view_is_reported_once_until_it_is_published_again(meta: MetaSto
     assert len(told) == 2, "it has fallen behind once more"
 
 
-def test_a_view_that_stays_stale_while_epochs_continue_is_reported_once(
+def test_a_view_that_remains_stale_while_epochs_continue_is_reported_once(
     meta: MetaStore, tmp_path: Path, told: Told
 ) -> None:
     (broken := tmp_path / "data/two.parquet").write_bytes(b"no rows")
@@ -138,7 +138,7 @@ def test_no_report_names_an_unknown_view_or_one_without_a_freshness_limit(
     assert told == []
 
 
-def test_the_status_says_that_a_view_is_too_old_and_that_a_name_is_no_view(
+def test_the_status_reports_a_stale_view_and_a_name_without_a_view(
     meta: MetaStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["status", "shop"]) == 0

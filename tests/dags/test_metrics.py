@@ -123,7 +123,7 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
     assert (found["vacuum.objects"], found["vacuum.bytes"]) == ((3.0, "c"), (1_000.0, "c"))
 
 
-def test_the_task_that_runs_epochs_sends_them_also_where_it_fails(
+def test_the_task_that_runs_epochs_sends_metrics_even_if_it_fails(
     meta: MetaStore, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = run_actors(pipeline_of(NAME))
@@ -146,7 +146,7 @@ def test_numbers_that_cannot_be_had_fail_no_task(server: Server, caplog: pytest.
     assert server.received() == {}
 
 
-def test_nothing_is_looked_up_where_airflow_sends_no_metrics(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_looked_up_if_airflow_sends_no_metrics(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def looked_up(_: str) -> MetaStore:
         raise AssertionError
 

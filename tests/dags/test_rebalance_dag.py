@@ -122,7 +122,7 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
 
 
 @pytest.mark.deep
-def test_a_run_moves_what_the_form_asks_for(tmp_path: Path) -> None:
+def test_a_run_makes_the_moves_of_the_form(tmp_path: Path) -> None:
     write(tmp_path)
     meta = store_in(tmp_path)
     env = {**airflow_environment(tmp_path / "home"), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines")}

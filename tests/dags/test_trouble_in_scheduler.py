@@ -158,7 +158,7 @@ def visitors(*days: list[int]) -> "Counter[tuple[int, ...]]":
     return Counter(dict.fromkeys(Counter(shop for day in days for shop in day).items(), 1))
 
 
-def test_all_else_continues_beside_a_held_source_a_paused_view_and_a_failing_suite_of_either_scope(
+def test_everything_else_continues_despite_a_held_source_a_paused_view_and_failing_suites_of_both_scopes(
     shop: Shop,
 ) -> None:
     orders: list[list[Order]] = [[(1, 5), (2, 6)]]

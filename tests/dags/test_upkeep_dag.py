@@ -52,7 +52,7 @@ def test_upkeep_also_tidies_tables_outside_the_store(tmp_path: Path, monkeypatch
     assert not dag.get_task("tidy_tables").upstream_task_ids
 
 
-def test_upkeep_runs_at_moments_of_the_pipelines_zone_and_makes_up_for_none_it_missed(
+def test_upkeep_runs_in_the_pipelines_time_zone_and_does_not_catch_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pendulum import DateTime
@@ -69,9 +69,7 @@ def test_upkeep_runs_at_moments_of_the_pipelines_zone_and_makes_up_for_none_it_m
     assert not read_back.catchup
 
 
-def test_upkeep_is_hourly_unless_said_otherwise_and_may_be_left_to_people(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upkeep_is_hourly_by_default_and_can_be_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = dags_of(
         tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + '[upkeep]\nschedule = "none"\n'
     )
@@ -101,7 +99,7 @@ def test_parsing_imports_neither_spark_nor_arrow(tmp_path: Path) -> None:
         (True, (), ["--spark", "--full"]),
     ],
 )
-def test_compact_starts_spark_only_where_something_is_due(
+def test_compact_starts_spark_only_if_something_is_due(
     full: bool, due: tuple[str, ...], arguments: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tussock.jobs.operations import compaction

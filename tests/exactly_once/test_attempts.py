@@ -19,7 +19,7 @@ EPOCHS = 6
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep), pytest.param(3, marks=pytest.mark.deep)])
 @pytest.mark.deep
-def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(
+def test_every_task_returns_the_same_bytes_for_any_order_of_its_cells(
     seed: int, spark: SparkSession, tmp_path: Path
 ) -> None:
     """UnkindShuffle runs every task twice and compares. The rows have to be right as well."""

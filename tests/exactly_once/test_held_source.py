@@ -82,7 +82,7 @@ def template(spark: SparkSession, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "at", ["meta/barrier", pytest.param("", marks=pytest.mark.deep)], ids=["barriers", "every creation"]
 )
-def test_a_train_with_a_held_source_killed_where_it_creates_something_ends_in_the_rows_of_what_was_taken(
+def test_a_train_with_a_held_source_killed_at_any_creation_ends_with_the_rows_of_the_taken_files(
     at: str, template: Path, spark: SparkSession, tmp_path: Path, copied: Callable[[int], Path]
 ) -> None:
     data = tmp_path / "data"

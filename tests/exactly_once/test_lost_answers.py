@@ -99,7 +99,7 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=DEEP)])
-def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
+def test_a_driver_whose_epoch_another_committed_meanwhile_reports_that_it_lost(
     step: int, prepared: Prepared, tmp_path: Path
 ) -> None:
     """The other driver acts right before each request: all later requests can only lose, and never double anything."""
@@ -128,7 +128,7 @@ def _overtake(store: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(
+def test_a_writer_recognises_its_own_commit_after_a_lost_answer(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over S3: barrier, manifest and version are created, the connection breaks, and the retry meets its own object."""

@@ -68,7 +68,7 @@ def test_a_driver_whose_ssts_were_compacted_away_behind_its_back_has_lost(sessio
 
 
 @pytest.mark.spark
-def test_an_sst_that_is_gone_though_nobody_was_faster_is_damage(session: Session, tmp_path: Path) -> None:
+def test_a_missing_sst_is_damage_unless_another_driver_committed(session: Session, tmp_path: Path) -> None:
     session.execute("UPDATE t SET v = v + 1")
     meta = open_meta(tmp_path / "store", "alone")
     barrier = inject(meta)

@@ -139,7 +139,7 @@ def test_a_paused_view_that_is_dropped_and_created_again_equals_spark(
     assert "paused" not in tussock("show")[1]
 
 
-def test_a_later_abandon_keeps_what_is_paused_and_a_drop_takes_it_along(session: Session, tussock: Tussock) -> None:
+def test_a_later_abandon_keeps_paused_views_and_a_drop_removes_them(session: Session, tussock: Tussock) -> None:
     session.execute("CREATE MATERIALIZED VIEW other AS SELECT id, 7 div (b - 1) AS q FROM orders")
     session.flush()
     still = rows(session, "ratio")
@@ -174,9 +174,7 @@ def test_views_that_cannot_be_paused_are_refused_and_the_barrier_stays(session: 
     assert (code, "it is paused since epoch" in said) == (1, True), said
 
 
-def test_a_flush_that_may_pause_says_so_and_the_view_goes_on_where_apply_resumes_it(
-    session: Session, spark: SparkSession
-) -> None:
+def test_a_flush_that_pauses_a_view_warns_and_apply_resumes_the_view(session: Session, spark: SparkSession) -> None:
     may_pause = Session(session.meta.objects.uri, spark, runner=UnkindShuffle(3), on_error="pause")
     session.execute("INSERT INTO orders VALUES (3, 5, 0)")
     still = {name: rows(session, name) for name in ("ratio", "ratios")}

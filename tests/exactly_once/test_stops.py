@@ -342,7 +342,7 @@ def test_a_csv_record_that_does_not_parse_is_named_and_its_file_skipped(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_second_abandon_keeps_what_the_first_decided(
+def test_a_second_abandon_keeps_the_decisions_of_the_first(
     session: Session, files: Path, abandon: Callable[..., str]
 ) -> None:
     write(files / "b.parquet", [3], b=0)

@@ -88,9 +88,7 @@ def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(
         change(folder, spark, "UPDATE shops SET name = 'north' WHERE id = 1")
 
 
-def test_a_table_that_is_altered_stays_the_one_that_its_create_made(
-    apply: Apply, folder: Path, spark: SparkSession
-) -> None:
+def test_an_altered_table_still_matches_its_create_statement(apply: Apply, folder: Path, spark: SparkSession) -> None:
     apply()
     altered = "ALTER TABLE shops ADD COLUMN floor int DEFAULT 7;\nCOMMENT ON TABLE shops IS 'of the town';\n"
     (folder / "tables.sql").write_text(TABLES + altered)

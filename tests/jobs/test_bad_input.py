@@ -352,7 +352,7 @@ def test_a_mistyped_path_is_refused_when_the_source_is_created(session: Session,
     works(session)
 
 
-def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_path_spells_them_out(
+def test_folders_named_like_partitions_are_refused_unless_the_path_contains_them(
     session: Session, spark: SparkSession, tmp_path: Path
 ) -> None:
     spark.sql("SELECT id, id % 2 AS k, 'x' AS j FROM range(4)").write.partitionBy("k", "j").parquet(f"{tmp_path}/sales")
@@ -423,7 +423,7 @@ def _whose_files_went(session: Session, folder: Path) -> None:
     assert re.search(r"source 'sales': no file at '.*/sales\.parquet'.*DROP SOURCE sales \(CASCADE", why_held(session))
 
 
-def test_a_missing_path_holds_its_source_until_the_file_is_there(session: Session, tmp_path: Path) -> None:
+def test_a_missing_path_holds_its_source_until_the_file_exists(session: Session, tmp_path: Path) -> None:
     _whose_files_went(session, tmp_path / "in")
     write_sales(tmp_path / "in" / "sales.parquet", 1)
     works(session)

@@ -123,7 +123,7 @@ def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(
         "SELECT now() AS t FROM orders",
     ],
 )
-def test_explain_refuses_what_create_refuses_with_the_same_words(select: str, quiet: Session) -> None:
+def test_explain_and_create_refuse_the_same_queries_with_the_same_message(select: str, quiet: Session) -> None:
     messages = []
     for statement in (
         f"CREATE MATERIALIZED VIEW v AS {select}",
@@ -213,9 +213,7 @@ def test_a_window_of_time_gives_the_windows_of_spark(width: int, session: Sessio
         assert len(expected) == 2
 
 
-def test_a_query_s_instants_are_named_after_utc_whatever_the_zone_of_the_store(
-    session: Session, tmp_path: Path
-) -> None:
+def test_instants_of_a_query_are_in_utc_for_any_time_zone_of_the_store(session: Session, tmp_path: Path) -> None:
     with Session(
         str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York", runner=here(session.spark)
     ) as elsewhere:

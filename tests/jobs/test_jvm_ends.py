@@ -50,7 +50,7 @@ def children_of(process: int) -> list[int]:
     return found
 
 
-def test_a_java_that_does_not_start_is_said_in_one_message(store: str, tmp_path: Path) -> None:
+def test_a_java_that_does_not_start_is_reported_in_one_message(store: str, tmp_path: Path) -> None:
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'Could not reserve enough space for the object heap' >&2\nexit 1\n")
@@ -65,7 +65,7 @@ def test_a_java_that_does_not_start_is_said_in_one_message(store: str, tmp_path:
 
 
 @pytest.mark.deep
-def test_a_jvm_that_is_killed_at_work_is_said_in_one_message_and_the_store_is_as_it_was(store: str) -> None:
+def test_a_jvm_that_is_killed_at_work_is_reported_in_one_message_and_the_store_is_unchanged(store: str) -> None:
     process = started(
         store,
         "CREATE TABLE t (a int, PRIMARY KEY (a)); SELECT count(*) AS n FROM range(100000000000000) WHERE hash(id) = 7",

@@ -61,7 +61,7 @@ def rows() -> pa.Table:
 
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (key, w)"], ids=["no key", "key, w"])
 @pytest.mark.sampled(2)
-def test_a_table_s_columns_may_be_called_what_the_engine_calls_its_own(
+def test_columns_of_a_table_may_have_names_that_the_engine_uses(
     key: str, rows: pa.Table, spark: SparkSession, tmp_path: Path
 ) -> None:
     judge = spark.newSession()
@@ -83,7 +83,7 @@ def test_a_table_s_columns_may_be_called_what_the_engine_calls_its_own(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "json"])
-def test_a_source_s_columns_may_be_called_what_the_engine_calls_its_own(
+def test_columns_of_a_source_may_have_names_that_the_engine_uses(
     kind: str, rows: pa.Table, spark: SparkSession, tmp_path: Path
 ) -> None:
     folder: Any = tmp_path / "files"

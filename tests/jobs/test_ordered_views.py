@@ -125,14 +125,14 @@ def history(seed: int, epochs: int, session: Session, beside: SparkSession) -> N
         assert read(session, "by_a", epoch) == rows
 
 
-def test_rows_come_in_spark_s_order_at_every_epoch(beside: SparkSession, spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_are_in_sparks_order_at_every_epoch(beside: SparkSession, spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark, runner="auto") as session:
         history(1, 3, session, beside)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(2, 22))
-def test_rows_come_in_spark_s_order_at_every_epoch_of_many_histories(
+def test_rows_are_in_sparks_order_at_every_epoch_of_many_histories(
     seed: int, beside: SparkSession, spark: SparkSession, tmp_path: Path
 ) -> None:
     with Session(str(tmp_path / "store"), spark, units=seed % 3 + 1) as session:
@@ -361,7 +361,7 @@ def test_another_order_is_a_rebuild_in_the_plan(spark: SparkSession, tmp_path: P
         assert not session.plan([(tmp_path / "views.sql", script.format(""))]).pending
 
 
-def test_the_key_elsewhere_is_the_view_s_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_order_is_not_part_of_the_views_key_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     """A row that moves within the order is the same row for a published table, a suite and a verification."""
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
         session.execute(

@@ -267,7 +267,7 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
     assert kept.session.meta.log_end() == before
 
 
-def test_if_the_new_view_cannot_process_a_row_the_old_one_stays_and_the_entry_can_be_skipped(kept: Kept) -> None:
+def test_if_the_new_view_cannot_process_a_row_the_old_one_remains_and_the_entry_can_be_skipped(kept: Kept) -> None:
     from tussock.jobs.driver.detour import Detour
     from tussock.jobs.driver.supersede import abandon
 
@@ -283,7 +283,7 @@ def test_if_the_new_view_cannot_process_a_row_the_old_one_stays_and_the_entry_ca
 
 
 @pytest.mark.deep
-def test_a_paused_view_continues_when_it_is_replaced_by_itself(kept: Kept) -> None:
+def test_a_paused_view_continues_when_it_is_replaced_by_the_same_query(kept: Kept) -> None:
     from tussock.jobs.driver.detour import Detour
     from tussock.jobs.driver.supersede import abandon
 

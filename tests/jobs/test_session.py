@@ -185,7 +185,7 @@ def test_a_query_may_be_anything_that_spark_runs(story: Story, session: Session,
     assert session.query(sql).to_pylist() == judge(spark, story, 4).sql(sql).toArrow().to_pylist()
 
 
-def test_an_answer_does_not_come_in_the_small_batches_that_cells_travel_in(session: Session) -> None:
+def test_an_answer_is_not_split_into_the_small_batches_of_cells(session: Session) -> None:
     assert session.query("SELECT id FROM range(0, 1000, 1, 1)")["id"].num_chunks == 1
 
 
@@ -286,7 +286,7 @@ def test_a_relation_that_came_later_is_not_in_an_earlier_epoch(story: Story, ses
         session.query("SELECT * FROM late_of_table", epoch=story.epochs[0].epoch)
 
 
-def test_a_view_that_waits_for_its_first_epoch_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_view_that_waits_for_its_first_epoch_is_reported_as_waiting(spark: SparkSession, tmp_path: Path) -> None:
     with Session(str(tmp_path / "store"), spark) as session:
         session.execute("CREATE TABLE t (k int, PRIMARY KEY (k))")
         for ask in (session.query, session.execute):

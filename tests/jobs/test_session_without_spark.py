@@ -67,7 +67,7 @@ def orders(*rows: tuple[object, ...]) -> pa.Table:
     return pa.table({name: [row[i] for row in rows] for i, name in enumerate(("id", "shop", "amount")[: len(rows[0])])})
 
 
-def test_rows_go_in_as_arrow_and_views_come_out_in_a_process_that_could_not_start_a_jvm(folder: Path) -> None:
+def test_arrow_rows_are_inserted_and_views_read_in_a_process_that_cannot_start_a_jvm(folder: Path) -> None:
     script = """
         import json, sys
         import pyarrow as pa
@@ -285,7 +285,7 @@ def test_changes_of_a_missing_view_or_backwards_are_refused(session: Session) ->
         session.changes("by_shop", first, last + 1)
 
 
-def test_rows_come_batch_by_batch_while_the_block_runs(session: Session) -> None:
+def test_rows_arrive_batch_by_batch_while_the_block_runs(session: Session) -> None:
     session.insert("orders", orders(*((n, n % 3, 1.0) for n in range(10))))
     session.flush()
     with session.reader("orders", ["id"]) as batches:

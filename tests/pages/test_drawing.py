@@ -35,7 +35,7 @@ def test_a_graph_of_nothing_and_of_nodes_without_lines_can_be_drawn() -> None:
     assert len({box.y for box in draw({"a": (), "b": ()}).boxes}) == 2
 
 
-def test_a_sparkline_stands_on_zero_and_passes_over_what_is_not_known() -> None:
+def test_a_sparkline_starts_at_zero_and_omits_unknown_values() -> None:
     assert sparkline([]) is None
     assert sparkline([None]) is None
     drawn = sparkline([1, None, 4, 2])
@@ -70,7 +70,7 @@ def test_numbers_read_as_people_write_them() -> None:
     ]
 
 
-def test_names_that_are_too_long_for_a_box_are_still_told_apart_by_their_ends() -> None:
+def test_names_that_are_too_long_for_a_box_still_show_their_ends() -> None:
     names = [f"carrier_{n}_worst_routes_of_{m}" for n in range(12) for m in range(12)]
     assert len({fitted(name, 23) for name in names}) == len(names)
     assert {len(fitted(name, 23)) for name in names} == {23}

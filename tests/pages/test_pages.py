@@ -61,7 +61,7 @@ def test_a_view_that_is_older_than_its_pipeline_wants_is_marked_and_counted_as_t
     assert "view per_g is too old" in read(admin, DAG)
 
 
-def test_long_work_shows_how_far_it_is(admin: Visitor, shop: Shop) -> None:
+def test_long_work_shows_its_progress(admin: Visitor, shop: Shop) -> None:
     now = int(time.time() * 1000)
     shop.meta.objects.put("work/epoch.json", msgspec.json.encode(Work("epoch 7", now - 60_000, now, 1_250, 5_000)))
     try:
@@ -120,7 +120,7 @@ def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last
     assert "no suite has run on it" in read(admin, f"{DAG}/quality/nope", 404)
 
 
-def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_asked(
+def test_an_action_shows_a_preview_and_starts_a_run_with_params_as_its_user(
     admin: Visitor, visitors: dict[str, Visitor]
 ) -> None:
     text = read(admin, f"{DAG}/actions/pause")
@@ -139,7 +139,7 @@ def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_
     assert found["conf"] == {"restate": "s", "start": "2013-01-01T00:00:00+00:00", "end": "2013-01-02T00:00:00+00:00"}
 
 
-def test_upkeep_shows_what_it_would_do_and_does_nothing(admin: Visitor, shop: Shop) -> None:
+def test_the_preview_of_upkeep_changes_nothing(admin: Visitor, shop: Shop) -> None:
     before = shop.meta.latest()
     text = read(admin, "/tussock/dags/upkeep_shop/actions/upkeep")
     assert "Vacuum can remove 0 objects" in text
@@ -147,7 +147,7 @@ def test_upkeep_shows_what_it_would_do_and_does_nothing(admin: Visitor, shop: Sh
     assert shop.meta.latest() == before
 
 
-def test_a_page_does_not_wait_for_what_takes_long_and_loads_itself_again_until_that_is_there(
+def test_a_page_does_not_wait_for_slow_facts_and_reloads_until_they_exist(
     admin: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tussock_pages import actions, stores
@@ -162,7 +162,7 @@ def test_a_page_does_not_wait_for_what_takes_long_and_loads_itself_again_until_t
     assert "Vacuum can remove" in read(admin, page)
 
 
-def test_a_rebalance_shows_what_the_units_carry_and_which_vnodes_would_move(admin: Visitor, shop: Shop) -> None:
+def test_a_rebalance_shows_the_load_of_the_units_and_the_vnodes_that_would_move(admin: Visitor, shop: Shop) -> None:
     page = "/tussock/dags/rebalance_shop/actions/rebalance"
     before = shop.meta.latest()
     answer = read(admin, page)
@@ -215,7 +215,7 @@ def test_links_of_tasks_lead_to_existing_pages(admin: Visitor) -> None:
     assert "not committed an epoch yet" in read(admin, addresses[1].partition("/plugin/tussock")[2])
 
 
-def test_each_view_has_a_route_of_its_own_by_which_airflow_finds_it() -> None:
+def test_airflow_finds_each_view_by_a_separate_route() -> None:
     from tussock_pages import TussockPages
 
     routes = [view["url_route"] for view in TussockPages.external_views]

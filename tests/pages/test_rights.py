@@ -70,7 +70,7 @@ def test_every_route_is_tried_here(app: FastAPI) -> None:
     assert others == [], "mounted or generated routes have no guard"
 
 
-def test_the_table_of_rights_is_what_each_role_gets(
+def test_each_role_has_the_rights_of_the_table(
     visitors: dict[str, Visitor], shop: Shop, run: str, request: pytest.FixtureRequest
 ) -> None:
     lines = [f"| | {' | '.join(WHO)} |", f"|---|{'---|' * len(WHO)}"]
@@ -113,7 +113,7 @@ def test_a_user_without_edit_rights_is_not_offered_actions(visitors: dict[str, V
     ],
     ids=str,
 )
-def test_an_action_asked_for_by_another_site_is_refused(admin: Visitor, headers: dict[str, str]) -> None:
+def test_an_action_requested_by_another_site_is_refused(admin: Visitor, headers: dict[str, str]) -> None:
     answer = admin.post("/tussock/dags/epoch_shop/actions/epoch", headers=headers)
     assert (answer.status_code, "another site" in answer.text) == (403, True)
 
@@ -157,7 +157,7 @@ def test_data_docs_run_no_script_and_load_nothing_from_elsewhere(admin: Visitor)
     assert admin.get("/tussock/dags/epoch_shop/reports/validations/one.html").text == "one"
 
 
-def test_every_answer_of_a_page_has_a_policy_that_knows_no_other_host(
+def test_every_response_of_a_page_has_a_policy_without_other_hosts(
     visitors: dict[str, Visitor], shop: Shop, run: str
 ) -> None:
     for who in ("nobody", "admin"):

@@ -61,7 +61,9 @@ def told(**epochs: int) -> Any:
     return lambda name: Told(epochs.get(name, 0))
 
 
-def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(meta: MetaStore, tmp_path: Path) -> None:
+def test_the_news_of_a_source_covers_all_files_since_the_last_event_of_any_source(
+    meta: MetaStore, tmp_path: Path
+) -> None:
     size = write(tmp_path / "sales", "one", 3)
     (first,) = advance(LocalRunner(), meta, Wish(run=RUN))
     (sales,) = steps.source_news("shop", told(), RUN)
@@ -90,7 +92,7 @@ def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(met
     assert steps.source_news("shop", told(sales=last), RUN) == (), "visits had nothing new at the event of sales"
 
 
-def test_after_more_epochs_than_anybody_goes_through_each_source_may_have_news(
+def test_after_more_epochs_than_are_searched_each_source_may_have_news(
     meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "sales", "one", 3)
@@ -106,9 +108,7 @@ def test_after_more_epochs_than_anybody_goes_through_each_source_may_have_news(
     ]
 
 
-def test_a_view_has_news_since_airflow_was_told_of_it_whatever_was_published_in_between(
-    meta: MetaStore, tmp_path: Path
-) -> None:
+def test_the_news_of_a_view_covers_all_publishes_since_its_last_event(meta: MetaStore, tmp_path: Path) -> None:
     assert steps.view_news("shop", told()).views == (), "nothing is published"
     write(tmp_path / "sales", "one", 3)
     (first,) = advance(LocalRunner(), meta)

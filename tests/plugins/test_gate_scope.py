@@ -141,7 +141,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return Shop(tmp_path, meta)
 
 
-def test_what_fails_is_held_back_with_the_view_over_it_and_the_others_are_published(shop: Shop) -> None:
+def test_a_failing_view_and_its_reader_are_held_back_and_the_others_are_published(shop: Shop) -> None:
     first = shop.change((1, 1, 1), (2, 1, 1), (3, 2, 1))
     assert [(v.name, v.since) for v in shop.publish(first).views] == [("per_g", 0), ("sizes", 0), ("keys", 0)]
     second = shop.change((4, 2, 1))
@@ -252,7 +252,7 @@ def test_a_publish_without_the_gate_leaves_held_back_views_held_back(shop: Shop)
         steps.publish("shop", last)
 
 
-def test_reading_as_of_a_moment_and_what_changed_since_stay_with_what_is_seen(shop: Shop) -> None:
+def test_reads_at_a_moment_and_changes_since_an_epoch_match_the_visible_rows(shop: Shop) -> None:
     shop.publish(first := shop.change((1, 1, 1)))
     second = shop.change((2, 1, 1))
     shop.publish(second, "per_g")
@@ -265,7 +265,7 @@ def test_reading_as_of_a_moment_and_what_changed_since_stay_with_what_is_seen(sh
             session.changes("per_g", second)
 
 
-def test_retention_compaction_and_vacuum_leave_what_a_held_back_view_shows(shop: Shop) -> None:
+def test_retention_compaction_and_vacuum_keep_the_rows_of_a_held_back_view(shop: Shop) -> None:
     shop.publish(first := shop.change(*((k, k % 3, 1) for k in range(20))))
     for number in range(4):
         shop.publish(last := shop.change((100 + number, number, 1)), "per_g")
@@ -279,7 +279,7 @@ def test_retention_compaction_and_vacuum_leave_what_a_held_back_view_shows(shop:
     shop.require(per_g=good, sizes=good, keys=good)
 
 
-def test_a_held_back_view_that_is_paused_stays_at_the_rows_that_passed(shop: Shop) -> None:
+def test_a_held_back_view_that_is_paused_keeps_the_rows_that_passed(shop: Shop) -> None:
     shop.publish(first := shop.change((1, 1, 1)))
     shop.publish(shop.change((2, 1, 1)), "per_g")
     insert(shop.meta, "t", (3, 3, 3))
@@ -297,7 +297,7 @@ def test_a_held_back_view_that_is_paused_stays_at_the_rows_that_passed(shop: Sho
     shop.require(per_g=first, sizes=first, keys=last)
 
 
-def test_tables_outside_of_the_store_stay_with_what_readers_see_and_catch_up(shop: Shop) -> None:
+def test_published_tables_show_the_rows_that_readers_see_and_catch_up(shop: Shop) -> None:
     def tables() -> dict[str, "Counter[tuple[int, ...]]"]:
         places = {name: shop.folder / "tables" / name for name in ANSWERS}
         return {
@@ -331,7 +331,7 @@ def test_tables_outside_of_the_store_stay_with_what_readers_see_and_catch_up(sho
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_fails_in_whatever_order_readers_see_each_view_as_it_last_passed(shop: Shop, seed: int) -> None:
+def test_readers_see_each_view_as_it_last_passed_for_any_order_of_failures(shop: Shop, seed: int) -> None:
     random_ = random.Random(seed)
     shop.publish(first := shop.change((0, 0, 0)))
     seen = dict.fromkeys(ANSWERS, first)
@@ -467,7 +467,7 @@ def test_a_suite_of_a_view_that_is_gone_is_named_and_holds_back_nothing(shop: Sh
         steps.require_none_held_back("shop", first)
 
 
-def test_a_suite_that_cannot_be_used_is_an_error_where_the_gate_judges_the_pipeline(shop: Shop) -> None:
+def test_an_unusable_suite_is_an_error_if_the_gate_judges_the_pipeline(shop: Shop) -> None:
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('scope = "view"', 'scope = "pipeline"'))
     (shop.folder / "pipelines/shop/quality/per_g.json").write_text(BROKEN["an unknown severity"])

@@ -103,7 +103,7 @@ def origins(field: dict[str, Any]) -> set[str]:
     }
 
 
-def test_an_event_of_published_views_has_the_files_that_went_in_and_what_became_of_each_column(
+def test_an_event_of_published_views_has_the_input_files_and_the_lineage_of_each_column(
     meta: MetaStore, tmp_path: Path
 ) -> None:
     published = publish(meta)
@@ -177,7 +177,7 @@ def test_places_are_named_as_openlineage_names_them(address: str, data_set: Data
     assert data_set_of_path(address) == data_set
 
 
-def test_a_file_is_named_whatever_its_characters() -> None:
+def test_a_file_name_may_contain_any_character() -> None:
     assert data_set_at("s3://lake/a#b/100%25 [1]?.csv") == DataSet("s3://lake", "a#b/100%25 [1]?.csv")
     assert data_set_at("/data/a*b/{c}") == DataSet("file", "/data/a*b/{c}")
 

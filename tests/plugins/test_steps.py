@@ -72,9 +72,7 @@ def write_day(root: Path, day: str) -> None:
     pq.write_table(pa.table({"id": [1, 2, 3]}), root / f"data/{day}.parquet")
 
 
-def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_other_run_does(
-    meta: MetaStore, tmp_path: Path
-) -> None:
+def test_only_a_cleared_run_restates_changed_files_of_its_interval(meta: MetaStore, tmp_path: Path) -> None:
     path = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet"
     fields = (Field("id", "bigint"),)
     meta.append_log("test/0", msgspec.json.encode(Drop(RelationKind.SOURCE, "orders")))
@@ -122,7 +120,7 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
     assert steps.inject("shop", None, None, {"run": "b"}) == first  # the open barrier comes before another run's
 
 
-def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with_nothing_lost(
+def test_small_epochs_run_in_this_process_and_others_on_spark_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pipelines/shop"
@@ -170,7 +168,7 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         ]
 
 
-def test_a_source_that_only_spark_can_ask_is_left_to_spark_and_everything_else_is_taken_in(
+def test_a_source_that_only_spark_can_list_is_left_to_spark_and_all_other_input_is_processed(
     meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pyspark
@@ -192,7 +190,7 @@ def test_a_source_that_only_spark_can_ask_is_left_to_spark_and_everything_else_i
     assert set(held_sources(meta.latest().catalog)) == {"events"}
 
 
-def test_a_run_that_pauses_a_view_fails_in_the_end_until_the_view_goes_on_and_no_other_run_does(
+def test_only_a_run_that_pauses_a_view_fails_until_the_view_resumes(
     meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toml = tmp_path / "pipelines/shop/pipeline.toml"
@@ -265,7 +263,7 @@ def committed() -> tuple[int, int]:
     return version.epoch, version.id
 
 
-def test_commit_commits_what_is_sealed_and_is_without_effect_when_repeated(meta: MetaStore) -> None:
+def test_commit_commits_a_sealed_epoch_and_has_no_effect_when_repeated(meta: MetaStore) -> None:
     steps.inject("shop", *DAY, {})
     assert committed() == (0, 0)  # nothing is sealed: the epoch job has yet to run
     epoch = seal(meta)
@@ -339,7 +337,7 @@ def test_a_publish_counts_the_changes_of_all_epochs_that_it_lets_readers_see_and
     assert ({view.name: view.changed_rows for view in again.views}, again.epoch) == ({"sales": 1, "visits": 2}, first)
 
 
-def test_only_a_view_with_a_suite_of_its_own_is_said_to_have_passed(meta: MetaStore) -> None:
+def test_only_a_view_with_a_suite_is_reported_as_passed(meta: MetaStore) -> None:
     epoch = commit_of(meta, ("sales", "visits"), sales=1)
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
     sales, visits = steps.publish("shop", epoch).views
@@ -347,7 +345,7 @@ def test_only_a_view_with_a_suite_of_its_own_is_said_to_have_passed(meta: MetaSt
     assert (visits.quality, visits.rows) == (GateVerdict.NONE, None)
 
 
-def test_the_run_in_the_middle_is_that_of_the_open_barrier_else_of_the_epoch_that_waits_to_be_published(
+def test_the_unfinished_run_has_the_open_barrier_or_the_unpublished_epoch(
     meta: MetaStore,
 ) -> None:
     assert steps.holder("shop", "epoch_shop") is None
@@ -412,7 +410,7 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
     assert meta.open_barrier() is None
 
 
-def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: MetaStore, tmp_path: Path) -> None:
+def test_a_run_restates_the_files_of_its_form_and_a_retry_continues(meta: MetaStore, tmp_path: Path) -> None:
     path, fields = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet", (Field("id", "bigint"),)
     meta.append_log(
         "test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"}))

@@ -22,7 +22,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LivingStore:
     return living_store(LocalObjectStore(tmp_path / "store"), epochs=5, rows=50)
 
 
-def test_one_round_of_upkeep_leaves_what_retention_keeps_and_the_next_has_nothing_to_do(store: LivingStore) -> None:
+def test_one_round_of_upkeep_keeps_retained_epochs_and_the_next_has_nothing_to_do(store: LivingStore) -> None:
     epochs = store.meta.latest().epochs
     floor = steps.retain("shop")
     assert (floor.min_readable_epoch, floor.id) == (epochs[-2], store.meta.latest().id)
@@ -55,7 +55,7 @@ def test_an_epoch_that_runs_meanwhile_loses_nothing_to_any_step(store: LivingSto
     store.check(store.meta.latest(), barrier.epoch)
 
 
-def test_upkeep_of_a_store_that_was_not_made_yet_is_told(store: LivingStore, tmp_path: Path) -> None:
+def test_upkeep_of_a_missing_store_is_an_error(store: LivingStore, tmp_path: Path) -> None:
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
     for step in (steps.retain, steps.compaction_due, steps.vacuum):

@@ -56,7 +56,7 @@ def _asked() -> list[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("share", range(_SHARES))
-def test_every_query_of_sparks_own_tests_is_equal_or_refused_for_a_known_reason(
+def test_every_query_of_sparks_tests_is_equal_or_refused_for_a_known_reason(
     share: int, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     wrong: list[str] = []

@@ -43,6 +43,6 @@ def test_freed_memory_is_kept_until_it_is_given_back() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a process's memory from /proc")
-def test_a_process_that_was_not_told_keeps_less() -> None:
+def test_a_process_without_the_setting_keeps_less() -> None:
     kept, _ = _megabytes("")
     assert kept < 100

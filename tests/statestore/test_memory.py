@@ -10,7 +10,7 @@ from tussock.statestore.memory import RESERVE_BYTES, spare_memory, whole_memory
 MIB = 1 << 20
 
 
-def test_the_host_and_the_container_both_bound_what_may_be_taken(tmp_path: Path) -> None:
+def test_the_host_and_the_container_both_limit_the_memory(tmp_path: Path) -> None:
     meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"
     assert spare_memory(meminfo, cgroup) > 1 << 40
     meminfo.write_text("MemTotal:  4194304 kB\nMemAvailable:  2097152 kB\n")

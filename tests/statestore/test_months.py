@@ -38,12 +38,12 @@ def test_stored_values_convert_back_from_both_other_forms(rows: pa.Table) -> Non
         assert pa.chunked_array(back, rows[name].type).to_pylist() == rows[name].to_pylist(), name
 
 
-def test_what_is_given_are_months_and_null() -> None:
+def test_given_values_are_months_and_null() -> None:
     assert given_array(ROWS["x"].chunk(0).slice(1, 3)).to_pylist() == [None, (14, 0, 0), (-25, 0, 0)]
     assert [shown_at(ROWS["x"], row) for row in (1, 3)] == [None, "INTERVAL '-2-1' YEAR TO MONTH"]
 
 
-def test_an_interval_with_days_or_a_time_is_refused_and_what_lies_under_null_is_not_looked_at() -> None:
+def test_an_interval_with_days_or_a_time_is_refused_and_values_under_null_are_ignored() -> None:
     for bad in ((1, 1, 0), (0, 0, -1)):
         with pytest.raises(pa.ArrowInvalid, match="an interval with days or a time"):
             kept_array(pa.array([(1, 0, 0), bad], GIVEN_MONTHS), MONTHS)
@@ -52,7 +52,7 @@ def test_an_interval_with_days_or_a_time_is_refused_and_what_lies_under_null_is_
     assert kept_array(hidden, MONTHS).cast(pa.int64()).to_pylist() == [None, 3]
 
 
-def test_a_slice_of_what_is_given_is_kept_as_it_stands() -> None:
+def test_a_slice_of_given_values_is_kept_unchanged() -> None:
     for name in ("x", "n"):
         given = given_array(ROWS[name].chunk(0))
         assert kept_array(given.slice(2, 3), ROWS[name].type).to_pylist() == ROWS[name].slice(2, 3).to_pylist()

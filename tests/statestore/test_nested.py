@@ -14,7 +14,7 @@ ROWS = pa.table(
 )
 
 
-def test_nested_columns_begin_where_their_buffers_do() -> None:
+def test_nested_columns_begin_at_the_start_of_their_buffers() -> None:
     parts = pa.concat_tables([ROWS.slice(1, 2), ROWS.slice(0, 1), ROWS.slice(2, 1)])
     whole = unsliced(parts)
     assert whole.equals(parts)

@@ -86,7 +86,7 @@ def assert_stored(session: Session, expected: dict[str, pa.Table], what: str, ep
 
 
 @pytest.mark.spark
-def test_a_store_of_the_release_before_opens_goes_on_and_reads_equal(store: Path, spark: SparkSession) -> None:
+def test_a_store_of_the_release_before_opens_continues_and_reads_equal(store: Path, spark: SparkSession) -> None:
     answers = {name: answers_of_spark(spark, moment) for name, moment in story.MOMENTS.items()}
     with Session(str(store), spark, create=False) as session:
         version = session.meta.latest()

@@ -120,7 +120,7 @@ def test_the_option_missing_decides_about_a_new_file_without_the_column(meta: Me
     assert rows(meta, "both") == [*BEFORE, (3, "x")]
 
 
-def test_a_record_that_was_a_row_stays_one_despite_the_new_column(tmp_path: Path, files: Path) -> None:
+def test_a_record_that_was_a_row_remains_a_row_despite_the_new_column(tmp_path: Path, files: Path) -> None:
     write(files, "a.parquet", 1, 2, n=[2**40, 1])
     meta = new_store(tmp_path / "store")
     append(meta, source(files, on_error="quarantine"), view("ids", FIRST))

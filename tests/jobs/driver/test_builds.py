@@ -293,7 +293,7 @@ def test_only_statements_that_would_disturb_a_build_are_refused(meta: MetaStore)
         ),
     ],
 )
-def test_a_build_is_given_up_by_saying_something_else_and_nothing_of_it_is_left(
+def test_another_statement_about_a_view_ends_its_build_and_removes_its_rows(
     meta: MetaStore, statement: Statement
 ) -> None:
     t, u = replace_per_g(meta)

@@ -153,7 +153,7 @@ def test_a_view_made_later_sees_the_rows_of_the_others_and_nothing_is_rejected_a
     assert rows(meta, "events__rejects") == bad(files / "b.parquet", RECORDS[:2])
 
 
-def test_rejects_come_whether_or_not_a_view_reads_the_source(tmp_path: Path, files: Path) -> None:
+def test_rejects_are_recorded_even_if_no_view_reads_the_source(tmp_path: Path, files: Path) -> None:
     meta = new_store(tmp_path / "store")
     append(meta, source(files))
     run(meta)
@@ -319,7 +319,7 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
         run(meta)
 
 
-def test_a_store_without_the_option_has_no_such_table(tmp_path: Path, files: Path) -> None:
+def test_a_store_without_the_option_has_no_table_of_rejects(tmp_path: Path, files: Path) -> None:
     meta = new_store(tmp_path / "store")
     write(files / "a.parquet", [(1, 1, b"x")])
     plain = CreateSource(

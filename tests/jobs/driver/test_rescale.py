@@ -78,7 +78,7 @@ def assert_right(meta: MetaStore, held: Rows) -> None:
     assert rows(meta, "joined") == sorted(((k, g, a, g, counts[g]) for k, (g, a) in held.items()), key=repr)
 
 
-def test_epochs_before_and_after_a_rescale_are_right_and_their_barriers_say_so(meta: MetaStore) -> None:
+def test_epochs_before_and_after_a_rescale_and_their_barriers_are_right(meta: MetaStore) -> None:
     held, rng, kinds = Rows(), random.Random(1), []
     for units in (2, 5, 1, 3, 3, None):
         change(meta, held, rng)

@@ -220,9 +220,7 @@ def test_the_rows_of_a_deleted_file_are_removed_on_request(meta: MetaStore, days
     require(meta, of(1, 11, 2, 3, 13))
 
 
-def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_until_it_changes(
-    meta: MetaStore, days: Path
-) -> None:
+def test_a_file_whose_rows_were_removed_is_not_read_again_until_it_changes(meta: MetaStore, days: Path) -> None:
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     assert not restate(meta, Restated(str(day(days, 2)), gone=True))
     assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
@@ -442,7 +440,7 @@ def test_a_restatement_that_is_killed_at_any_request_is_done_once_when_it_is_rep
     assert deaths > 3
 
 
-def test_in_a_bucket_the_server_copies_or_its_versions_stand_for_the_files(tmp_path: Path) -> None:
+def test_in_a_bucket_copies_or_object_versions_keep_the_files(tmp_path: Path) -> None:
     """The taken rows are read again from either."""
     with moto_process() as endpoint:
         clock = count(1_700_000_000_000)

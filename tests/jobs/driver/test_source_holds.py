@@ -275,7 +275,7 @@ def test_a_train_holds_a_damaged_file_continues_with_others_and_takes_it_once_re
     require_not_held(meta.latest().catalog)
 
 
-def test_trouble_that_comes_while_a_train_runs_fails_that_run(meta: MetaStore, files: Path) -> None:
+def test_an_error_during_a_train_fails_that_run(meta: MetaStore, files: Path) -> None:
     write(files / "s" / "2.parquet", 2)
     runner = Counting()
 

@@ -111,7 +111,7 @@ def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(
     assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
 
-def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leaves_no_pin(
+def test_a_train_that_ends_with_a_spark_error_commits_its_finished_epochs_and_leaves_no_pin(
     session: Session, spark: SparkSession, tmp_path: Path
 ) -> None:
     for number in range(1, 3):

@@ -13,7 +13,7 @@ from tussock.jobs.flow.chunk import chunk_schema
 FIRST = Actor(kernel(), range(VNODES), VNODES, new=True)
 
 
-def test_values_come_in_the_first_epoch_with_their_numbers_and_in_no_later_one() -> None:
+def test_only_the_first_epoch_emits_the_numbered_values() -> None:
     node = ValuesNode(2, ((1, None), ("it's", "é")), ("x", "y"), ("int", "string", "bigint"))
     out = node.executor((), FIRST).apply()
     assert out.schema == chunk_schema(node.types)

@@ -69,7 +69,7 @@ def test_a_sum_whose_numbers_all_go_again_is_stored_as_no_bytes(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_equal_sums_are_equal_bytes_whatever_the_order_of_adding(seed: int) -> None:
+def test_equal_sums_are_equal_bytes_for_any_order_of_addition(seed: int) -> None:
     rng = random.Random(seed)
     columns = [np.array([_number(rng) for _ in range(30)]) for _ in range(5)]
     ones = np.ones(30, np.int64)
@@ -135,7 +135,7 @@ def test_wide_integers_behave_as_python_integers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_integers_as_limbs_add_up_beyond_128_bits_and_come_back(seed: int) -> None:
+def test_integers_as_limbs_add_up_beyond_128_bits_and_are_restored(seed: int) -> None:
     rng = random.Random(seed)
     columns = [_integers(rng, 50, 126) for _ in range(6)]
     weights = np.array([rng.choice((1, 1, -1)) for _ in range(50)])

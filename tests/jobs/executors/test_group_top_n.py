@@ -70,7 +70,7 @@ def test_the_first_rows_of_each_group_equal_its_rows_numbered(
 
 @FUNCTIONS
 @GROUPS
-def test_of_rows_that_only_come_each_groups_first_ones_are_all_that_is_kept(
+def test_append_only_input_keeps_only_the_first_rows_of_each_group(
     function: WindowFunction, group: tuple[int, ...], limit: int, order: Order, objects: ObjectStore
 ) -> None:
     node = GroupTopN(group, (order,), (2,), group, function, limit, TYPES, (*TYPES, "int"), append_only=True)

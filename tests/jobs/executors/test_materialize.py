@@ -49,7 +49,7 @@ def test_the_table_is_the_sum_of_the_changes_at_every_epoch(seed: int, node: Mat
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_changes_in_the_order_of_the_keys_come_out_as_those_in_any_order(
+def test_changes_in_key_order_give_the_same_output_as_in_any_order(
     seed: int, objects: ObjectStore, tmp_path: Path
 ) -> None:
     rng, ordered, mixed = random.Random(seed), Bench(NODE, objects), Bench(NODE, LocalObjectStore(tmp_path))

@@ -67,7 +67,7 @@ def test_a_row_without_columns_has_a_digest_too(objects: ObjectStore) -> None:
     assert out.column(0)[0] == out.column(0)[1]
 
 
-def test_a_row_that_goes_more_often_than_it_is_there_is_an_error(objects: ObjectStore) -> None:
+def test_more_deletes_than_copies_of_a_row_are_an_error(objects: ObjectStore) -> None:
     bench, types = (
         Bench(NumberCopies(("string", "bigint", "bigint", "bigint")), objects),
         ("string", "bigint", "bigint"),

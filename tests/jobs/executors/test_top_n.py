@@ -83,9 +83,7 @@ def test_the_top_equals_the_head_of_all_rows_sorted(node: TopNNode, seed: int, o
 
 @NODES
 @pytest.mark.parametrize("sent", [False, True])
-def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(
-    node: TopNNode, sent: bool, objects: ObjectStore
-) -> None:
+def test_append_only_input_keeps_only_the_first_rows(node: TopNNode, sent: bool, objects: ObjectStore) -> None:
     """`sent`: by senders that omit rows that cannot be among the first."""
     node = msgspec.structs.replace(node, append_only=True)
     senders = [Bench(FirstRows(node.key, node.first, TYPES), objects) for _ in range(2)]

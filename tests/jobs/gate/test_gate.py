@@ -146,7 +146,7 @@ def test_quantiles_and_distributions_are_judged_over_all_rows(
     assert "1 distinct values, e.g. 99" in page.read_text()
 
 
-def test_the_key_that_the_suite_names_goes_before_the_views_own(
+def test_the_key_of_the_suite_takes_precedence_over_the_views_key(
     gate: QualityGate, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])

@@ -384,7 +384,7 @@ def test_a_history_that_cannot_be_is_named(tmp_path: Path, item: dict[str, Any],
         measures(pipeline)
 
 
-def test_a_suite_that_passed_by_its_rules_on_rows_is_known_to_have(tmp_path: Path) -> None:
+def test_a_pass_of_a_suites_row_rules_is_recorded(tmp_path: Path) -> None:
     pipeline = pipeline_in(tmp_path, [MEAN, FILLED])
     assert pipeline.quality is not None
     suite = read_suite(pipeline.quality.suites()[0])

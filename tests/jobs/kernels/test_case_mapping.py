@@ -49,7 +49,7 @@ def test_case_mapping_of_every_character_equals_spark(node: str, spark: SparkSes
     assert not wrong, [tuple(ascii(part) for part in found) for found in wrong[:40]] + [str(len(wrong))]
 
 
-def test_a_letter_that_python_does_not_know_raises() -> None:
+def test_a_letter_newer_than_pythons_unicode_raises() -> None:
     for node, letter in (("Upper", "\u019b"), ("Lower", "\u1c89"), ("Lower", "\u03a3\u1c8a")):
         with pytest.raises(RowError, match="newer than Unicode 14 is not supported"):
             thread_kernel().project(

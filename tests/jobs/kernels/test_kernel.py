@@ -146,7 +146,7 @@ def test_an_unknown_node_is_refused_with_its_types_and_place() -> None:
         check(soundex)
 
 
-def test_a_known_node_over_untested_types_is_refused() -> None:
+def test_a_tested_node_over_untested_types_is_refused() -> None:
     with pytest.raises(UnsupportedExpressionError, match=r"Add\(date,date\)->date"):
         check(call("Add", column(0, "date"), column(1, "date"), type_name="date", mode="ANSI"))
 

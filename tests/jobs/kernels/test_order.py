@@ -228,7 +228,7 @@ def test_another_number_of_rows_is_an_error(kernel: Kernel, rows: int) -> None:
         kernel.compute("unnest([a, a]) AS b", pa.table({"a": range(rows)}))
 
 
-def test_constant_rows_come_in_their_order(kernel: Kernel) -> None:
+def test_constant_rows_are_in_their_order(kernel: Kernel) -> None:
     numbers = list(range(500, 0, -1))
     found = kernel.constants([numbers, [str(n) for n in numbers]], ["int", "string"])
     assert found.to_pydict() == {"c0": numbers, "c1": [str(n) for n in numbers]}

@@ -68,7 +68,7 @@ def test_the_first_parameter_decides_between_arrow_arrays_and_series() -> None:
 
 @pytest.mark.parametrize("place", range(len(KINDS)), ids=KINDS)
 @pytest.mark.parametrize("head", ["", "import pandas as pd\n"], ids=["arrow", "pandas"])
-def test_values_of_every_type_and_null_come_back_as_they_went(place: int, head: str) -> None:
+def test_values_of_every_type_and_null_are_read_as_written(place: int, head: str) -> None:
     annotation = ": pd.Series" if head else ""
     body = f"{head}def f(x{annotation}, *more): return (x, *more)[{place}]"
     assert answer(called(body, KINDS, KINDS[place]), VALUES) == VALUES.column(place).to_pylist()

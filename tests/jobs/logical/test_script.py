@@ -47,7 +47,7 @@ _PIECES = st.sampled_from(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # other work may slow the machine down
 @given(st.lists(st.lists(_PIECES, min_size=1), max_size=5), st.sampled_from([" ", "\n", "\t "]))
-def test_joined_statements_come_apart_again(statements: list[list[str]], blank: str) -> None:
+def test_joined_statements_are_split_again(statements: list[list[str]], blank: str) -> None:
     def is_comment(piece: str) -> bool:
         return piece.startswith(("--", "/*"))
 

@@ -94,7 +94,7 @@ def faults_of_entry_point(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", OPERATIONS, ids=lambda file: file.stem)
-def test_operations_print_nothing_and_know_no_entry_point(file: Path) -> None:
+def test_operations_print_nothing_and_import_no_entry_point(file: Path) -> None:
     assert faults_of_operation(file.read_text()) == []
 
 
@@ -103,7 +103,7 @@ def test_entry_points_change_a_store_only_through_operations(file: Path) -> None
     assert faults_of_entry_point(file.read_text()) == []
 
 
-def test_the_rules_see_what_they_forbid() -> None:
+def test_the_rules_find_forbidden_code() -> None:
     assert faults_of_operation("import airflow.sdk\ndef f() -> None:\n    print(1)\n    sys.stdout.write('')") == [
         "imports airflow.sdk",
         "prints in line 3",

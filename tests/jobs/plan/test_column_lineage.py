@@ -43,7 +43,7 @@ def found(plan: Plan) -> tuple[list[set[str]], set[str]]:
     return [text(column) for column in made.columns], text(made.rows)
 
 
-def test_a_value_as_it_is_and_an_expression_of_values_differ_and_a_constant_is_made_of_nothing() -> None:
+def test_lineage_distinguishes_values_expressions_and_constants() -> None:
     plan = Project(scan("t"), (B, PLUS, Literal(1, "int")), (Field("g", "int"), Field("s", "int"), Field("one", "int")))
     assert found(plan) == ([{"t.g IDENTITY"}, {"t.k TRANSFORMATION", "t.g TRANSFORMATION"}, set()], set())
 
@@ -59,14 +59,14 @@ def test_filters_groups_orders_and_keys_of_joins_decide_about_rows() -> None:
     assert found(semi) == ([{f"t.{c} IDENTITY"} for c in "kga"], {"t.k JOIN", "u.g JOIN"})
 
 
-def test_an_aggregate_stays_one_through_expressions_and_its_filter_and_order_decide() -> None:
+def test_lineage_of_an_aggregate_passes_through_expressions_and_includes_its_filter_and_order() -> None:
     call = AggCall(AggFunction.LISTAGG, "int", (A,), filter=POSITIVE, order=(SortKey(B, False, False),))
     total = Aggregate(scan("t"), (), (call,), (Field("s", "int"),))
     twice = Project(total, (Call("Add", "int", (A, Literal(1, "int")), "ANSI"),), (Field("s", "int"),))
     assert found(twice) == ([{"t.k AGGREGATION", "t.g SORT", "t.a FILTER"}], set())
 
 
-def test_an_existence_column_comes_from_the_keys_and_removes_no_row() -> None:
+def test_an_existence_column_depends_on_the_keys_and_removes_no_row() -> None:
     exists = Join(Filter(scan("t"), POSITIVE), Filter(scan("u"), POSITIVE), JoinKind.EXISTENCE, (A,), (B,), (False,))
     columns, rows = found(exists)
     assert columns[3] == {"t.k JOIN", "u.g JOIN", "u.a FILTER"}

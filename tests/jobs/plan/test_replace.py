@@ -50,7 +50,7 @@ def test_a_reader_keeps_its_state_and_is_fed_the_difference_to_the_columns_that_
     assert not any(f.want.replaced for f in feeds_of(after, after, "w", 3)), "in its first epoch alone"
 
 
-def test_a_view_that_was_planned_for_rows_that_only_come_is_replaced_too() -> None:
+def test_a_view_planned_for_append_only_input_is_replaced_too() -> None:
     filtered = Filter(scan("v"), Literal(True, "boolean"))
     before = catalog_of(source("s"), view("v", scan("s")), view("w", greatest(scan("v"))), view("x", filtered))
     changed = view("v", Filter(scan("s"), Literal(True, "boolean")))
@@ -76,7 +76,7 @@ def test_a_circle_is_refused(anew: CreateView) -> None:
         apply_statement(before, replacing(anew, view("w", scan("v", 3)), view("x", scan("w"))), 2)
 
 
-def test_a_transaction_that_forgets_a_reader_is_rejected_whole() -> None:
+def test_a_transaction_that_omits_a_reader_is_rejected_as_a_whole() -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", scan("v")))
     statements: list[Statement] = [
         view("late", scan("w")),

@@ -108,7 +108,7 @@ def test_values_of_several_distincts_are_on_their_groups_units() -> None:
 
 
 @pytest.mark.parametrize("only_appends", [True, False])
-def test_of_rows_that_only_come_no_more_than_the_first_go_to_a_top_n(only_appends: bool) -> None:
+def test_append_only_input_sends_only_its_first_rows_to_a_top_n(only_appends: bool) -> None:
     plan = TopN(scan("t"), (SortKey(column(1), True, True),), 5, 2)
     definition = definition_of(catalog_of(source("t") if only_appends else table("t"), view("v", plan)).live()[-1])
     assert isinstance(definition, ViewDefinition)

@@ -301,7 +301,7 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
 
 @given(names(), st.sampled_from("'\""))
 @QUICK
-def test_a_variable_in_a_string_stands_for_its_own_characters(value: str, quote: str) -> None:
+def test_a_variable_in_a_string_is_replaced_by_its_exact_value(value: str, quote: str) -> None:
     """Strings follow Spark's rules, as in statements. Outside of strings, and in a default, the text is unchanged."""
     script = f"SELECT {quote}a ${{V}} b{quote}, ${{N}}, ${{D:-'it\\'s'}} -- {quote}${{N}}\n"
     filled = _substitute_in_sql(script, {"V": value, "N": "1 + 'x'"}, "views.sql")

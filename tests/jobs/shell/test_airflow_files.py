@@ -39,7 +39,7 @@ def test_written_again_the_files_are_the_same_and_the_settings_are_said(
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_foreign_file_stays_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_file_remains_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "tussock_broken_pipelines.py"
     mine.write_text("print('mine')")
     assert cli.main(["airflow-files", str(tmp_path)]) == 1

@@ -51,7 +51,8 @@ def test_pipelines_are_found_from_any_folder_below_the_one_that_holds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["new", "shop"]) == 0
-    assert f"outside of {tmp_path}, first run: export TUSSOCK_PIPELINES={tmp_path}/pipelines" in capsys.readouterr().out
+    export = f"export TUSSOCK_PIPELINES={tmp_path}/pipelines"
+    assert f"Next, in {tmp_path} (in another folder, first run: {export}):" in capsys.readouterr().out
     for below in ("pipelines", "pipelines/shop/data/orders"):
         monkeypatch.chdir(tmp_path / below)
         assert pipelines_folder() == tmp_path / "pipelines"
@@ -76,7 +77,7 @@ def test_without_a_folder_of_pipelines_the_error_names_the_remedy(
     ("name", "says"),
     [("Shop-1", "such as shop_1"), ("../shop", "such as shop"), ("1", "a lower-case letter"), ("", "''")],
 )
-def test_a_name_that_none_can_have_makes_nothing(
+def test_an_invalid_name_creates_nothing(
     name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["new", name]) == 1

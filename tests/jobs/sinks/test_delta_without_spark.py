@@ -128,7 +128,7 @@ def test_a_name_that_is_no_view_or_table_is_named_and_the_others_are_published(s
         assert read_back(f"{shop.folder}/tables/ratios") == in_order(shop.model()["ratios"])
 
 
-def test_a_pipelines_own_packages_of_spark_stay_beside_deltas() -> None:
+def test_a_pipelines_spark_packages_remain_together_with_deltas() -> None:
     own = {"spark.jars.packages": "org.apache.spark:spark-avro_2.13:4.2.0", "spark.driver.memory": "1g"}
     assert (
         with_delta(own)["spark.jars.packages"]

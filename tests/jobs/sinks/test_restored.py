@@ -171,7 +171,7 @@ def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does
     shop.check()
 
 
-def test_a_store_that_is_put_back_and_goes_on_before_it_publishes(shop: Store, tmp_path: Path) -> None:
+def test_a_store_that_is_restored_and_continues_before_it_publishes(shop: Store, tmp_path: Path) -> None:
     shutil.copytree(shop.address, tmp_path / "copy")
     then = dict(shop.rows)
     lost = shop.insert(3, 4, value=7)
@@ -340,7 +340,7 @@ def test_a_tree_of_hard_links_is_a_copy(shop: Store, tmp_path: Path) -> None:
 
 
 @one_kind
-def test_the_identity_of_an_earlier_release_stays_and_its_tables_are_replaced_once(shop: Store) -> None:
+def test_the_identity_of_an_earlier_release_remains_and_its_tables_are_replaced_once(shop: Store) -> None:
     """An identity without a place, and tables without the history that they follow."""
     objects, tables = open_object_store(shop.address), open_object_store(shop.settings.to)
     home = recorded_home(objects)

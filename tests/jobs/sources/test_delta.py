@@ -162,7 +162,7 @@ def test_views_equal_the_table_at_the_version_that_each_epoch_took(
         assert taken(meta) == DeltaTable(place).version()
 
 
-def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_one_at_least(tmp_path: Path) -> None:
+def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_at_least_one(tmp_path: Path) -> None:
     place = tmp_path / "t"
     writer = Writer(place, 1, True, False)
     meta = new_store(tmp_path / "store")
@@ -287,7 +287,7 @@ def test_a_new_column_changes_nothing_and_a_changed_one_holds_the_source(meta: M
     assert rows(meta, "copy") == before
 
 
-def test_a_source_with_older_columns_reads_null_where_a_file_lacks_one(tmp_path: Path, place: Path) -> None:
+def test_a_source_with_older_columns_reads_null_if_a_file_lacks_one(tmp_path: Path, place: Path) -> None:
     write_deltalake(place, table((7, 7.0, "c")).append_column("new", pa.array([1])), mode="append", schema_mode="merge")
     fields = (*FIELDS, Field("new", "bigint"))
     meta = new_store(tmp_path / "other")

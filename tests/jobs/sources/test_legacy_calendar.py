@@ -60,7 +60,7 @@ def test_the_footer_defines_the_calendar_of_a_file() -> None:
     assert (said.datetime, said.int96) == ("Europe/Berlin", None)
 
 
-def test_a_mode_that_is_none_is_refused() -> None:
+def test_an_unknown_mode_is_refused() -> None:
     source = CreateSource("s", "parquet", FIELDS, {"path": "/x", "int96RebaseMode": "EXCEPTION"})
     with pytest.raises(BadOptionError, match="expected CORRECTED or LEGACY"):
         ParquetFiles().check(source)

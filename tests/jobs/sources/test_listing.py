@@ -73,7 +73,7 @@ def test_a_glob_finds_the_same_visible_files_as_pythons_glob(tree: Path, pattern
     assert names(tree, pattern) == expected != []
 
 
-def test_a_directory_that_matches_a_glob_stands_for_its_files(tree: Path) -> None:
+def test_a_directory_that_matches_a_glob_contributes_its_files(tree: Path) -> None:
     assert names(tree, "by/2013/01/*") == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv", "by/2013/01/03/a.csv"]
 
 
@@ -184,7 +184,7 @@ def test_an_empty_directory_is_no_error(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["flights/*.csv", "flights/{start:%Y}-03-*.parquet"])
-def test_wildcards_that_match_nothing_in_a_directory_that_is_there_wait_for_files(tree: Path, path: str) -> None:
+def test_wildcards_without_a_match_in_an_existing_directory_wait_for_files(tree: Path, path: str) -> None:
     assert list_files(f"{tree}/{path}", {}, JAN_2) == ()
 
 

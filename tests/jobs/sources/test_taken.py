@@ -104,7 +104,7 @@ def test_further_fields_of_a_taken_file_are_read_back(taken: Callable[..., Stora
     assert compare([ListedFile("/data/c", 4, "w")], before).changed == ()
 
 
-def test_rows_that_go_are_forgotten_or_their_file_stays_as_one_that_does_not_count(
+def test_a_removed_file_is_forgotten_or_recorded_as_unread(
     taken: Callable[..., StorageTable],
 ) -> None:
     first = tuple(PinnedFile(f"/data/{n}", 1, "x", i) for i, n in enumerate("abc"))

@@ -101,7 +101,7 @@ def test_a_doubled_quote_is_refused_for_a_release_that_drops_it(
     bind_view(sandbox, SourceText(r"SELECT 'it\'s' AS a, r'b' AS b, '' AS c FROM orders"))
 
 
-def test_time_zones_stand_on_the_casts_that_need_them(spark: SparkSession) -> None:
+def test_only_casts_that_need_a_time_zone_have_one(spark: SparkSession) -> None:
     texts = ["cast(ts AS date)", "cast(a AS bigint)", "cast(ts AS bigint)", "cast(ts AS string)"]
     exprs = bind_expressions(spark, [Field("ts", "timestamp"), Field("a", "int")], texts, time_zone="Europe/Berlin")
     assert [e.params for e in exprs if isinstance(e, Call)] == [

@@ -100,7 +100,7 @@ def test_a_literal_in_text_is_one_of_its_columns_type(written: str, meant: str, 
 @pytest.mark.parametrize(
     "values", ["('7x', NULL)", "(1, 'abc')", "(1, '2020-02-30'), (2, NULL)", "(1, concat('2020-01-', '01'))"]
 )
-def test_a_text_that_is_none_of_its_columns_type_is_refused(values: str, binder: Binder) -> None:
+def test_a_text_that_is_not_a_value_of_its_columns_type_is_refused(values: str, binder: Binder) -> None:
     with pytest.raises(
         SqlError,
         match=r"column '(id|opened)' of table 'accounts' is .* (cannot hold '|does not accept string).* column \d+",

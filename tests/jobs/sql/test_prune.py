@@ -132,6 +132,6 @@ def test_a_scan_of_which_nothing_is_read_has_no_columns() -> None:
     assert prune(count) == Aggregate(Scan("t", (), ()), (), count.calls, count.fields)
 
 
-def test_a_plan_that_is_read_whole_stays_as_it_is() -> None:
+def test_a_plan_that_uses_all_columns_is_unchanged() -> None:
     plan = Filter(_scan("t", 0, 1), _greater(_column(0), _column(1)))
     assert prune(plan) == plan

@@ -143,7 +143,7 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
 
 @pytest.mark.parametrize(("seed", "epochs"), [(1, 7), *(pytest.param(s, 15, marks=pytest.mark.deep) for s in range(4))])
 @pytest.mark.deep
-def test_a_train_goes_on_across_moves_that_another_process_makes(
+def test_a_train_continues_while_another_process_moves_vnodes(
     seed: int, epochs: int, meta: MetaStore, tmp_path: Path
 ) -> None:
     rng, held, mappings = random.Random(seed), Rows(), []
@@ -298,7 +298,7 @@ def test_one_hot_key_is_named_and_nothing_moves(meta: MetaStore) -> None:
     assert " = 7 of joined" in text
 
 
-def test_state_that_one_unit_keeps_as_a_whole_is_reported_so(tmp_path: Path) -> None:
+def test_state_that_one_unit_keeps_as_a_whole_is_reported(tmp_path: Path) -> None:
     meta = new_store(tmp_path / "store", units=2)
     append(meta, table("t"), view("all", counted(scan("t"))))
     insert(meta, "t", (1, 1, 1))

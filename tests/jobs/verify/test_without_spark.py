@@ -46,7 +46,7 @@ def test_a_source_with_files_read_in_utc_is_known(
         assert source_zone.holds_files_in_utc(source, zone, cast(Any, None)) is expected
 
 
-def test_the_command_that_comes_before_a_repair_is_named() -> None:
+def test_the_command_to_run_before_a_repair_is_named() -> None:
     found = Verification((ViewCheck("v", Verdict.DIFFERENT, missing=1, read_in_utc=("s",)),))
     assert "`tussock restate s --time-zone --store /x`" in verification_text(found, "--store /x")
 

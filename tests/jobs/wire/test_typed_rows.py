@@ -64,7 +64,7 @@ def as_spark_would(batch: pa.RecordBatch, step: SparkStep, raises: str = "") -> 
     return pa.record_batch([*batch.columns[:4], pa.array(made, kind)], names=[*CELL_SCHEMA.names, step.column])
 
 
-def test_rows_come_back_in_their_order_beside_cells_whatever_the_shuffle_did(step: SparkStep) -> None:
+def test_rows_and_cells_are_in_order_after_any_shuffle(step: SparkStep) -> None:
     handed = [
         widened(batch, frame_schema([step]))
         for unit, rows in ((1, chunk((5, "e", 1), (4, None, -1))), (0, chunk((1, "a", 1), (2, "b", 2))))

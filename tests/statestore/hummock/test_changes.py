@@ -66,7 +66,7 @@ def test_changes_read_only_blocks_that_changed_and_those_of_the_old_rows(
     assert decoded == []
 
 
-def test_an_sst_that_holds_nothing_of_the_time_between_and_no_old_row_is_not_asked_for(objects: ObjectStore) -> None:
+def test_an_sst_without_changes_or_old_rows_of_the_interval_is_not_read(objects: ObjectStore) -> None:
     counted = FaultyObjectStore(objects)
     model = StoreModel(counted)
     (old,) = model.commit(1, [sealed(1, rows(range(ROWS), 1))])

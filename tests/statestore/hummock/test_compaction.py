@@ -237,7 +237,7 @@ def test_pieces_give_the_rows_of_one_merge_and_the_same_objects_when_run_again()
 
 
 @pytest.mark.usefixtures("_small_blocks")
-def test_an_sst_that_no_other_input_meets_stays_as_it_is() -> None:
+def test_an_sst_without_overlapping_input_is_not_rewritten() -> None:
     objects, version = MemoryObjectStore(), version_of()
     for epoch, vnodes in ((10, range(0, 20)), (20, range(20, 40)), (30, range(40, 60))):
         version = flushed(

@@ -46,7 +46,7 @@ def test_nothing_is_due_in_an_empty_store_nor_with_few_small_runs() -> None:
     assert pick_compactions(version_with([sst(0, 9, 5, epoch=2), sst(0, 9, 5, epoch=1)]), OPTIONS) == []
 
 
-def test_the_oldest_run_sinks_as_it_is_where_none_of_its_keys_are_below() -> None:
+def test_the_oldest_run_moves_down_unchanged_if_no_lower_level_has_its_keys() -> None:
     runs = [sst(0, 9, 300, epoch=e) for e in (4, 3, 2, 1)]
     (pick,) = pick_compactions(version_with(runs), OPTIONS)
     assert (pick.move, pick.plan.target, pick.plan.inputs[0].ssts) == (True, BOTTOM, (runs[-1].name,))
@@ -58,7 +58,7 @@ def test_a_run_whose_own_ssts_reach_into_each_other_is_merged_instead_of_moved()
     assert (pick.move, len(pick.plan.inputs[0].ssts)) == (False, 2)
 
 
-def test_runs_of_l0_are_merged_with_the_base_where_they_are_worth_it_and_else_with_one_another() -> None:
+def test_runs_of_l0_are_merged_with_the_base_if_they_are_large_enough_and_otherwise_with_each_other() -> None:
     runs = [sst(0, 9, 30, epoch=e) for e in (4, 3, 2, 1)]
     below = [sst(0, 4, 200, task=1), sst(5, 9, 200, task=1)]
     (pick,) = pick_compactions(version_with(runs, level_7=below), OPTIONS)

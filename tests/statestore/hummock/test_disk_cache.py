@@ -67,7 +67,7 @@ def cache_path(parent: Path) -> Path:
 # --- purpose -------------------------------------------------------------------------------------------------------
 
 
-def test_what_one_process_read_costs_the_next_one_no_request(
+def test_bytes_that_one_process_read_cost_the_next_one_no_request(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path
 ) -> None:
     numbers = random.Random(1).sample(ALL, 500)
@@ -106,7 +106,7 @@ def spans(size: int) -> tuple[Positions, Positions]:
     return np.zeros(whole, np.int64), np.full(whole, PIECE_BYTES)
 
 
-def test_scans_take_what_the_disk_has(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
+def test_scans_read_cached_bytes_from_disk(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
     disk = DiskCache(tmp_path, 64 << 20)
     assert wrong_rows(reader(remote, version, disk), ALL) == []
     remote.taken()
@@ -295,7 +295,7 @@ def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(
     assert requests >= 4
 
 
-def test_damage_in_the_bucket_is_told_and_no_longer_once_it_is_repaired(tmp_path: Path) -> None:
+def test_damage_in_the_bucket_is_reported_until_it_is_repaired(tmp_path: Path) -> None:
     remote = RemoteStore(MemoryObjectStore())
     version = make_store(remote, 5000)
     (sst,) = version.levels[0]
@@ -442,7 +442,7 @@ def test_a_kernel_that_lets_the_file_grow_no_more_is_no_error(
     assert err.count("RuntimeWarning") == 1
 
 
-def test_what_the_file_system_must_keep_free_is_not_taken(
+def test_the_reserve_of_the_file_system_is_not_used(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path
 ) -> None:
     roomy = DiskCache(tmp_path, MIN_BYTES)
@@ -546,7 +546,7 @@ def test_another_bound_starts_anew_and_processes_with_two_bounds_settle_on_one_f
     assert one(DiskCache(tmp_path), of) == b"data", "a process without a bound uses the file as it is"
 
 
-def test_settings_say_where_how_much_and_for_which_stores() -> None:
+def test_settings_choose_the_folder_the_size_and_the_stores() -> None:
     of = DiskCacheSettings.of
     assert of({}).stores == "auto"
     assert of({}).capacity is None

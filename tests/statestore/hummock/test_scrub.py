@@ -96,7 +96,7 @@ def damaged_sst() -> tuple[MemoryObjectStore, HummockVersion]:
     return store.objects, version
 
 
-def test_what_a_damaged_block_costs_is_its_keys_and_all_other_keys_can_be_read() -> None:
+def test_a_damaged_block_loses_only_its_keys() -> None:
     objects, version = damaged_sst()
     (info,) = version.levels[0]
     assert check_sst(objects, info) == ()
@@ -130,7 +130,7 @@ def test_what_a_damaged_block_costs_is_its_keys_and_all_other_keys_can_be_read()
     ],
     ids=["cut", "grown", "empty", "tail", "index", "schema message"],
 )
-def test_an_sst_cut_or_changed_outside_its_blocks_is_told_with_all_its_tables(
+def test_an_sst_cut_or_changed_outside_its_blocks_is_reported_with_all_its_tables(
     harm: Callable[[bytes], bytes], told: str
 ) -> None:
     objects, version = damaged_sst()

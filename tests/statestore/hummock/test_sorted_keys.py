@@ -127,8 +127,8 @@ def test_keys_that_differ_in_many_bytes_are_sorted_as_bytes(values: int, alike: 
 
 
 @pytest.mark.parametrize("at", [None, 3, 39_000])
-def test_keys_that_come_in_order_of_what_ties_are_sorted_by_their_beginnings(at: int | None) -> None:
-    """Unless two of them, `at` in the order, do not."""
+def test_keys_whose_ties_are_in_order_are_sorted_by_their_heads(at: int | None) -> None:
+    """With `at`, two neighbours are in the wrong order."""
     rng, count = np.random.default_rng(1), 40_000
     heads = rng.integers(0, 2**63, 50).tolist()
     keys = [heads[i % 50].to_bytes(8, "big") + i.to_bytes(16, "big") for i in range(count)]
@@ -139,7 +139,7 @@ def test_keys_that_come_in_order_of_what_ties_are_sorted_by_their_beginnings(at:
     assert order == sorted(range(count), key=keys.__getitem__)
 
 
-def test_keys_are_taken_in_their_type_whatever_their_lengths() -> None:
+def test_keys_of_any_length_are_compared_in_their_type() -> None:
     same, several = [b"abc", b"def", b"ghi"], [b"abc", b"", b"x"]
     rows = np.array([2, 0, 2])
     for keys, kind in ((same, pa.binary()), (same, pa.binary(3)), (several, pa.binary()), (same, pa.large_binary())):
@@ -151,7 +151,7 @@ def test_keys_are_taken_in_their_type_whatever_their_lengths() -> None:
     assert take_keys(pa.array([], pa.binary()), rows[:0]).to_pylist() == []
 
 
-def test_keys_are_padded_or_cut_whatever_slice_they_come_from() -> None:
+def test_keys_of_any_slice_are_padded_or_cut() -> None:
     keys = [b"abc", b"", b"ab\x00\x01", b"\xff" * 9, b"abc"]
     array = pa.array([b"zz", *keys, b"y"], pa.binary()).slice(1, len(keys))
     for width in (1, 2, 4, 9, 12):

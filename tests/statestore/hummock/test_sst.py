@@ -339,7 +339,7 @@ def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "kind", ["int64", "int8", "float64", "fixed", "date32", "bool", "decimal128(25, 2)", "string", "list"]
 )
-def test_equal_rows_make_equal_blocks_whatever_buffers_they_are_slices_of(kind: str) -> None:
+def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str) -> None:
     rng = np.random.default_rng(8)
     types = {"fixed": pa.binary(5), "list": pa.list_(pa.int16()), "decimal128(25, 2)": pa.decimal128(25, 2)}
     numbers = pa.array(rng.integers(0, 100, 4000), pa.int64())

@@ -36,7 +36,7 @@ def sweep(store: LivingStore) -> None:
     clean(store)
 
 
-def test_what_compaction_replaced_goes_and_every_row_stays() -> None:
+def test_vacuum_removes_replaced_ssts_and_keeps_every_row() -> None:
     store = LivingStore()
     for i in range(4):
         epoch = store.run({i: i, 9: i})
@@ -110,7 +110,7 @@ def test_a_superseded_barrier_that_commits_first_after_all_finds_its_objects() -
     store.check(store.meta.latest(), first.epoch)
 
 
-def test_an_object_under_an_unknown_name_is_told_and_left_alone() -> None:
+def test_an_object_with_an_unknown_name_is_reported_and_left_alone() -> None:
     store = LivingStore()
     store.run({1: 1})
     store.objects.put("data/notes.txt", b"mine")
@@ -122,7 +122,7 @@ def test_an_object_under_an_unknown_name_is_told_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize("loses", [True, False])
-def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_it_lost_or_finds_its_objects(
+def test_a_writer_that_stalls_for_hours_before_its_commit_learns_that_it_lost_or_finds_its_objects(
     loses: bool,
 ) -> None:
     """After its upload, retention and vacuums run for hours; if it is to lose, a rival also commits 1,000 times."""
@@ -199,7 +199,7 @@ def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compacti
 
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.sampled(2)
-def test_a_compaction_that_stalls_for_a_thousand_commits_is_told_that_it_lost_or_finds_its_objects(
+def test_a_compaction_that_stalls_for_a_thousand_commits_learns_that_it_lost_or_finds_its_objects(
     closed: bool,
 ) -> None:
     store = LivingStore()
@@ -260,7 +260,7 @@ def test_a_pin_taken_at_any_moment_of_compaction_and_vacuum_is_refused_or_honour
 
 
 @pytest.mark.parametrize("nth", range(6))
-def test_vacuum_that_looks_on_while_a_pin_is_taken_at_any_of_its_requests_keeps_what_the_pin_needs(nth: int) -> None:
+def test_vacuum_keeps_the_objects_of_a_pin_that_is_taken_during_any_of_its_requests(nth: int) -> None:
     store = LivingStore()
     for i in range(3):
         epoch = store.run({i: i})
@@ -279,7 +279,7 @@ def test_vacuum_that_looks_on_while_a_pin_is_taken_at_any_of_its_requests_keeps_
         store.check(meta.pinned_version(taken[0]), epoch)
 
 
-def test_what_is_read_within_a_block_stays_until_the_block_ends() -> None:
+def test_objects_that_a_reading_block_uses_are_kept_until_the_block_ends() -> None:
     store = LivingStore()
     for i in range(3):
         epoch = store.run({i: i})
@@ -292,7 +292,7 @@ def test_what_is_read_within_a_block_stays_until_the_block_ends() -> None:
     assert store.data() == named_by(store.meta.latest())
 
 
-def test_what_epochs_after_the_pin_of_a_train_uploaded_stays_though_compaction_took_it_out() -> None:
+def test_uploads_after_the_pin_of_a_train_are_kept_after_compaction_replaced_them() -> None:
     store = LivingStore()
     train = store.open("train")
     pin = train.pin(store.run({1: 1}), onward=True)
@@ -356,7 +356,7 @@ def test_a_pin_renewed_while_its_lease_is_judged_is_refused_or_honoured() -> Non
             store.check(version, epoch)
 
 
-def test_manifests_and_snapshots_of_the_past_go_and_every_version_can_still_be_told() -> None:
+def test_old_manifests_and_snapshots_are_removed_and_every_version_can_still_be_read() -> None:
     store = LivingStore()
     for i in range(40):
         store.run({i % 5: i})
@@ -401,7 +401,7 @@ def test_a_vacuum_broken_at_any_request_harms_nothing_and_the_next_one_ends_it(f
         store.check(store.meta.latest(), store.meta.latest().epoch)
 
 
-def test_four_vacuums_at_once_beside_epochs_compactions_and_readers_keep_all_that_is_read() -> None:
+def test_four_concurrent_vacuums_keep_all_objects_of_epochs_compactions_and_readers() -> None:
     store = LivingStore()
     stop = threading.Event()
     failures: list[BaseException] = []

@@ -59,7 +59,7 @@ def test_a_vnode_that_has_most_rows_is_seen_as_such() -> None:
     assert found.rows[5] == pytest.approx(30_100, rel=0.07)
 
 
-def test_a_table_of_one_vnode_and_a_table_of_one_row_are_counted_where_they_are() -> None:
+def test_a_table_of_one_vnode_and_a_table_of_one_row_are_counted_on_their_vnodes() -> None:
     objects = MemoryObjectStore()
     ssts = [
         *ingested(objects, 7, np.zeros(5_000, int)),

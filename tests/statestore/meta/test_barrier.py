@@ -14,7 +14,7 @@ from tussock.statestore.meta.errors import LostRaceError, SettingError
 from tussock.statestore.objectstore.base import ObjectStore
 
 
-def test_what_a_barrier_pins_is_what_every_process_reads(any_store: ObjectStore) -> None:
+def test_every_process_reads_the_input_that_a_barrier_pinned(any_store: ObjectStore) -> None:
     meta = new_meta(any_store)
     version = meta.latest()
     plan = BarrierPlan(
@@ -63,7 +63,7 @@ def assert_(holds: bool) -> None:
     assert holds
 
 
-def test_no_barrier_stands_on_an_epoch_that_is_not_the_newest(objects: ObjectStore) -> None:
+def test_no_barrier_follows_an_epoch_that_is_not_the_newest(objects: ObjectStore) -> None:
     meta = new_meta(objects)
     version = run_epoch(meta)
     for base in (0, version.epoch + 1):
@@ -72,7 +72,7 @@ def test_no_barrier_stands_on_an_epoch_that_is_not_the_newest(objects: ObjectSto
     assert meta.open_barrier() is None
 
 
-def test_the_highest_attempt_is_in_force_and_of_two_that_supersede_one_is_told_who_won(objects: ObjectStore) -> None:
+def test_the_highest_attempt_is_in_force_and_a_losing_attempt_learns_the_winner(objects: ObjectStore) -> None:
     meta, other = new_meta(objects), open_meta(objects, "b")
     first = meta.inject_barrier(0, plan_on(meta.latest()))
     second = meta.supersede_barrier(first, msgspec.structs.replace(plan_on(meta.latest()), skipped=("x.parquet",)))
@@ -123,7 +123,7 @@ def test_a_barrier_cannot_give_back_log_entries_that_are_taken(objects: ObjectSt
         meta.inject_barrier(version.epoch, msgspec.structs.replace(plan_on(version), log_end=4))
 
 
-def test_epochs_rise_strictly_whatever_the_clock_does(objects: ObjectStore) -> None:
+def test_epochs_rise_strictly_with_any_clock(objects: ObjectStore) -> None:
     clock = Clock()
     new_meta(objects)
     meta = open_meta(objects, "b", clock)

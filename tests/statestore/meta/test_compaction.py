@@ -179,7 +179,7 @@ def test_a_lease_that_is_renewed_lasts_and_costs_one_delta_for_all_tasks_when_a_
         meta.commit_compaction(opened[0], [merged(version, opened[0])])
 
 
-def test_a_task_that_is_renewed_while_another_is_about_to_close_it_stays_open() -> None:
+def test_a_task_renewed_just_before_another_process_closes_it_remains_open() -> None:
     clock = Clock()
     objects, meta = new_store(clock)
     version = commit(meta, ["a1"])
@@ -224,7 +224,7 @@ def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() ->
     assert meta.open_compaction(plan(version, 0, [middle])).id == 2, "on L0 it conflicts with no task"
 
 
-def test_a_run_stays_when_an_older_one_of_the_same_keys_would_stay_above_it() -> None:
+def test_a_run_is_not_moved_below_an_older_run_of_the_same_keys() -> None:
     _, meta = new_store()
     commit(meta, ["a1", "a5", "b1"])
     version = commit(meta, ["a4", "a9"])
@@ -252,7 +252,7 @@ def test_all_that_a_level_holds_of_the_keys_has_to_move_along() -> None:
     assert [len(level) for level in version.levels] == [0, 0, 1]
 
 
-def test_ssts_sink_as_they_are_where_nothing_is_in_their_way() -> None:
+def test_ssts_move_down_unchanged_if_nothing_overlaps() -> None:
     _, meta = new_store()
     commit(meta, ["a1", "a2"])
     version = commit(meta, ["b1", "b2"])
@@ -288,7 +288,7 @@ def test_runs_of_l0_merge_in_their_place_and_only_with_neighbours() -> None:
         meta.open_compaction(plan(version, 1, [output]))
 
 
-def test_what_a_task_may_not_put_is_refused_before_anything_is_written() -> None:
+def test_an_invalid_result_of_a_task_is_refused_before_anything_is_written() -> None:
     _, meta = new_store()
     version = commit(meta, ["a3", "a5"])
     task = meta.open_compaction(plan(version, 1, version.levels[0]))
@@ -441,7 +441,7 @@ def _merge(
     return [{k: best[k] for k in part} for part in (ordered[:cut], ordered[cut:]) if part]
 
 
-def test_a_range_touches_another_where_they_share_a_key() -> None:
+def test_ranges_overlap_if_they_share_a_key() -> None:
     assert touches(KeyRange(b"a", b"c"), KeyRange(b"c", b"d"))
     assert not touches(KeyRange(b"a", b"b"), KeyRange(b"c", b"d"))
 
@@ -504,7 +504,7 @@ def test_a_version_stays_small_however_many_epochs_are_not_retired() -> None:
     assert version.min_readable_epoch > published
 
 
-def test_what_is_held_back_stays_readable_however_many_epochs_come_after_it() -> None:
+def test_held_back_rows_remain_readable_after_any_number_of_epochs() -> None:
     _, meta = new_store()
     catalog = Catalog(
         tuple(Relation(i, name, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for i, name in enumerate("ab", 1)), 3, 1

@@ -86,7 +86,7 @@ def _fewest_relieving_moves(mapping: VnodeMapping, weights: npt.NDArray[np.float
 
 @example([1, 1, 7, 7, 0, 0, 1, 3], 2, 1.0)  # an exhaustive search needs two moves; four are made
 @given(st.lists(st.integers(0, 9), min_size=8, max_size=8), st.integers(2, 3), st.sampled_from([1.0, 1.1, 1.3, 2.0]))
-def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_should_carry(
+def test_relief_moves_almost_the_fewest_vnodes_that_bring_every_unit_below_its_target(
     given: list[int], units: int, by: float
 ) -> None:
     weights, before = np.array(given, np.float64), even_mapping(8, units)
@@ -106,7 +106,7 @@ def test_relief_moves_about_as_few_vnodes_as_bring_every_unit_below_what_it_shou
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_where_there_is_room_relief_takes_from_each_unit_the_least_number_of_vnodes(seed: int) -> None:
+def test_relief_moves_the_fewest_vnodes_of_each_unit_if_others_have_room(seed: int) -> None:
     """Computed independently: the heaviest vnodes of a unit until they outweigh its excess load."""
     rng = np.random.default_rng(seed)
     before = even_mapping(256, 8)

@@ -58,7 +58,7 @@ def test_an_epoch_that_is_gone_is_refused_with_or_without_a_pin(objects: ObjectS
         raise AssertionError("not reached")
 
 
-def test_a_pin_that_may_not_be_removed_stays_and_the_rows_were_right(objects: ObjectStore) -> None:
+def test_a_pin_that_may_not_be_removed_remains_and_the_rows_are_right(objects: ObjectStore) -> None:
     version = run_epoch(new_meta(objects))
     reader = open_meta(ReadOnlyStore(objects, may_put=True), "reader")  # type: ignore[arg-type]
     with pytest.warns(UnpinnedReadWarning, match="delete|AccessDenied"), reader.reading(version.epoch) as read:

@@ -38,7 +38,7 @@ def test_a_repeated_client_id_is_ignored_and_answers_the_first_position(objects:
 
 
 @pytest.mark.parametrize("nth", range(6))
-def test_a_client_id_is_found_where_its_entry_stands_and_nowhere_before(objects: ObjectStore, nth: int) -> None:
+def test_a_client_id_is_found_exactly_at_the_position_of_its_entry(objects: ObjectStore, nth: int) -> None:
     meta, store = new_meta(objects), FaultyObjectStore(objects)
     other = open_meta(store, "b")
     for n in range(3):
@@ -55,7 +55,7 @@ def test_a_client_id_is_found_where_its_entry_stands_and_nowhere_before(objects:
     assert meta.append_log("c", b"1") == meta.logged_position("c") == standing.get("c", 4)
 
 
-def test_an_append_that_expects_a_position_stands_there_or_nowhere(objects: ObjectStore) -> None:
+def test_an_append_that_expects_a_position_gets_it_or_fails(objects: ObjectStore) -> None:
     meta, other = new_meta(objects), open_meta(objects, "b")
     assert meta.append_log("a", b"0", expected=0) == 0
     end = meta.log_end()
@@ -67,7 +67,7 @@ def test_an_append_that_expects_a_position_stands_there_or_nowhere(objects: Obje
     assert meta.append_log("b", b"2", expected=3) == 2, "a repeated append keeps its number"
 
 
-def test_of_many_writers_who_expect_one_position_one_gets_it(objects: ObjectStore) -> None:
+def test_one_of_many_writers_that_expect_the_same_position_gets_it(objects: ObjectStore) -> None:
     MetaStore.init(objects, vnode_count=8)
 
     def write(writer: int) -> int | None:
@@ -82,7 +82,7 @@ def test_of_many_writers_who_expect_one_position_one_gets_it(objects: ObjectStor
     assert open_meta(objects).log_end() == 1
 
 
-def test_eight_writers_fill_the_log_without_gap_and_a_client_id_that_all_use_stands_once(objects: ObjectStore) -> None:
+def test_eight_writers_fill_the_log_without_gaps_and_their_shared_client_id_has_one_entry(objects: ObjectStore) -> None:
     MetaStore.init(objects, vnode_count=8)
     writers, rounds = 8, 20
     start = threading.Barrier(writers)
@@ -163,7 +163,7 @@ def test_a_payload_is_named_after_its_bytes_and_checked_when_read(objects: Objec
         read_payload(meta.objects, name)
 
 
-def test_what_is_no_json_or_has_no_client_id_is_refused_before_anything_is_written(objects: ObjectStore) -> None:
+def test_invalid_json_or_a_missing_client_id_is_refused_before_anything_is_written(objects: ObjectStore) -> None:
     meta = new_meta(objects)
     with pytest.raises(SettingError, match="one JSON value"):
         meta.append_log("c", b"{")

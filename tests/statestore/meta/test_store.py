@@ -156,7 +156,7 @@ def test_a_pin_is_listed_until_it_is_let_go(any_store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("nth", range(4))
-def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_one_who_raised_it(
+def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_process_that_raised_it(
     objects: ObjectStore, nth: int
 ) -> None:
     meta = new_meta(objects)

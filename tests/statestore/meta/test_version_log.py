@@ -92,7 +92,7 @@ def test_a_reader_that_slept_over_many_commits_jumps_to_the_newest(objects: Obje
     assert len(counted.calls) < 4 * SNAPSHOT_EVERY
 
 
-def test_of_two_writers_racing_with_epochs_of_their_own_one_commits_and_the_other_is_told_who_won(
+def test_one_of_two_racing_writers_commits_and_the_other_learns_the_winner(
     objects: ObjectStore,
 ) -> None:
     ours, theirs = new_meta(objects, "ours"), open_meta(objects, "theirs")
@@ -168,7 +168,7 @@ def test_committing_an_epoch_again_changes_nothing_even_when_the_floor_has_passe
     assert open_meta(objects, "c").commit_epoch(sealed) == (later, False)
 
 
-def test_a_superseded_barrier_that_lost_is_told_so_also_when_the_floor_has_passed_it(objects: ObjectStore) -> None:
+def test_a_superseded_barrier_that_lost_is_refused_even_below_the_floor(objects: ObjectStore) -> None:
     meta = new_meta(objects)
     lost = meta.inject_barrier(0, plan_on(meta.latest()))
     sealed = meta.seal(manifest_for(lost))
@@ -182,7 +182,7 @@ def test_a_superseded_barrier_that_lost_is_told_so_also_when_the_floor_has_passe
         open_meta(objects, "b").commit_epoch(sealed)
 
 
-def test_a_writer_that_stalled_over_many_commits_is_told_that_it_lost(objects: ObjectStore) -> None:
+def test_a_writer_that_stalled_over_many_commits_learns_that_it_lost(objects: ObjectStore) -> None:
     stalled, meta = new_meta(FaultyObjectStore(objects), "stalled"), open_meta(objects)
     barrier = stalled.inject_barrier(0, plan_on(stalled.latest()))
     assert isinstance(stalled.objects, FaultyObjectStore)
@@ -231,7 +231,7 @@ EMPTY = initial_version(StoreSettings(1, 8, 2, "UTC"))
         (VersionDelta(1, "x", MappingChanged(VnodeMapping(5, (0,)))), "has 1 vnodes"),
     ],
 )
-def test_replay_refuses_a_delta_that_does_not_stand_on_its_version(delta: VersionDelta, why: str) -> None:
+def test_replay_refuses_a_delta_that_does_not_fit_its_version(delta: VersionDelta, why: str) -> None:
     with pytest.raises(BadDeltaError, match=why):
         apply(EMPTY, delta)
 
@@ -274,7 +274,7 @@ class _Altered(LocalObjectStore):
 
 
 @pytest.mark.parametrize("attempt", range(6))
-def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_one_goes_on(
+def test_a_process_killed_during_its_commit_leaves_a_whole_version_and_the_next_one_continues(
     tmp_path: Path, attempt: int
 ) -> None:
     root = tmp_path / "store"
@@ -313,7 +313,7 @@ def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_o
     assert run_epoch(meta).id == version.id + 1
 
 
-def test_what_a_version_names_survives_its_way_through_the_log(objects: ObjectStore) -> None:
+def test_numbers_of_a_version_are_exact_after_the_log(objects: ObjectStore) -> None:
     meta = new_meta(objects)
     version = run_epoch(meta)
     assert open_meta(objects, "b").latest().levels[0] == (sst_of(version.epoch),), "u64 epochs and bytes are exact"

@@ -16,7 +16,7 @@ def wait_for(said: list[str], lines: int) -> None:
     eventually(f"{lines} lines are reported", lambda: len(said) >= lines, 30)
 
 
-def test_work_is_said_to_be_under_way_while_it_is() -> None:
+def test_running_work_is_reported() -> None:
     objects, far, said = MemoryObjectStore(), HowFar(), list[str]()
     with followed(objects, "epoch", "epoch 7", far, said.append, every_s=0.01):
         began = time.monotonic()

@@ -99,7 +99,7 @@ def test_list_is_in_name_order_below_a_prefix_and_after_a_name(any_store: Object
     assert list(any_store.list("nothing/here")) == []
 
 
-def test_delete_removes_and_ignores_what_does_not_exist(any_store: ObjectStore) -> None:
+def test_delete_ignores_objects_that_do_not_exist(any_store: ObjectStore) -> None:
     any_store.put("d/1", b"1")
     any_store.put("d/2", b"2")
     any_store.delete(["d/1", "d/none", "none/at/all"])

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> LocalObjectStore:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_named_and_leaves_what_was_there(
+def test_a_full_disk_is_reported_and_existing_objects_remain(
     store: LocalObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     store.put("x", b"old")

@@ -73,7 +73,7 @@ def test_a_prefix_that_climbs_out_is_refused() -> None:
 
 @given(st.lists(names(), min_size=1, max_size=3).map("/".join))
 @QUICK
-def test_a_store_opens_again_from_its_uri_whatever_its_name(name: str) -> None:
+def test_a_store_opens_again_from_its_uri_with_any_name(name: str) -> None:
     """By its name as it is, and by the URI that other processes get."""
     local = open_object_store(f"/data/{name}")
     assert isinstance(local, LocalObjectStore)
@@ -92,7 +92,7 @@ def test_a_store_opens_again_from_its_uri_whatever_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["s3://bucket/a#b", "s3://bucket/a\tb", "file:///a#b", "file:///a?b", "file:///a\nb", "s3://bucket/a?b"]
 )
-def test_a_uri_that_a_parser_would_cut_is_refused_with_what_to_write(uri: str) -> None:
+def test_a_uri_that_a_parser_would_cut_is_refused_with_a_remedy(uri: str) -> None:
     """Each of these URIs opened the store of another name."""
     with pytest.raises(BadStoreError, match=r"%23|%09|%3F|%0A"):
         open_object_store(uri)

@@ -38,7 +38,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 2, s3.ATTEMPTS, s3.ATTEMPTS + 1])
-def test_a_conditional_put_whose_answers_are_lost_knows_its_own_object(
+def test_a_conditional_put_with_lost_answers_recognises_its_own_object(
     moto_endpoint: str, prefix: str, lost: int
 ) -> None:
     left = [lost]
@@ -54,7 +54,7 @@ def test_a_conditional_put_whose_answers_are_lost_knows_its_own_object(
 
 
 @pytest.mark.parametrize("lost", [1, s3.ATTEMPTS])
-def test_a_conditional_put_whose_answers_are_lost_knows_that_another_was_first(
+def test_a_conditional_put_with_lost_answers_recognises_that_another_was_first(
     moto_endpoint: str, prefix: str, lost: int
 ) -> None:
     assert _store(moto_endpoint, prefix).put_if_absent("x", b"theirs")
@@ -124,7 +124,7 @@ def test_a_forked_child_uses_connections_and_threads_of_its_own(moto_endpoint: s
     assert store.get("y") == b"child"
 
 
-def test_an_endpoint_that_refuses_is_named_with_what_to_do(moto_endpoint: str) -> None:
+def test_an_endpoint_that_refuses_is_named_with_a_remedy(moto_endpoint: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -158,7 +158,7 @@ def test_a_name_that_no_bucket_can_have_is_named(moto_endpoint: str) -> None:
         open_object_store(f"s3://no!bucket/p?endpoint={moto_endpoint}").put_if_absent("a", b"")
 
 
-def test_absent_credentials_are_named_with_where_they_come_from(
+def test_absent_credentials_are_reported_with_their_expected_origin(
     moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [n for n in os.environ if n.startswith("AWS_")]:

@@ -12,7 +12,7 @@ import pytest
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 
-def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = LocalObjectStore(root)
     store.put("data/a", b"kept")

@@ -122,7 +122,7 @@ def require_equal(table: StorageTable, expected: Rows) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_older_rows_hold_what_was_said_when_a_column_was_added_however_they_are_read(seed: int) -> None:
+def test_older_rows_have_the_value_that_was_declared_when_a_column_was_added(seed: int) -> None:
     life = Growing(seed)
     for schema in SHAPES:
         life.catalog_says(schema)
@@ -163,7 +163,7 @@ def test_net_changes_span_the_epoch_that_added_a_column() -> None:
         assert rows == in_shape(life.rows[6], SHAPES[-1])
 
 
-def test_an_epoch_in_flight_that_knew_no_such_column_is_read_with_it() -> None:
+def test_an_epoch_in_flight_without_a_new_column_is_read_with_it() -> None:
     life = Growing(3)
     life.run(SHAPES[0])
     sealed = life.run(SHAPES[0], commit=False)

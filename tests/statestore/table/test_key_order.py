@@ -122,7 +122,7 @@ def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("rounds")
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.sampled(5)
-def test_rows_come_in_the_order_of_the_key_and_a_limit_counts_from_its_beginning(seed: int, tmp_path: Path) -> None:
+def test_rows_are_in_key_order_and_a_limit_counts_from_the_first(seed: int, tmp_path: Path) -> None:
     made = Table(seed, tmp_path)
     for reverse in (False, True):
         expected = made.in_order(reverse)

@@ -151,14 +151,14 @@ def run_model(
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.sampled(2)
-def test_reads_equal_a_dict_whatever_happens_to_units_workers_and_barriers(seed: int) -> None:
+def test_reads_equal_a_dict_despite_changes_of_units_workers_and_barriers(seed: int) -> None:
     hits, _ = run_model(seed, 1 << 20)
     assert hits > 500
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.sampled(6)
-def test_reads_are_the_same_where_workers_show_each_other_what_they_know_and_more_is_known(seed: int) -> None:
+def test_workers_that_share_rows_read_the_same_and_find_more_in_the_cache(seed: int) -> None:
     alone, _ = run_model(seed, 1 << 20)
     together, _ = run_model(seed, 1 << 20, together=True)
     assert together > 1.1 * alone
@@ -178,7 +178,7 @@ def test_reads_are_the_same_with_room_for_a_few_entries_of_several_units(seed: i
     assert 0 < hits < asked
 
 
-def test_reads_are_the_same_where_memory_comes_and_goes() -> None:
+def test_reads_are_the_same_while_the_memory_limit_changes() -> None:
     rng = random.Random(7)
     run_model(1, 1 << 20, lambda: rng.choice((1 << 20, -1000, -(1 << 20))))
 
@@ -198,7 +198,7 @@ def first_epoch(cache: RowCache, store: DictStore) -> None:
     store.ingest(table.seal(), 1)
 
 
-def test_what_an_epoch_read_or_wrote_the_next_one_need_not_ask_for() -> None:
+def test_rows_that_an_epoch_read_or_wrote_are_cached_for_the_next() -> None:
     cache, store = RowCache(), CountingStore()
     first_epoch(cache, store)
     store.asked = 0
@@ -219,7 +219,7 @@ def test_rows_of_another_epoch_or_of_other_vnodes_do_not_count(base: int, vnodes
     assert store.asked == 1
 
 
-def test_an_attempt_that_never_sealed_leaves_what_was_known() -> None:
+def test_an_attempt_that_never_sealed_changes_no_cached_row() -> None:
     cache, store = RowCache(), CountingStore()
     first_epoch(cache, store)
     failed = open_pairs(cache, store, 1, 2)
@@ -231,7 +231,7 @@ def test_an_attempt_that_never_sealed_leaves_what_was_known() -> None:
     assert store.asked == 0
 
 
-def test_what_a_task_publishes_is_known_once_it_has_ended_and_nothing_of_one_that_fails() -> None:
+def test_rows_of_a_task_are_cached_when_it_has_ended_and_not_if_it_fails() -> None:
     cache, store = RowCache(), CountingStore()
     with cache.publishing():
         first_epoch(cache, store)
@@ -257,7 +257,7 @@ def test_an_idle_epoch_that_is_sealed_keeps_the_rows_for_the_next() -> None:
     assert store.asked == 0
 
 
-def test_a_table_that_is_only_written_or_asked_for_what_never_comes_again_takes_no_memory() -> None:
+def test_a_table_without_repeated_reads_takes_no_memory() -> None:
     cache, store = RowCache(), DictStore()
     table = open_pairs(cache, store, 0, 1)
     table.get_rows(keys_table(PAIRS, [1, 2]), again=False)
@@ -290,7 +290,7 @@ def test_the_keys_not_used_for_longest_go_first_and_none_shows_an_older_row() ->
     assert cache.nbytes == 0
 
 
-def test_an_epoch_of_few_keys_does_not_touch_what_many_left() -> None:
+def test_an_epoch_of_few_keys_does_not_rewrite_a_large_run() -> None:
     cache, store = RowCache(), DictStore()
     table = open_pairs(cache, store, 0, 1)
     rows_read(table, PAIRS, list(range(5000)))

@@ -71,7 +71,7 @@ def assert_shown(runs: tuple[KnownRun, ...]) -> None:
         assert found.used.tolist() == expected.used.tolist()
 
 
-def test_another_process_finds_what_is_shown_and_keeps_it_when_its_maker_is_gone(
+def test_another_process_finds_shared_runs_and_keeps_them_after_their_writer_ends(
     sibling: subprocess.Popen[str],
 ) -> None:
     runs = SharedRuns(lambda: [sibling.pid]).look("rows", 7)
@@ -89,14 +89,14 @@ def test_rows_of_another_epoch_or_name_are_not_found(sibling: subprocess.Popen[s
     assert len(looking.look("rows", 7)) == 2
 
 
-def test_what_was_used_is_seen_by_both(sibling: subprocess.Popen[str]) -> None:
+def test_both_processes_see_the_use_of_a_run(sibling: subprocess.Popen[str]) -> None:
     once, again = (SharedRuns(lambda: [sibling.pid]).look("rows", 7) for _ in range(2))
     once[0].used[2] = 9
     assert again[0].used.tolist() == [3, 3, 9, 3, 3]
 
 
 @pytest.mark.parametrize("word", ["forget", "replace"])
-def test_what_its_maker_has_forgotten_is_not_found_though_its_name_was_seen(
+def test_a_run_that_its_writer_dropped_is_not_found_although_its_name_was_seen(
     sibling: subprocess.Popen[str], word: str
 ) -> None:
     looking = SharedRuns(lambda: [sibling.pid])

@@ -134,7 +134,7 @@ def test_an_update_may_swap_keys_and_an_unchanged_row_is_not_written(store: Stor
     assert moved.seal() is None
 
 
-def test_a_float_key_is_found_whatever_its_zero_or_nan_and_keeps_its_bits(store: Store) -> None:
+def test_a_float_key_is_found_by_any_zero_or_nan_and_keeps_its_bits(store: Store) -> None:
     schema = TableSchema(8, "floats", (ColumnSpec("k", "double"), ColumnSpec("v", "int")), (KeyColumn(0),), (0,))
     odd_nan = np.array([0xFFF8000000000001], np.uint64).view(np.float64)
     table = open_table(schema, store, 0)
