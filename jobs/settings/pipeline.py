@@ -388,7 +388,7 @@ def load_pipeline(folder: Path) -> Pipeline:
     except OSError as err:
         raise PipelineError(str(path), "the file", err.strerror or str(err), "a readable file") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise PipelineError(str(path), "the file", str(err), "TOML") from err
+        raise PipelineError(str(path), "the file", f"an error of syntax ({err})", "a valid TOML file") from err
     return _pipeline_of(document, folder)
 
 
@@ -505,7 +505,11 @@ def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[st
     known = [field.name for field in table.fields]
     if (unknown := next((name for name in values if name not in known), None)) is not None:
         near = get_close_matches(unknown, known, n=1)
-        return unknown, "an unknown key", f"{near[0]!r}, perhaps" if near else f"one of {', '.join(known)}"
+        return (
+            unknown,
+            "an unknown key",
+            f"{near[0]!r}, the nearest known key" if near else f"one of {', '.join(known)}",
+        )
     missing = next(field.name for field in table.fields if field.required and field.name not in values)
     return missing, "nothing", "a value: the key is required"
 
@@ -621,7 +625,9 @@ def _substitute(
         if value := variables.get(match[1]):
             return written(value)
         if match[2] is None:
-            raise PipelineError(file, key, match[0], f"a variable with a value, or a default: ${{{match[1]}:-…}}")
+            raise PipelineError(
+                file, key, f"{match[0]}, which is not set", f"a variable with a value, or a default: ${{{match[1]}:-…}}"
+            )
         return match[2]
 
     return _VARIABLE.sub(value_of, text)

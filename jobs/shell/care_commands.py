@@ -112,7 +112,7 @@ def _store_show(chosen: argparse.Namespace) -> None:
     if home is None:
         print("identity  none yet; the first publish creates it")
         return
-    print(f"belongs   {home.address}\nidentity  {home.id}" + "".join(f"\nbefore    {id}" for id in home.before))
+    print(f"recorded  {home.address}\nidentity  {home.id}" + "".join(f"\nbefore    {id}" for id in home.before))
     if not home.is_at(place):
         print(
             "This store was copied or moved. Run `tussock store moved` if it replaces the other store, or `tussock "

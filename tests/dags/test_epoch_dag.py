@@ -198,10 +198,10 @@ def test_without_a_schedule_a_pipeline_runs_when_it_is_triggered(
 
 
 BROKEN = {
-    "a misspelled key": ('stroe = "x"\n', "stroe: found an unknown key, expected 'store', perhaps"),
+    "a misspelled key": ('stroe = "x"\n', "stroe: found an unknown key, expected 'store', the nearest known key"),
     "a variable without a value": (
         'data = "${NO_SUCH}/x"\n',
-        "data: found ${NO_SUCH}, expected a variable with a value",
+        "data: found ${NO_SUCH}, which is not set, expected a variable with a value",
     ),
     "no TOML": ("= 1\n", "the file: found Invalid"),
 }

@@ -243,7 +243,7 @@ def test_an_unknown_pipeline(tussock: Tussock, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("name = days", ("pipeline.toml", "expected TOML")),
+        ("name = days", ("pipeline.toml", "expected a valid TOML file")),
         ('name = "days"\nstore = "s"\nsql = ["a.sql"]\nshedule = "@daily"', ("pipeline.toml", "shedule")),
         ('name = "days"\nsql = ["a.sql"]', ("pipeline.toml", "store")),
         (

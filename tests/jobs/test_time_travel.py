@@ -264,7 +264,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM late VERSION AS OF @2", NotThereYetError,
      "'late' does not exist in epoch @2: it was created in epoch @3 .*; read that epoch"),
     ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError,
-     "not in the store before its first epoch: it was created in epoch @1"),
+     "does not exist before the store's first epoch: it was created in epoch @1"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError,
      r"before its first epoch: it was created in epoch @1 \(2"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF now() + INTERVAL 1 DAY", BadMomentError, "in the future; now is .*"),

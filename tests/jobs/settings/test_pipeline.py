@@ -108,10 +108,10 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
 
 MISTAKES = {
     "a missing name": ('store = "s"\nsql = ["a"]', "name: found nothing, expected a value: the key is required"),
-    "an unknown key": (MINIMAL + 'stroe = "x"', "stroe: found an unknown key, expected 'store', perhaps"),
+    "an unknown key": (MINIMAL + 'stroe = "x"', "stroe: found an unknown key, expected 'store', the nearest known key"),
     "an unknown key of a table": (
         MINIMAL + "[epoch]\nunit = 2",
-        "epoch.unit: found an unknown key, expected 'units', perhaps",
+        "epoch.unit: found an unknown key, expected 'units', the nearest known key",
     ),
     "a number for a text": (
         MINIMAL.replace('"s3://bucket/shop"', "7"),
@@ -189,7 +189,10 @@ MISTAKES = {
         MINIMAL + '[schedule]\ncron = "@daily"',
         "schedule.start: found nothing, expected a value: the key is required",
     ),
-    "an unknown table": (MINIMAL + "[spork]\na = 1", "spork: found an unknown key, expected 'spark', perhaps"),
+    "an unknown table": (
+        MINIMAL + "[spork]\na = 1",
+        "spork: found an unknown key, expected 'spark', the nearest known key",
+    ),
     "a key like no other": (
         MINIMAL + "[quality]\n'- at `$.x`' = 1",
         "quality.- at `$.x`: found an unknown key, expected one of folder, docs, scope.",
@@ -246,10 +249,10 @@ MISTAKES = {
     ),
     "a variable without a value": (
         MINIMAL.replace("s3://bucket", "${NO_SUCH}"),
-        "store: found ${NO_SUCH}, expected a variable with a value",
+        "store: found ${NO_SUCH}, which is not set, expected a variable with a value",
     ),
     "a quote in the data root": (MINIMAL + 'data = "it\'s"', "expected a path without quotes"),
-    "text that is no TOML": ("name = ", "the file: found Invalid value"),
+    "text that is no TOML": ("name = ", "the file: found an error of syntax (Invalid value"),
 }
 
 
