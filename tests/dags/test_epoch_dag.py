@@ -203,7 +203,7 @@ BROKEN = {
         'data = "${NO_SUCH}/x"\n',
         "data: found ${NO_SUCH}, which is not set, expected a variable with a value",
     ),
-    "no TOML": ("= 1\n", "the file: found Invalid"),
+    "no TOML": ("= 1\n", "the file: found an error of syntax"),
 }
 
 
