@@ -117,7 +117,7 @@ def loaded(function: CreateFunction) -> LoadedFunction:
         with _loading:
             found = getattr(_Modules(function).module(function.module), function.function, None)
     except Exception as err:  # the user's module may raise any exception
-        raise FunctionCodeError(function.name, file, f"it can't be imported: {_said(err)}") from err
+        raise FunctionCodeError(function.name, file, f"it cannot be imported: {_said(err)}") from err
     if not callable(found):
         there = (
             "has no function of this name" if found is None else f"has {function.function!r}, which is not a function"

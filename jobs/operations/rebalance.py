@@ -60,5 +60,8 @@ def move(at: PipelineStore, rebalance: Rebalance) -> HummockVersion:
 
 
 def verify(at: PipelineStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
-    """Read the moved rows back and return the new share of each unit. Raises OtherMappingError, DamagedSstError."""
+    """Check that the plan's mapping is in force and that each SST's index can be read, and return the new shares.
+
+    Raises: OtherMappingError; MissingSstError, DamagedSstError.
+    """
     return upkeep.verify(at.meta, rebalance)

@@ -305,7 +305,7 @@ class Applying:
             if not _differences(building, statement) and (in_place or statement.if_not_exists):
                 return self.catalog
             if not in_place:
-                raise BeingBuiltError((building.name,), f"{building.kind} {building.name!r} can't be created")
+                raise BeingBuiltError((building.name,), f"{building.kind} {building.name!r} cannot be created")
             self.catalog = given_up(self.catalog, building.name)
         there = next((r for r in self.catalog.live() if r.name == statement.name.lower()), None)
         if there is None:

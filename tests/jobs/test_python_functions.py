@@ -234,7 +234,7 @@ def test_changed_code_is_refused_unless_it_replaces_the_function(session: Sessio
         ),
         (
             "f (x int) RETURNS int LANGUAGE PYTHON AS 'broken:f'",
-            r"can't be imported: ModuleNotFoundError: .*no_such_module.* \(line 1 of",
+            r"cannot be imported: ModuleNotFoundError: .*no_such_module.* \(line 1 of",
         ),
         ("f (x int) RETURNS int LANGUAGE PYTHON AS 'spelling:f'", r"spelling.py: it cannot be read as Python"),
         (

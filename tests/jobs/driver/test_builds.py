@@ -196,7 +196,7 @@ def test_a_new_view_is_invisible_until_it_is_built_but_its_name_is_reserved(meta
     with pytest.raises(UnknownRelationError, match=r"view 'per_a' is being built since epoch .*% read"):
         find(catalog, "per_a")
     with pytest.raises(
-        BeingBuiltError, match="'per_a' can't be created, while per_a is being built over several epochs"
+        BeingBuiltError, match="'per_a' cannot be created, while per_a is being built over several epochs"
     ):
         apply_statement(catalog, table("per_a"), 9)
     same = msgspec.structs.replace(view("per_a", counted(scan("t"), 2)), if_not_exists=True)
