@@ -2,14 +2,16 @@
 
 import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.sample import in_sample
-from tests.support.without_jvm import WithoutJvm
+from tests.support.without_jvm import MARKS, RefusesJava, WithoutJvm
 
 # Tests of S3 stores must not meet cached blocks of an earlier run on this host.
 os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")
@@ -25,9 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    folder = tempfile.TemporaryDirectory(prefix="tussock-no-java-")
+    config.add_cleanup(folder.cleanup)
+    config.pluginmanager.register(RefusesJava(Path(folder.name)))
     if config.getoption("--no-jvm"):
         config.pluginmanager.register(WithoutJvm())
-        config.option.markexpr = "not (deep or spark or airflow or kill or cluster)"
+        config.option.markexpr = f"not ({' or '.join(MARKS)})"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m removes the deep tests

@@ -1,8 +1,11 @@
-"""`make unit` works before Java is installed: tests are collected without pyspark."""
+"""`make unit` works before Java is installed: tests are collected without pyspark, and none of them starts Java."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 COLLECT = """
@@ -19,3 +22,15 @@ def test_unit_tests_are_collected_without_pyspark() -> None:
     done = subprocess.run([sys.executable, "-c", COLLECT], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "tests/jobs/plan/" in done.stdout
+
+
+def test_java_does_not_start_in_a_test_without_a_mark() -> None:
+    java = Path(os.environ["JAVA_HOME"]) / "bin/java"
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "::test_java_does_not_start_in_a_test_without_a_mark (call) starts Java without a mark" in done.stderr
+
+
+@pytest.mark.spark
+def test_java_starts_in_a_test_with_a_mark() -> None:
+    assert "tussock-no-java" not in os.environ.get("JAVA_HOME", "")

@@ -120,6 +120,7 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
     assert steps.inject("shop", None, None, {"run": "b"}) == first  # the open barrier comes before another run's
 
 
+@pytest.mark.spark
 def test_small_epochs_run_in_this_process_and_others_on_spark_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

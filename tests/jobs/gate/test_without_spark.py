@@ -284,6 +284,7 @@ def test_one_gate_takes_rows_of_both_engines_in_any_order(spark: SparkSession) -
         assert type(rows[engine].source(context)).__name__ == engine
 
 
+@pytest.mark.spark
 def test_a_gate_without_spark_imports_none_and_names_the_suite_that_needs_it(tmp_path: Path) -> None:
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)

@@ -53,6 +53,7 @@ def test_a_note_that_does_not_fit_the_column_is_an_error(note: str) -> None:
         padded(pa.chunked_array([pa.array([{"a": "x"}])]) if "struct" in note else pa.chunked_array([["x"]]), note)
 
 
+@pytest.mark.spark
 def test_rows_of_a_delta_table_come_and_go_with_their_spaces(tmp_path: Path) -> None:
     """A DELETE and an UPDATE identify rows by value, or replace files. Both must find the padded rows."""
     place, nested = tmp_path / "t", pa.struct([("c", pa.string()), ("v", pa.string())])

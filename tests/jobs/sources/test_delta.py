@@ -306,6 +306,7 @@ def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
     require_equal(meta, place, ("copy",))
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("folder", ["sales [2024]", "{x}", "a*b?c"])
 def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_path: Path, folder: str) -> None:
     write_deltalake(

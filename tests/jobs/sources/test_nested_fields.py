@@ -254,6 +254,7 @@ def test_undeclared_fields_are_named_in_the_log_of_the_epoch(tmp_path: Path) -> 
     assert list(read.undeclared) == ["s.element.y.q int64", "s.element.x int64"]
 
 
+@pytest.mark.spark
 def test_a_source_continues_if_its_table_gets_a_field_and_is_held_if_it_loses_one(tmp_path: Path) -> None:
     place = tmp_path / "t"
 
@@ -289,6 +290,7 @@ def test_a_source_continues_if_its_table_gets_a_field_and_is_held_if_it_loses_on
         assert "column 'st.y': found no such field (the struct has x), expected string" in held["late"][0].reason
 
 
+@pytest.mark.spark
 def test_column_mapping_reaches_the_fields_of_structs(tmp_path: Path) -> None:
     """A RENAME keeps the name in the files, which may be the name of another field."""
 
@@ -325,6 +327,7 @@ def _mapped(number: int, stored: str) -> dict[str, Any]:
     return {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": stored}
 
 
+@pytest.mark.spark
 def test_void_columns_of_a_delta_table_are_left_out_and_said(tmp_path: Path) -> None:
     place = tmp_path / "t"
     schema = {"type": "struct", "fields": [_field("id", "long"), _field("v", "void")]}
