@@ -39,11 +39,9 @@ from tussock.jobs.driver.summary import EpochSummary, holds_of
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import (
-    BoundCreateTableAs,
     Change,
     CreateFunction,
     CreatePlainView,
-    CreateTable,
     CreateView,
     Explain,
     Query,
@@ -59,14 +57,13 @@ from tussock.jobs.reading.read import refuse_unseen
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import EpochSettings, OnError
-from tussock.jobs.settings.process import create_store, open_meta
+from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import extras_named
 from tussock.statestore.meta.catalog import Catalog, RelationKind
-from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.sight import Sight, published_sight
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.version import HummockVersion
@@ -129,7 +126,7 @@ class Session:
 
         Raises: NotInitialisedError if the store does not exist and `create` is False; errors of the object store.
         """
-        if create and not _exists(store):
+        if create and not store_exists(store):
             create_store(store, units=units, time_zone=time_zone)
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
@@ -517,8 +514,6 @@ class Session:
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
-            case BoundCreateTableAs() if self._is_there(catalog, version, bound.table):  # the query need not run
-                return Answer(text, f"nothing to do: {statement_text(bound.table)}")
         statement, reads = self._statements.to_log(catalog, version, bound, base)
         if isinstance(statement, Change) and statement.rows == 0:
             return Answer(text, f"nothing to do: no row of {statement.table} changes")
@@ -527,12 +522,6 @@ class Session:
         if reads:
             return self._writer.append_next(version, catalog, text, statement, reads)
         return _noted(self._writer.append(catalog, text, statement), notes)
-
-    @staticmethod
-    def _is_there(catalog: Catalog, version: HummockVersion, table: CreateTable) -> bool:
-        from tussock.jobs.plan.checks import admitted
-
-        return admitted(catalog, table, version.epoch + 1) == catalog
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
         """Log a CREATE OR REPLACE with its effects on the views that read the old relation. Raises LogMovedError."""
@@ -582,11 +571,3 @@ def _active_spark() -> "SparkSession | None":
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
-
-
-def _exists(store: str) -> bool:
-    try:
-        _ = open_meta(store).settings
-    except NotInitialisedError:
-        return False
-    return True

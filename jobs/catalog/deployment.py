@@ -243,8 +243,6 @@ class Deploying:
 
     def _require_taken(self, bound: Bound) -> None:
         """Raises WaitingStatementsError if a statement reads rows that wait in the log or in this draft."""
-        if isinstance(bound, BoundCreateTableAs) and self._is_there(bound.table.name):
-            return  # the table exists, so the query does not run
         rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
         if isinstance(rows, BoundInsertSelect | BoundChange):
             if found := derived_from(self._draft.catalog, rows.reads) & {*self._draft.changed_tables}:
@@ -256,7 +254,7 @@ class Deploying:
 
     def _to_log(self, bound: Bound, base: Path) -> Single:
         """The statement to log. An existing relation is kept or replaced, as the files require."""
-        if isinstance(bound, BoundCreateTableAs) and (not self.stores_rows or self._is_there(bound.table.name)):
+        if isinstance(bound, BoundCreateTableAs) and not self.stores_rows:
             return msgspec.structs.replace(bound.table, if_not_exists=True)
         if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
             name = bound.table if isinstance(bound.table, str) else bound.table.name
@@ -278,9 +276,6 @@ class Deploying:
             (b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), ""
         )
         return f"being built {building}" if building else _pause_note(relation)
-
-    def _is_there(self, name: str) -> bool:
-        return any(r.name == name for r in self._draft.catalog.live())
 
     def _create_or_run(self, made: Single, text: str, place: str, notes: Sequence[str], once: str | None) -> None:
         draft = self._draft

@@ -27,6 +27,8 @@ from tussock.jobs.logical.statements import (
     Show,
     Single,
 )
+from tussock.jobs.plan.builds import planned
+from tussock.jobs.plan.checks import admitted
 from tussock.jobs.plan.definition import find
 from tussock.jobs.plan.fed_tables import require_not_fed
 from tussock.jobs.plan.statement_log import require_taken
@@ -67,6 +69,11 @@ def require_free_name(view: str) -> None:
         raise ReservedNameError(view)
 
 
+def _is_taken(catalog: Catalog, name: str) -> bool:
+    """Whether a relation has the name, or one that is being built."""
+    return planned(catalog, name) is not None or any(r.name == name for r in catalog.live())
+
+
 #: A statement to log, and the relations whose committed rows it was computed from.
 ToLog = tuple[Single, Sequence[str]]
 
@@ -97,6 +104,8 @@ class StatementMaker:
     ) -> tuple[Bound, tuple[str, ...]]:
         """The statement bound over a catalog, and notes for the user.
 
+        A CREATE TABLE AS over an existing relation becomes a CREATE TABLE, because its query need not run.
+
         Args:
             own: the project derived this statement, which may use reserved names.
 
@@ -106,6 +115,8 @@ class StatementMaker:
         bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
         if isinstance(bound, CreateView) and not own:
             require_free_name(bound.name)
+        if isinstance(bound, BoundCreateTableAs) and _is_taken(catalog, bound.table.name.lower()):
+            bound = bound.table
         return bound, tuple(binder.notes)
 
     def to_log(self, catalog: Catalog, version: HummockVersion, bound: Bound, base: Path) -> ToLog:
@@ -121,6 +132,7 @@ class StatementMaker:
             case BoundInsert() | BoundInsertSelect():
                 return self._rows(catalog, version, bound)
             case BoundCreateTableAs(table, rows):
+                admitted(catalog, table, version.epoch + 1)  # before the query of a table that cannot be stored runs
                 insert, reads = self._rows(catalog, version, rows)
                 return CreateTableAs(table, insert.rows, insert.object), reads
             case BoundChange():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.logs import configure_logging
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.settings import StoreSettings
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -46,3 +47,12 @@ def open_meta(store: str) -> MetaStore:
     """
     configure_logging()
     return MetaStore(open_object_store(store_address(store)), new_writer(), clock_ms)
+
+
+def store_exists(store: str) -> bool:
+    """Return whether there is a store at an address. Raises as `open_meta`, and errors of the object store."""
+    try:
+        _ = open_meta(store).settings
+    except NotInitialisedError:
+        return False
+    return True
