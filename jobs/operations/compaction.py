@@ -25,7 +25,7 @@ def compact(
     """
     if not on_spark:
         return tuple(compaction.compact(at.meta, full=full, progress=progress))
-    with spark_of(at, "compaction") as spark:
+    with spark_of(at.pipeline, "compaction") as spark:
         return tuple(compaction.compact_with_spark(spark, at.meta, full=full, progress=progress))
 
 

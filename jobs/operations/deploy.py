@@ -12,11 +12,12 @@ from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval
 from tussock.jobs.catalog.deployment import Deployment, Derived
 from tussock.jobs.gate.measures import statements_for
 from tussock.jobs.gate.suite import Suite, read_suite
+from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
-from tussock.jobs.settings.process import create_store, open_meta
+from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.errors import AlreadyInitialisedError, NotInitialisedError
+from tussock.statestore.meta.errors import AlreadyInitialisedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.progress import Progress, no_progress
@@ -172,7 +173,7 @@ class _Read:
 
 def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
     """Raises: PipelineError, QualitySuiteError."""
-    suites, makes_store = _suites(pipeline), not _is_there(pipeline.store)
+    suites, makes_store = _suites(pipeline), not store_exists(pipeline.store)
     folder = pipeline.folder
     settings = {
         "store": pipeline.store,
@@ -192,14 +193,6 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
     )
     return _Read(pipeline.name, pipeline.scripts(), partial(statements_for, suites), items, makes_store)
-
-
-def _is_there(store: str) -> bool:
-    try:
-        _ = open_meta(store).settings
-    except NotInitialisedError:
-        return False
-    return True
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
@@ -228,10 +221,8 @@ def _session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Ses
     """Open a session over a store. It starts Spark on demand, with the pipeline's settings."""
 
     def started() -> "SparkSession":
-        from tussock.jobs.spark.session import spark_session
-
         progress("starting Spark")
-        return stack.enter_context(spark_session(f"tussock {pipeline.name}", pipeline.spark))
+        return stack.enter_context(spark_of(pipeline))
 
     with ExitStack() as stack:
         session = stack.enter_context(Session(store, started, create=False))

@@ -54,7 +54,7 @@ def judge(at: PipelineStore, epoch: int, progress: Progress) -> QualityRecord:
 
         def start(reasons: Sequence[str]) -> "SparkSession":
             progress("\n  ".join(["suites run on Spark, because of:", *reasons]))
-            return stack.enter_context(spark_of(at, "quality"))
+            return stack.enter_context(spark_of(at.pipeline, "quality"))
 
         return validate_epoch(start, at.meta, at.pipeline, epoch)
 

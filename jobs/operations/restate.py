@@ -35,7 +35,7 @@ def look(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, s
 def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
     """Return the number of removed and of added rows. Starts Spark if only Spark reads the files. Cost: reads them."""
     with ExitStack() as stack:
-        return restating.rows(lambda: stack.enter_context(spark_of(at, "restate")))
+        return restating.rows(lambda: stack.enter_context(spark_of(at.pipeline, "restate")))
 
 
 def restate(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:

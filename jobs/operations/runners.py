@@ -1,6 +1,6 @@
 """The runner of a run's epochs, and the Spark application that it starts for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import Enum, auto
 from functools import cache
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, no_spark
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import Runner
+from tussock.jobs.settings.pipeline import Pipeline, Runner
 from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -45,14 +45,22 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
 
             if where is Where.AS_SET:
                 progress("starting Spark")
-            return SparkRunner(stack.enter_context(spark_of(at, what)))
+            return SparkRunner(stack.enter_context(spark_of(at.pipeline, what)))
 
         small_here = where is Where.AS_SET and at.pipeline.epoch.runner is Runner.AUTO
         yield AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if small_here else on_spark()
 
 
-def spark_of(at: PipelineStore, what: str) -> "AbstractContextManager[SparkSession]":
-    """Open a Spark session with the pipeline's settings. A session that already exists is used and not stopped."""
+def spark_of(
+    pipeline: Pipeline, what: str = "", settings: Mapping[str, str] | None = None
+) -> "AbstractContextManager[SparkSession]":
+    """Open the Spark application of an operation. A session that already exists is used and not stopped.
+
+    Args:
+        what: part of the application's name, between `tussock` and the pipeline's name.
+        settings: of Spark; None means the pipeline's.
+    """
     from tussock.jobs.spark.session import spark_session
 
-    return spark_session(" ".join(filter(None, ("tussock", what, at.pipeline.name))), at.pipeline.spark)
+    name = " ".join(filter(None, ("tussock", what, pipeline.name)))
+    return spark_session(name, pipeline.spark if settings is None else settings)

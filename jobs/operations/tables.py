@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from tussock.jobs.lake.delta_packages import require_delta_release, with_delta
 from tussock.jobs.lake.location import location_of
+from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import PipelineError, PublishSettings
 from tussock.jobs.sinks import publication
-from tussock.jobs.sinks.kinds import opened_sinks
+from tussock.jobs.sinks.kinds import needs_spark, sinks_on_spark, sinks_without_spark
 from tussock.jobs.sinks.manifest import TableState, read_manifest
 from tussock.statestore.progress import Progress, no_progress
 
@@ -34,12 +36,19 @@ def tidy_tables(at: PipelineStore, progress: Progress = no_progress) -> None:
 
 @contextmanager
 def _sinks(at: PipelineStore) -> Iterator[tuple[PublishSettings, publication.SinkOf]]:
+    """Yield `[publish]` and a factory of its sinks; a Spark application runs during the block if they need it."""
     if (settings := at.pipeline.publish) is None:
         raise PipelineError(
             str(at.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`"
         )
-    with opened_sinks(settings, f"tussock publish {at.pipeline.name}", at.pipeline.spark) as sink_of:
-        yield settings, sink_of
+    if not needs_spark(settings):
+        yield settings, sinks_without_spark(settings)
+        return
+    from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+
+    require_delta_release()
+    with jvm_errors_as_ours(), spark_of(at.pipeline, "publish", with_delta(at.pipeline.spark)) as spark:
+        yield settings, sinks_on_spark(spark)
 
 
 def tables_at(at: PipelineStore, epoch: int) -> Mapping[str, TableState]:
@@ -49,20 +58,20 @@ def tables_at(at: PipelineStore, epoch: int) -> Mapping[str, TableState]:
     return {} if manifest is None else manifest.tables
 
 
-def tables_published(at: PipelineStore, told: Callable[[str], int]) -> tuple[int, dict[str, TableState]]:
+def tables_published(at: PipelineStore, reported: Callable[[str], int]) -> tuple[int, dict[str, TableState]]:
     """Return the published epoch and the tables that changed since their last report.
 
     A table also counts as changed if its reported epoch does not exist in the store, which was then restored.
 
     Args:
-        told: a function from a relation to the epoch of its newest report, 0 without a report.
+        reported: a function from a relation to the epoch of its newest report, 0 without a report.
 
     Cost: two GETs, and a HEAD per table.
     """
     epoch = at.meta.latest().published
     tables: dict[str, TableState] = {}
     for relation, state in tables_at(at, epoch).items():
-        known = told(relation)
+        known = reported(relation)
         if int(state.written) > known or not (
             known == 0 or at.meta.has_epoch(known)
         ):  # a restored store lacks the epochs after its backup

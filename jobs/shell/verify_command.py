@@ -3,9 +3,8 @@
 import argparse
 import shlex
 import sys
-from contextlib import ExitStack
 
-from tussock.jobs.shell.command import Command, chosen_pipeline, chosen_store
+from tussock.jobs.shell.command import Command, opened
 
 VIEWS_DIFFER = 4
 NOT_ALL_COMPARED = 5
@@ -14,22 +13,19 @@ NOT_ALL_COMPARED = 5
 def _verify(chosen: argparse.Namespace) -> int:
     import msgspec
 
-    from tussock.jobs.session import Session
-    from tussock.jobs.spark.session import spark_session
+    from tussock.jobs.operations.verify import verify
     from tussock.jobs.texts.verification import verification_text
 
-    pipeline = chosen_pipeline(chosen)
-    where = f"--pipeline {pipeline.name}" if pipeline is not None else f"--store {shlex.quote(chosen_store(chosen))}"
-    with ExitStack() as stack:
-        spark = stack.enter_context(spark_session("tussock verify", pipeline.spark if pipeline is not None else {}))
-        session = stack.enter_context(Session(chosen_store(chosen), spark, create=False))
-        found = session.verify(
-            *chosen.views,
-            percent=chosen.sample,
-            epoch=chosen.epoch,
-            repair=chosen.repair,
-            progress=lambda line: print(line, file=sys.stderr, flush=True),
-        )
+    at = opened(chosen)
+    where = f"--pipeline {at.pipeline.name}" if at.pipeline.name else f"--store {shlex.quote(at.pipeline.store)}"
+    found = verify(
+        at,
+        *chosen.views,
+        percent=chosen.sample,
+        epoch=chosen.epoch,
+        repair=chosen.repair,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
     print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found, where))
     return VIEWS_DIFFER if found.different else 0 if found.proven else NOT_ALL_COMPARED
 

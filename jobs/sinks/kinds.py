@@ -1,7 +1,5 @@
-"""Select the sinks for a pipeline's settings, and start Spark if they need it."""
+"""Select the sinks for a pipeline's settings."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tussock.jobs.lake.location import Location
@@ -18,21 +16,6 @@ if TYPE_CHECKING:
 def needs_spark(settings: PublishSettings) -> bool:
     """Return whether publishing runs in a Spark application."""
     return settings.engine is TableEngine.SPARK
-
-
-@contextmanager
-def opened_sinks(settings: PublishSettings, application: str, spark_settings: Mapping[str, str]) -> Iterator["SinkOf"]:
-    """Yield a factory of the pipeline's sinks; a Spark application runs during the block if they need it."""
-    if not needs_spark(settings):
-        yield sinks_without_spark(settings)
-        return
-    from tussock.jobs.lake.delta_packages import require_delta_release, with_delta
-    from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
-    from tussock.jobs.spark.session import spark_session
-
-    require_delta_release()
-    with jvm_errors_as_ours(), spark_session(application, with_delta(spark_settings)) as spark:
-        yield sinks_on_spark(spark)
 
 
 def sinks_without_spark(settings: PublishSettings) -> "SinkOf":

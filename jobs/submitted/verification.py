@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tussock.jobs.session import Session
+from tussock.jobs.operations.store import open_pipeline
+from tussock.jobs.operations.verify import verify
 from tussock.jobs.settings.pipeline import load_pipeline
-from tussock.jobs.spark.session import spark_session
 from tussock.jobs.submitted.exits import exit_code, say
 from tussock.jobs.texts.verification import verification_text
 
@@ -30,13 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
 
     def job() -> int:
-        pipeline = load_pipeline(Path(chosen.pipeline))
-        with (
-            spark_session(f"tussock verify {pipeline.name}", pipeline.spark) as spark,
-            Session(pipeline.store, spark, create=False) as session,
-        ):
-            found = session.verify(percent=chosen.percent, repair=chosen.repair, progress=say)
-        say(verification_text(found, f"--pipeline {pipeline.name}"))
+        at = open_pipeline(load_pipeline(Path(chosen.pipeline)))
+        found = verify(at, percent=chosen.percent, repair=chosen.repair, progress=say)
+        say(verification_text(found, f"--pipeline {at.pipeline.name}"))
         if found.different:
             print(
                 f"error: these views differ from Spark's result: {', '.join(found.different)}",

@@ -1,0 +1,18 @@
+"""Verification: compare a pipeline's views with Spark's results, and rebuild views that differ."""
+
+from tussock.jobs.operations.runners import spark_of
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.session import Session
+from tussock.jobs.verify.record import Verification
+from tussock.statestore.progress import Progress
+
+
+def verify(
+    at: PipelineStore, *views: str, percent: int, epoch: int | None = None, repair: bool, progress: Progress
+) -> Verification:
+    """Verify views as `Session.verify` does, in a Spark application with the pipeline's settings."""
+    with (
+        spark_of(at.pipeline, "verify") as spark,
+        Session(at.pipeline.store, spark, create=False) as session,
+    ):
+        return session.verify(*views, percent=percent, epoch=epoch, repair=repair, progress=progress)
