@@ -63,6 +63,12 @@ def session(folder: Path) -> Session:
     return Session(str(folder), create=False)
 
 
+@pytest.fixture
+def local(folder: Path) -> Session:
+    """A session that also runs the first epoch of a view in this process."""
+    return Session(str(folder), create=False, runner="local")
+
+
 def orders(*rows: tuple[object, ...]) -> pa.Table:
     return pa.table({name: [row[i] for row in rows] for i, name in enumerate(("id", "shop", "amount")[: len(rows[0])])})
 
@@ -116,7 +122,7 @@ def test_an_insert_is_durable_when_it_returns(session: Session, folder: Path) ->
 
 
 def test_a_flush_takes_every_file_that_waits_however_large(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_if_terabytes(found: Sequence[PinnedFile], most: int | None) -> object:
         return fitting(found, None if most is None else most >> 40)  # each byte of a file counts as 1 TiB
@@ -128,12 +134,12 @@ def test_a_flush_takes_every_file_that_waits_however_large(
     field = Field("a", "int")
     counted = Aggregate(Scan("s", (0,), (field,)), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),))
     append(
-        session.meta,
+        local.meta,
         CreateSource("s", "parquet", (field,), {"path": str(tmp_path / "files")}),
         CreateView("v", "…", counted),
     )
-    session.flush()
-    assert session.read("v").to_pylist() == [{"n": 3}]
+    local.flush()
+    assert local.read("v").to_pylist() == [{"n": 3}]
 
 
 @pytest.mark.parametrize(
@@ -270,19 +276,19 @@ def test_changes_are_the_rows_to_delete_and_to_insert_net_between_two_epochs(ses
     assert (empty.column_names, empty.schema.types[-1]) == (["Shop", "n", "total", "_change_type"], pa.string())
 
 
-def test_changes_of_a_missing_view_or_backwards_are_refused(session: Session) -> None:
-    session.insert("orders", orders((1, 7, 1.0)))
-    first = session.flush().epoch
-    append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
-    last = session.flush().epoch
+def test_changes_of_a_missing_view_or_backwards_are_refused(local: Session) -> None:
+    local.insert("orders", orders((1, 7, 1.0)))
+    first = local.flush().epoch
+    append(local.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
+    last = local.flush().epoch
     with pytest.raises(
         NotThereYetError, match=f"'late' does not exist in epoch {first}: it was created in epoch {last}"
     ):
-        session.changes("late", first)
+        local.changes("late", first)
     with pytest.raises(BackwardsError, match="the first is later"):
-        session.changes("by_shop", last, first)
+        local.changes("by_shop", last, first)
     with pytest.raises(EpochNotCommittedError):
-        session.changes("by_shop", first, last + 1)
+        local.changes("by_shop", first, last + 1)
 
 
 def test_rows_arrive_batch_by_batch_while_the_block_runs(session: Session) -> None:
