@@ -86,6 +86,9 @@ def test_the_wheel_passes_twine_check_and_names_licence_and_pages(tmp_path: Path
     }
     assert (metadata["License-Expression"], metadata.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
     assert "LGPL" not in str(metadata)
+    targets = re.findall(r"\]\((.*?)\)|^\[\w+\]: (.*)$", str(metadata.get_payload()), re.MULTILINE)
+    assert [link or picture for link, picture in targets if not (link or picture).startswith("https://")] == []
+    assert len(targets) > 10
 
 
 class Installation:
