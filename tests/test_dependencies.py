@@ -121,7 +121,7 @@ def test_every_declared_distribution_is_imported_or_has_a_reason() -> None:
     assert declared("demo") - used - WITHOUT_IMPORT == set()
 
 
-def test_all_holds_each_extra_that_does_not_say_why_it_is_apart() -> None:
+def test_the_extra_all_contains_each_extra_without_a_reason_to_be_separate() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     optional = tomllib.loads(text)["project"]["optional-dependencies"]
     (every,) = optional["all"]

@@ -15,7 +15,7 @@ LINK = re.compile(r"\]\(([^)#]+\.md)\)")
 
 
 @pytest.mark.parametrize("note", NOTES, ids=lambda note: str(note.relative_to(ROOT)))
-def test_a_note_names_files_that_are_there(note: Path) -> None:
+def test_a_note_names_existing_files(note: Path) -> None:
     text = note.read_text()
     assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
     assert [link for link in LINK.findall(text) if "://" not in link and not (note.parent / link).exists()] == []

@@ -60,7 +60,7 @@ def test_each_request_costs_latency_and_bytes_and_the_requests_of_one_call_run_c
     assert store.counts.sizes["get"] == 4_000_160
 
 
-def test_an_object_that_is_not_there_costs_a_request_as_well(tmp_path: Path) -> None:
+def test_a_missing_object_costs_a_request_as_well(tmp_path: Path) -> None:
     store = LatencyObjectStore(LocalObjectStore(tmp_path), ms=1, mbps=100)
     with pytest.raises(ObjectNotFoundError):
         store.get("x")

@@ -138,7 +138,7 @@ def test_the_task_that_runs_epochs_sends_metrics_even_if_it_fails(
     assert server.received()["epochs"] == (1.0, "c")
 
 
-def test_numbers_that_cannot_be_had_fail_no_task(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_figures_fail_no_task(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with metrics.sends_epochs("nowhere"):
         pass
     metrics.send_views("nowhere")

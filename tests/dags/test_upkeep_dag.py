@@ -116,7 +116,7 @@ def test_compact_starts_spark_only_if_something_is_due(
 
 @pytest.mark.deep
 @pytest.mark.spark
-def test_a_run_lets_go_of_old_epochs_merges_and_removes(tmp_path: Path) -> None:
+def test_a_run_expires_old_epochs_merges_ssts_and_removes_objects(tmp_path: Path) -> None:
     """`airflow dags test` in a separate home: spark-submit, the code's archive, workers, the store."""
     store = living_store(LocalObjectStore(tmp_path / "store"), epochs=6)
     folder = tmp_path / "pipelines/shop"

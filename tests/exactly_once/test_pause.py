@@ -68,7 +68,7 @@ def stopped(session: Session, statement: str, *, can_be_paused: bool = True) -> 
     assert ("--pause ratio" in str(raised.value)) == can_be_paused
 
 
-def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(
+def test_a_paused_view_and_its_readers_keep_their_rows_while_the_others_continue(
     session: Session, tussock: Tussock
 ) -> None:
     still = {name: rows(session, name) for name in ("ratio", "ratios")}

@@ -287,7 +287,7 @@ def test_a_file_with_another_schema_is_named_and_skipped(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_is_let_be(
+def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_can_be_accepted(
     session: Session, files: Path, abandon: Callable[..., str]
 ) -> None:
     write(files / "a.parquet", [1, 2, 99])

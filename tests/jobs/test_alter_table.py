@@ -158,7 +158,7 @@ def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(sessio
     require_views()
 
 
-def test_of_two_sessions_statements_the_second_on_the_old_names_is_rejected(session: Session) -> None:
+def test_a_second_sessions_statement_on_the_old_names_is_rejected(session: Session) -> None:
     session.execute("CREATE TABLE twice (a int)")
     from tussock.jobs.logical.nodes import Field
     from tussock.jobs.logical.statements import AlterTable, CreateTable

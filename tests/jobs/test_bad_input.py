@@ -517,7 +517,7 @@ def test_a_file_that_changed_after_it_was_taken_holds_its_source(session: Sessio
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc"])
-def test_a_file_that_cannot_say_the_columns_of_its_source_is_named_when_the_source_is_created(
+def test_a_file_without_readable_columns_is_named_when_its_source_is_created(
     format: str, session: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "sales.bin").write_bytes(b"this is neither a Parquet nor an ORC file")

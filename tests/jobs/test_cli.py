@@ -305,7 +305,7 @@ def test_a_bad_statement_of_a_pipeline_is_named_with_its_file_and_place(
 
 
 @pytest.mark.spark
-def test_explain_of_an_unknown_view_names_those_that_are(tussock: Tussock, spark: SparkSession) -> None:
+def test_explain_of_an_unknown_view_names_the_existing_ones(tussock: Tussock, spark: SparkSession) -> None:
     tussock("init", "--store", "s")
     tussock("query", "--store", "s", "CREATE TABLE t (k int, PRIMARY KEY (k))")
     failed(tussock("explain", "--store", "s", "v"), "'v'", "t")

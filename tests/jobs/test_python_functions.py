@@ -312,7 +312,7 @@ def test_a_result_of_another_type_ends_the_epoch_and_can_be_skipped(
         assert sorted(session.read("t")["x"].to_pylist()) == list(range(20))
 
 
-def test_a_row_on_which_a_function_raises_is_named_and_can_be_gone_around(
+def test_a_row_on_which_a_function_raises_is_named_and_can_be_skipped(
     spark: SparkSession, base: Path, tmp_path: Path
 ) -> None:
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:

@@ -128,7 +128,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("sql", "error", "says"), REFUSED.values(), ids=REFUSED)
-def test_a_change_that_cannot_be_is_refused_and_leaves_no_trace(
+def test_an_impossible_change_is_refused_and_leaves_no_trace(
     sql: str, error: type[InputError], says: str, session: Session
 ) -> None:
     before = session.meta.log_end()

@@ -211,7 +211,7 @@ def test_a_corrected_suite_publishes_the_same_epoch_once_more_and_a_repetition_a
     shop.require(per_g=second, sizes=second, keys=second)
 
 
-def test_with_the_pipeline_as_its_scope_one_suite_keeps_all_of_the_epoch_back(shop: Shop) -> None:
+def test_in_pipeline_scope_one_failing_suite_holds_back_the_whole_epoch(shop: Shop) -> None:
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('scope = "view"\n', ""))
     shop.publish(first := shop.change((1, 1, 1)))
@@ -220,7 +220,7 @@ def test_with_the_pipeline_as_its_scope_one_suite_keeps_all_of_the_epoch_back(sh
     shop.require(per_g=first, sizes=first, keys=first)
 
 
-def test_a_new_view_whose_suite_fails_is_not_seen_before_it_passes_and_one_in_anothers_place_leaves_the_old_one(
+def test_a_new_view_is_hidden_until_its_suite_passes_and_a_failing_replacement_keeps_the_old_rows(
     shop: Shop,
 ) -> None:
     first = shop.change((1, 1, 1), (2, 1, 1))

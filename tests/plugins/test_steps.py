@@ -232,9 +232,7 @@ def test_only_a_run_that_pauses_a_view_fails_until_the_view_resumes(
     steps.require_none_paused("shop", b)
 
 
-def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other_does(
-    meta: MetaStore, tmp_path: Path
-) -> None:
+def test_only_a_run_whose_interval_needs_a_damaged_file_fails_at_its_end(meta: MetaStore, tmp_path: Path) -> None:
     file = tmp_path / "data/2013-01-02.parquet"
     whole = file.read_bytes()
     file.write_bytes(whole[:20])
@@ -386,7 +384,7 @@ def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_a_store_that_was_not_made_yet_is_named(tmp_path: Path, meta: MetaStore) -> None:
+def test_a_store_that_does_not_exist_yet_is_named(tmp_path: Path, meta: MetaStore) -> None:
     toml = tmp_path / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
     with pytest.raises(NotInitialisedError, match="elsewhere contains no store"):

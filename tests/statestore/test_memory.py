@@ -24,7 +24,7 @@ def test_the_host_and_the_container_both_limit_the_memory(tmp_path: Path) -> Non
     assert spare_memory(meminfo, cgroup) == 324 * MIB - RESERVE_BYTES < 0
 
 
-def test_there_is_as_much_as_the_smaller_of_host_and_container_has(tmp_path: Path) -> None:
+def test_available_memory_is_the_smaller_of_host_and_container(tmp_path: Path) -> None:
     meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"
     assert whole_memory(meminfo, cgroup) > 1 << 40
     meminfo.write_text("MemTotal:  4194304 kB\nMemAvailable:  2097152 kB\n")

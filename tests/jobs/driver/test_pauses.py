@@ -109,7 +109,7 @@ def test_the_view_is_paused_with_its_reader_and_everything_else_continues_in_the
     assert (states["per_sum"], states["per_g"]) == (f"paused since epoch {summary.epoch}", "")
 
 
-def test_later_runs_go_on_without_failing_for_it_again(meta: MetaStore) -> None:
+def test_later_runs_continue_without_failing_for_it_again(meta: MetaStore) -> None:
     insert(meta, "t", BAD)
     run(meta)
     insert(meta, "t", (5, 3, 5), (101, 1, LARGEST))
@@ -133,7 +133,7 @@ def test_without_the_setting_the_epoch_stops_and_a_run_that_may_pause_continues(
     assert rows(meta, "per_g") == per_g([*GOOD, BAD])
 
 
-def test_a_view_that_is_new_has_no_rows_to_stay_at_and_stops_the_epoch(meta: MetaStore) -> None:
+def test_a_new_view_has_no_rows_to_keep_and_stops_the_epoch(meta: MetaStore) -> None:
     insert(meta, "t", BAD)
     append(meta, sums(name="late"))
     before = meta.latest()

@@ -166,7 +166,7 @@ def test_a_train_whose_units_change_drains_and_continues(seed: int, meta: MetaSt
 
 
 @pytest.mark.spark
-def test_epochs_and_a_train_on_spark_go_on_across_rescales(spark: SparkSession, tmp_path: Path) -> None:
+def test_epochs_and_a_train_on_spark_continue_across_rescales(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "bids"
     data.mkdir()
     by_g = "SELECT g, count(*) AS n, sum(price) AS s, max(price) AS hi FROM bids GROUP BY g"

@@ -400,9 +400,7 @@ def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwar
     assert copies(meta) == []
 
 
-def test_rows_that_go_leave_smallest_and_largest_values_as_they_would_be_without_them(
-    meta: MetaStore, days: Path
-) -> None:
+def test_deleted_rows_do_not_affect_the_minimum_and_the_maximum(meta: MetaStore, days: Path) -> None:
     """An append-only source may forget these values. A source whose rows can be removed must keep them."""
     statement = source(days / "x")
     assert not reader_of(statement).append_only(statement)

@@ -168,7 +168,7 @@ def test_a_source_that_stays_held_is_not_read_again_and_makes_no_epochs(meta: Me
     assert f"\n  s has been held since epoch {epoch}: {first}" in show_summary(summary)
 
 
-def test_a_path_that_has_gone_holds_its_source_until_it_is_back(meta: MetaStore, files: Path) -> None:
+def test_a_path_that_disappeared_holds_its_source_until_it_is_back(meta: MetaStore, files: Path) -> None:
     moved = shutil.move(files / "s", files / "elsewhere")
     change_the_rest(meta, files)
     assert "no file at" in reason(meta)
@@ -198,7 +198,7 @@ def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_no_changed_
     assert rows(meta, "of_s") == [(1, 10), (2, 20)]
 
 
-def test_a_changed_file_that_is_let_be_by_a_person_holds_its_source_no_more(meta: MetaStore, files: Path) -> None:
+def test_a_changed_file_that_a_person_accepts_no_longer_holds_its_source(meta: MetaStore, files: Path) -> None:
     write(files / "s" / "1.parquet", 1, 99)
     write(files / "s" / "2.parquet", 2)
     reason(meta)

@@ -99,7 +99,7 @@ def test_a_train_that_another_driver_overtakes_reports_it_and_counts_nothing_twi
     assert _counted(session) == 5
 
 
-def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(
+def test_a_checkpoint_that_ended_before_it_was_awaited_is_counted(
     session: Session, spark: SparkSession, tmp_path: Path
 ) -> None:
     _write(tmp_path / "bids", 1)

@@ -59,7 +59,7 @@ def test_sums_of_weighted_floats_are_the_exact_sums_rounded_once(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_sum_whose_numbers_all_go_again_is_stored_as_no_bytes(seed: int) -> None:
+def test_a_sum_whose_numbers_are_all_removed_is_stored_as_no_bytes(seed: int) -> None:
     rng = random.Random(seed)
     values = np.array([_number(rng) for _ in range(50)])
     ones = np.ones(50, np.int64)

@@ -340,7 +340,7 @@ def test_a_change_deletes_before_it_puts_and_new_rows_get_ids(tmp_path: Path, ke
     assert {row[-1] for _, row in changes} == {old, (1 << 32) + 1}
 
 
-def test_of_an_append_only_table_the_first_row_of_a_key_stays(tmp_path: Path, kernel: Kernel) -> None:
+def test_an_append_only_table_keeps_the_first_row_of_a_key(tmp_path: Path, kernel: Kernel) -> None:
     rng, known = random.Random(8), dict[int, Row]()
     table = Table(tmp_path / "store", kernel, msgspec.structs.replace(NODE, append_only=True))
     for _ in range(6):

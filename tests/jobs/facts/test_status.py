@@ -231,7 +231,7 @@ def test_an_epoch_that_a_suite_refuses_is_wrong_once(shop: MetaStore) -> None:
     assert "per_t: expect_column_max(n): found 2" in trouble.what
 
 
-def test_an_open_epoch_is_shown_and_is_wrong_when_it_does_not_get_on(shop: MetaStore) -> None:
+def test_an_open_epoch_is_shown_and_is_wrong_if_it_makes_no_progress(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
     append(shop, view("later", counted(scan("t"), 2)))
     barrier = inject(shop)

@@ -205,7 +205,7 @@ def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
     assert message in str(caught.value)
 
 
-def test_a_record_survives_its_way_through_the_store() -> None:
+def test_a_record_survives_the_store() -> None:
     record = QualityRecord(
         EPOCH, (ViewQuality("delays", 3, 1, (Failure("expect_x()", "1 of 3", ({"carrier": "UA"},)),)),)
     )

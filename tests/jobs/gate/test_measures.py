@@ -378,7 +378,7 @@ def test_a_rule_is_compared_with_its_earlier_runs(spark: SparkSession, tmp_path:
         ({"type": MEAN["type"], "meta": {"history": {"runs": 1}}}, 'history {"runs": 1}'),
     ],
 )
-def test_a_history_that_cannot_be_is_named(tmp_path: Path, item: dict[str, Any], found: str) -> None:
+def test_an_invalid_history_is_named(tmp_path: Path, item: dict[str, Any], found: str) -> None:
     pipeline = pipeline_in(tmp_path, [item])
     with pytest.raises(QualitySuiteError, match=re.escape(f"kept.json: found expectation 1: {found}, expected ")):
         measures(pipeline)

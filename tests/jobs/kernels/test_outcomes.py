@@ -123,7 +123,7 @@ def test_a_condition_that_keeps_none_keeps_none_in_the_kernel(seed: int) -> None
     assert none > 20, "or the test shows nothing"
 
 
-def test_of_one_row_and_plain_columns_the_answer_is_the_kernels() -> None:
+def test_the_answer_for_one_row_of_plain_columns_is_the_kernels() -> None:
     kernel, draw = thread_kernel(), random.Random(5)
     for _ in range(150):
         rows, one = some_rows(draw, 1), condition(draw)

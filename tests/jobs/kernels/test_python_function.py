@@ -149,7 +149,7 @@ def test_an_error_of_a_function_names_the_row_and_the_line() -> None:
     assert err.value.row == 2
 
 
-def test_code_that_is_not_there_on_a_worker_names_the_function() -> None:
+def test_code_that_is_missing_on_a_worker_names_the_function() -> None:
     with pytest.raises(
         FunctionCodeError, match=r"ModuleNotFoundError: No module named 'no_such_module' \(line 1 of functions/m.py\)"
     ):

@@ -101,7 +101,7 @@ def backfilled() -> Catalog:
     )
 
 
-def test_a_new_view_reads_tables_and_sources_that_were_there_before_in_full() -> None:
+def test_a_new_view_reads_existing_tables_and_sources_in_full() -> None:
     plan = schedule(backfilled(), 2)
     (t,) = of(plan, "t")
     assert all(f.want.part == IN_FULL for f in with_node(plan, "of_table", PartialAgg).feeds)
@@ -124,7 +124,7 @@ def test_a_new_global_aggregate_runs_without_input_because_it_has_a_row_from_its
     assert not with_node(schedule(catalog, 2), "v", HashAgg).must_run
 
 
-def test_a_paused_view_and_those_over_it_have_no_fragment_and_nothing_is_sent_to_them() -> None:
+def test_a_paused_view_and_its_readers_have_no_fragments_and_receive_nothing() -> None:
     kept = source("s"), table("t"), view("other", counted(scan("t"), 1))
     left = (
         view("v", counted(scan("s"), 1)),

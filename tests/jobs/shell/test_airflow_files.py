@@ -21,7 +21,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_written_again_the_files_are_the_same_and_the_settings_are_said(
+def test_a_second_write_gives_the_same_files_and_prints_the_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = []
@@ -48,7 +48,7 @@ def test_a_foreign_file_remains_and_nothing_is_written(tmp_path: Path, capsys: p
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["airflow-files", str(tmp_path / "dags")]) == 1
     assert (
         f"The folder {tmp_path}/dags does not exist. `airflow config get-value core dags_folder`"

@@ -83,7 +83,7 @@ def test_tables_equal_their_relations_at_every_epoch_and_each_epoch_stays_readab
             assert read_back(state.table, version=state.version) == in_order(rows), (epoch, name)
 
 
-def test_a_publish_that_is_repeated_writes_nothing_and_one_that_was_left_out_is_made_up_for(shop: Shop) -> None:
+def test_a_repeated_publish_writes_nothing_and_a_skipped_one_is_caught_up(shop: Shop) -> None:
     shop.change()
     first = shop.commit()
     assert {table.relation for table in shop.publish() if table.changed} == set(shop.model())

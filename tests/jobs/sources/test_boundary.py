@@ -149,7 +149,7 @@ def test_a_server_that_is_away_is_named_as_the_sources_own_once_the_source_exist
     [ValueError("no such value"), ObjectStoreUnavailableError("s3://data", "list", "timed out")],
     ids=["bad", "away"],
 )
-def test_a_source_whose_listing_raises_is_held_and_the_others_go_on(
+def test_a_source_whose_listing_raises_is_held_and_the_others_continue(
     format: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meta = new_store(tmp_path / "store")

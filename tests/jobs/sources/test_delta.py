@@ -224,7 +224,7 @@ def meta(tmp_path: Path, place: Path) -> MetaStore:
     return made
 
 
-def test_a_file_that_went_and_was_vacuumed_holds_the_source_until_it_is_back(
+def test_a_removed_and_vacuumed_file_holds_the_source_until_it_is_back(
     meta: MetaStore, place: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(place, tmp_path / "kept")
@@ -333,9 +333,7 @@ def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_pat
         ({"path": "/x/none"}, MissingDeltaTableError, "no Delta table at /x/none"),
     ],
 )
-def test_a_source_that_cannot_be_is_refused(
-    place: Path, options: dict[str, str], error: type[InputError], says: str
-) -> None:
+def test_an_invalid_source_is_refused(place: Path, options: dict[str, str], error: type[InputError], says: str) -> None:
     made = CreateSource("s", "delta", (), {"path": str(place), **options})
     with pytest.raises(error, match=says):
         described(made, lambda: pytest.fail("no Spark is needed"))

@@ -194,7 +194,7 @@ def test_a_view_over_files_is_sparks_own_read_of_them(
     assert sorted(map(repr, ours.to_pylist())) == sorted(map(repr, theirs.to_pylist())) != []
 
 
-def test_orc_files_say_the_columns_that_spark_would_infer(
+def test_orc_files_have_the_columns_that_spark_would_infer(
     reads: dict[tuple[str, int], tuple[pa.Table, pa.Table]],
 ) -> None:
     inferred, declared = reads["orc", 1][0].schema, reads["orc_declared", 1][0].schema

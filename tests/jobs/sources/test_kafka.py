@@ -218,7 +218,7 @@ def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
         (source((Field("headers", "array<struct<key:string,value:binary>>"),)), BadKafkaColumnError, "'headers'"),
     ],
 )
-def test_a_source_that_cannot_be_is_refused(made: CreateSource, error: type[InputError], says: str) -> None:
+def test_an_invalid_source_is_refused(made: CreateSource, error: type[InputError], says: str) -> None:
     with pytest.raises(error, match=says):
         described(made, lambda: pytest.fail("nothing is asked"))
 

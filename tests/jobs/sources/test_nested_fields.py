@@ -328,7 +328,7 @@ def _mapped(number: int, stored: str) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_void_columns_of_a_delta_table_are_left_out_and_said(tmp_path: Path) -> None:
+def test_void_columns_of_a_delta_table_are_omitted_and_reported(tmp_path: Path) -> None:
     place = tmp_path / "t"
     schema = {"type": "struct", "fields": [_field("id", "long"), _field("v", "void")]}
     schema["fields"] += [_field("s", {"type": "struct", "fields": [_field("x", "long"), _field("w", "void")]})]

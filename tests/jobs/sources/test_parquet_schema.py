@@ -134,7 +134,7 @@ def test_intervals_in_a_file_that_spark_wrote_are_intervals(spark: SparkSession,
     assert [(f.name, f.type) for f in fields] == spark.read.parquet(str(tmp_path / "written")).dtypes
 
 
-def test_a_column_of_a_type_that_is_not_kept_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_column_of_an_unsupported_type_is_omitted_and_reported(tmp_path: Path) -> None:
     halves = pa.array([[1.0]], pa.list_(pa.float16()))
     pq.write_table(pa.table({"id": [1], "x": halves}), tmp_path / "some.parquet")
     made = CreateSource("s", "parquet", (), {"path": str(tmp_path / "some.parquet")})

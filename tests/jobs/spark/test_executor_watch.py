@@ -12,7 +12,7 @@ from tussock.jobs.spark.executor_watch import ExecutorsSeen, Watch
 HERE, NONE = frozenset({"10.0.0.1:7078"}), frozenset[str]()
 
 
-def test_a_watch_gives_up_when_tasks_wait_and_no_executor_has_been_there_for_its_time() -> None:
+def test_a_watch_gives_up_if_tasks_wait_without_an_executor_for_its_time() -> None:
     watch = Watch(10.0)
     looks = [
         (0, NONE, False),

@@ -50,7 +50,7 @@ def test_a_wrong_statement_has_an_error_with_place_and_remedy(case: Case, binder
         "DELETE FROM accounts",
     ],
 )
-def test_a_logged_statement_is_the_same_after_its_way_through_json(sql: str, binder: Binder) -> None:
+def test_a_logged_statement_survives_json(sql: str, binder: Binder) -> None:
     bound = binder.bind(sql)
     assert msgspec.json.decode(msgspec.json.encode(bound), type=Statement) == bound
 

@@ -38,7 +38,7 @@ def test_the_bound_plan_gives_the_rows_that_spark_gives_for_the_select(
 
 
 @pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))
-def test_a_plan_is_the_same_after_its_way_through_json(case: Case, sandbox: Sandbox) -> None:
+def test_a_plan_survives_json(case: Case, sandbox: Sandbox) -> None:
     plan = bind_view(sandbox, SourceText(case.sql))
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 

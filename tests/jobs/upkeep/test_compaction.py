@@ -205,7 +205,7 @@ def test_a_merge_without_renewal_ends_after_one_lease() -> None:
     assert done.outcome == "merged"
 
 
-def test_a_store_that_is_away_when_leases_are_renewed_costs_nothing_but_another_try() -> None:
+def test_a_store_that_is_unreachable_during_a_renewal_costs_only_another_try() -> None:
     store = living_store(MemoryObjectStore(), rows=2_000)
     away = [True, False]
 

@@ -111,7 +111,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.parametrize("seed", range(8))
-def test_ssts_say_how_many_of_their_rows_are_dead(seed: int) -> None:
+def test_ssts_record_the_number_of_their_dead_rows(seed: int) -> None:
     """For any cut into blocks and SSTs, compared with a count row by row."""
     rng = random.Random(seed)
     objects, version = MemoryObjectStore(), version_of((1, 2))
@@ -159,7 +159,7 @@ def test_only_rows_that_a_readable_epoch_sees_survive(seed: int) -> None:
                 assert left[min(left)] == 1, "a tombstone with nothing below it stays"
 
 
-def test_tombstones_stay_as_long_as_an_older_row_lies_behind_them_on_l0_or_deeper() -> None:
+def test_tombstones_are_kept_while_an_older_row_exists_on_l0_or_deeper() -> None:
     objects, key = MemoryObjectStore(), storage_key(1, 3, b"k")
     version = version_of()
     for epoch, row in ((10, {"n": 1, "s": ""}), (20, {"n": 2, "s": ""}), (30, None)):
@@ -260,7 +260,7 @@ def test_an_sst_without_overlapping_input_is_not_rewritten() -> None:
     )
 
 
-def test_rows_of_tables_in_no_readable_catalog_go() -> None:
+def test_rows_of_tables_in_no_readable_catalog_are_removed() -> None:
     objects, version = MemoryObjectStore(), version_of((1, 2))
     rows: dict[bytes, Row | None] = {storage_key(t, 0, b"%d" % i): {"n": i, "s": ""} for t in (1, 2) for i in range(50)}
     version = flushed(objects, version, 10, rows)

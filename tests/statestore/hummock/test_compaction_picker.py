@@ -117,9 +117,7 @@ def test_ssts_full_of_dropped_tables_are_written_anew_in_their_place() -> None:
     assert (pick.move, pick.plan.target, [i.ssts for i in pick.plan.inputs]) == (False, 7, [(ssts[1].name,)])
 
 
-def test_ssts_of_the_last_level_that_are_to_a_good_part_dead_are_written_anew_when_no_reader_needs_the_old_rows() -> (
-    None
-):
+def test_mostly_dead_ssts_of_the_last_level_are_rewritten_when_no_reader_needs_the_old_rows() -> None:
     ssts = [sst(0, 1, dead=1), sst(2, 3, dead=2), sst(4, 5, dead=5), sst(6, 7), sst(8, 9, dead=3)]
     version = version_with([], level_7=ssts)
     assert pick_compactions(version, OPTIONS) == []

@@ -189,7 +189,7 @@ def test_a_store_in_s3_is_read_and_written_through_the_hosts_cache(
         disk_cache_module.process_disk_cache.cache_clear()
 
 
-def test_of_a_large_upload_only_the_footer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_footer_of_a_large_upload_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = DiskCache(tmp_path, 64 << 20)
     monkeypatch.setattr(range_reader, "disk_cache_for", lambda objects: disk)
     monkeypatch.setattr(range_reader, "WHOLE_BYTES", 1 << 20)
@@ -269,7 +269,7 @@ def test_a_file_that_is_cut_or_gone_is_made_again(
     assert path.stat().st_size == size
 
 
-def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(
+def test_damaged_bytes_from_the_bucket_are_fetched_again(
     remote: RemoteStore, version: HummockVersion, tmp_path: Path
 ) -> None:
     """Damage the answer of each request in turn: footers, filters and blocks."""

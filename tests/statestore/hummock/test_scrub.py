@@ -169,7 +169,7 @@ def test_a_lost_delta_costs_the_versions_up_to_the_next_snapshot() -> None:
         store.open("b").latest()
 
 
-def test_a_snapshot_that_is_whole_but_wrong_is_found_out() -> None:
+def test_a_snapshot_that_is_whole_but_wrong_is_detected() -> None:
     _, objects = lived_in()
     objects.held[snapshot_name(16)] = objects.held[snapshot_name(32)]
     report = scrub(objects)

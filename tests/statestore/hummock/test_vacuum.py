@@ -74,7 +74,7 @@ def test_vacuum_and_pins_work_on_every_kind_of_store(any_store: ObjectStore) -> 
     assert scrub(any_store).whole
 
 
-def test_objects_of_a_lost_epoch_and_of_a_closed_task_go_and_of_open_ones_stay() -> None:
+def test_objects_of_lost_epochs_and_closed_tasks_are_removed_and_those_of_open_ones_are_kept() -> None:
     store = LivingStore()
     store.run({1: 1})
     slow = store.inject()

@@ -35,7 +35,7 @@ def sizes_of(objects: MemoryObjectStore, ssts: list[SstInfo]) -> dict[int, Vnode
 
 
 @pytest.mark.parametrize("per_vnode", [20, 300, 3000])
-def test_rows_of_a_vnode_are_about_those_that_are_there_and_all_together_exactly(per_vnode: int) -> None:
+def test_rows_per_vnode_are_estimated_and_their_sum_is_exact(per_vnode: int) -> None:
     objects, rng = MemoryObjectStore(), np.random.default_rng(per_vnode)
     vnodes = rng.integers(0, VNODES, per_vnode * VNODES)
     ssts = ingested(objects, 7, vnodes)

@@ -86,9 +86,7 @@ def test_the_highest_attempt_is_in_force_and_a_losing_attempt_learns_the_winner(
 
 
 @pytest.mark.parametrize("winner", [0, 1])
-def test_of_a_barrier_and_the_one_that_superseded_it_whichever_commits_first_wins(
-    objects: ObjectStore, winner: int
-) -> None:
+def test_a_barrier_or_its_successor_wins_whichever_commits_first(objects: ObjectStore, winner: int) -> None:
     meta = new_meta(objects)
     first = meta.inject_barrier(0, plan_on(meta.latest()))
     second = meta.supersede_barrier(first, plan_on(meta.latest()))

@@ -64,7 +64,7 @@ def test_an_uneven_mapping_becomes_even_with_the_fewest_moves(owners: list[int],
 
 
 @pytest.mark.parametrize(("vnode_count", "units"), [(0, 1), (-8, 1), (3, 1), (1 << 16, 2), (8, 0), (8, 9)])
-def test_a_count_that_cannot_be_is_refused(vnode_count: int, units: int) -> None:
+def test_an_impossible_count_is_refused(vnode_count: int, units: int) -> None:
     with pytest.raises(SettingError, match="expected"):
         even_mapping(vnode_count, units)
 

@@ -36,7 +36,7 @@ class ReadOnlyStore:
         raise AccessDeniedError(self.inner.uri, f"delete {next(iter(names))!r}", "AccessDenied")
 
 
-def test_a_store_that_may_only_be_read_is_read_without_a_pin_and_the_risk_is_said(objects: ObjectStore) -> None:
+def test_a_read_only_store_is_read_without_a_pin_and_with_a_warning(objects: ObjectStore) -> None:
     version = run_epoch(new_meta(objects))
     before = [found.name for found in objects.list("")]
     reader = open_meta(ReadOnlyStore(objects), "reader")  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def test_an_initialised_store_is_not_initialised_again(objects: ObjectStore) -> 
     assert open_meta(objects).settings.vnode_count == 64
 
 
-def test_of_two_that_initialise_at_once_with_other_settings_one_is_refused(objects: ObjectStore) -> None:
+def test_one_of_two_concurrent_inits_with_different_settings_is_refused(objects: ObjectStore) -> None:
     store = FaultyObjectStore(objects)
     store.before(3, lambda: assert_settings(MetaStore.init(objects, vnode_count=16)))
     with pytest.raises(AlreadyInitialisedError, match="16 vnodes"):
@@ -64,7 +64,7 @@ def assert_settings(settings: StoreSettings) -> None:
         ({"time_zone": ""}, "time zone"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_and_nothing_is_written(
+def test_an_invalid_setting_is_refused_and_nothing_is_written(
     objects: ObjectStore, settings: dict[str, object], named: str
 ) -> None:
     with pytest.raises(SettingError, match=named):
@@ -72,12 +72,12 @@ def test_a_setting_that_cannot_be_is_refused_and_nothing_is_written(
     assert list(objects.list("")) == []
 
 
-def test_a_place_without_a_store_is_named_with_the_way_to_make_one(objects: ObjectStore) -> None:
+def test_a_place_without_a_store_is_named_with_the_command_to_create_one(objects: ObjectStore) -> None:
     with pytest.raises(NotInitialisedError, match="tussock init"):
         open_meta(objects).latest()
 
 
-def test_a_server_that_overwrites_instead_of_creating_is_found_out(objects: ObjectStore) -> None:
+def test_a_server_that_overwrites_instead_of_creating_is_detected(objects: ObjectStore) -> None:
     class Careless(LocalObjectStore):
         def put_if_absent(self, name: str, data: bytes) -> bool:
             self.put(name, data)
@@ -140,7 +140,7 @@ def test_the_floor_never_falls_nor_passes_the_published_epoch(objects: ObjectSto
     assert meta.raise_floor(epochs[0]).min_readable_epoch == epochs[1]
 
 
-def test_a_pin_is_listed_until_it_is_let_go(any_store: ObjectStore) -> None:
+def test_a_pin_is_listed_until_it_is_removed(any_store: ObjectStore) -> None:
     meta = new_meta(any_store)
     epoch = run_epoch(meta).epoch
     first, second = meta.pin(epoch), meta.pin(epoch)

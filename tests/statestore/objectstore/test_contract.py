@@ -65,7 +65,7 @@ def test_put_if_absent_creates_once_and_recognises_its_own_bytes(any_store: Obje
     assert any_store.get("c/1") == b"writer a"
 
 
-def test_of_eight_threads_racing_for_a_name_exactly_one_wins(any_store: ObjectStore) -> None:
+def test_exactly_one_of_eight_threads_racing_for_a_name_wins(any_store: ObjectStore) -> None:
     threads, rounds = 8, 50
     start = threading.Barrier(threads)
 

@@ -134,7 +134,7 @@ def test_no_more_files_are_open_than_a_process_may_have(monkeypatch: pytest.Monk
     assert [len(looking.look(f"rows {n}", 7)) for n in range(5)] == [int(sign is not None) for _, sign in held]
 
 
-def test_memory_that_cannot_be_had_means_rows_that_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_rows_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, data: memoryview) -> int:
         raise OSError(28, "No space left on device")
 
