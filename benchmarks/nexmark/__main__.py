@@ -5,10 +5,11 @@ Prints a table, and writes JSON to benchmarks/results/.
     python -m benchmarks nexmark                                  all queries on all sides, 1 M events
     python -m benchmarks nexmark --events 80000 --epochs 4 --queries q1 q4 --peers local spark     a minute
 
-Each query and side starts from an empty store. An epoch takes one file of each stream. The session, the JVM and the
-workers start before the first measured epoch. The definition of the view or query is part of its first epoch. After the
-last epoch the rows of each side are compared with those of Spark's own SELECT over the same files. The command returns
-1 if a result is wrong. The record is written after each query, so an interrupted run keeps its results.
+First each side runs each query over few events, uncounted, so that start-up is not measured. Then each query and side
+starts from an empty store. An epoch takes one file of each stream. The definition of the view or query is part of its
+first epoch. After the last epoch the rows of each side are compared with those of Spark's own SELECT over the same
+files. The command returns 1 if a result is wrong. The record is written after each query, so an interrupted run keeps
+its results.
 """
 
 import argparse

@@ -28,13 +28,15 @@ def compare_nexmark(
 ) -> Iterator[list[Measured]]:
     """Run each query on all sides in turns, `sizes.runs` times.
 
-    One uncounted run of the first query on each side starts Spark's workers and imports modules.
+    An uncounted run of each query on each side, over few events, starts Spark's workers, imports modules and lets the
+    JVM compile. Without it, the first queries of a run would look slower than the last.
 
     Yields: the results of each query, one per side.
     """
     warm_up = Events(scratch, _WARM_UP)
-    for side in sides.values():
-        _run(side, queries[0], warm_up, scratch / "run")
+    for query in queries:
+        for side in sides.values():
+            _run(side, query, warm_up, scratch / "run")
     events = Events(scratch, sizes)
     for query in queries:
         expected = _Expected(reference(spark, query, events))
