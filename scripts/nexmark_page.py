@@ -19,7 +19,9 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def page_of(record: Record) -> str:
-    """The text of the page."""
+    """The text of the page. Raises ValueError for a record with a wrong result."""
+    if wrong := [one.text for one in record.results if one.wrong]:
+        raise ValueError(f"expected only right results, found {'; '.join(wrong)}")
     return "\n".join([*_introduction(record), *_means(record), *_queries(record), *_refusals(record), ""])
 
 

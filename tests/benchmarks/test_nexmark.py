@@ -78,6 +78,10 @@ def test_figures_are_those_of_right_results_and_ratios_refer_to_tussock_on_spark
     assert (mean.queries, mean.ratio) == (2, pytest.approx(2.0))
     assert record.mean("streaming", Part.WHOLE) is None
     assert "q2 streaming: cannot express: no way" in table_of(record)
+    with pytest.raises(ValueError, match="WRONG: found 6 rows"):
+        nexmark_page.page_of(record)
+    one[2] = Measured("q1", "streaming", refused="no way")
+    write_record(tmp_path / "record.json", Record({"cores": 2}, sizes, record.peers).plus(one).plus(two))
     nexmark_page.main([str(tmp_path / "record.json"), "--docs", str(tmp_path / "docs")])
     page = (tmp_path / "docs" / "nexmark.md").read_text()
     assert "| q1 | 7.00 / 14.00 | 7.00 / 3.50 |  |" in page
