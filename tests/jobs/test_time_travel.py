@@ -266,7 +266,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("SELECT * FROM by_shop VERSION AS OF 0", NotThereYetError,
      "does not exist before the store's first epoch: it was created in epoch @1"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF '1999-01-01'", NotThereYetError,
-     r"before its first epoch: it was created in epoch @1 \(2"),
+     r"before the store's first epoch: it was created in epoch @1 \(2"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF now() + INTERVAL 1 DAY", BadMomentError, "in the future; now is .*"),
     ("SELECT * FROM by_shop TIMESTAMP AS OF 'soon'", SqlError,
      "'soon' cannot be read .*CAST_INVALID_INPUT.*; expected a constant"),
