@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-OURS = tuple(str(ROOT / room) for room in ("jobs", "statestore"))
+OURS = tuple(str(ROOT / "tussock" / room) for room in ("jobs", "statestore"))
 MOST = 2.6  # times the growth for twice the things: 2 is a straight line, 4 a square
 FEW = 12  # runs of a line per thing; up to this limit it is ignored
 

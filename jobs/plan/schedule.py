@@ -294,8 +294,9 @@ def _set_levels(entries: list[_Entry]) -> None:
         reading = [
             entries[r].level - 1 for c in chained for r, i in readers.get(c, ()) if i.dispatch != Dispatch.FORWARD
         ]
+        least = max(0, min(reading, default=0))
         for c in chained:
-            entries[c].level = max(0, min(reading, default=0))
+            entries[c].level = least
 
 
 def _chained(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int]:
