@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.nexmark import page as nexmark_page
 from benchmarks.nexmark.figures import Measured, Part, Record, Run, read_record, table_of, write_record
 from benchmarks.nexmark.workload import Events, Query, Sizes, queries
-from scripts import nexmark_page
 from tests.support.spark_types import SparkSession
 
 if TYPE_CHECKING:  # imports pyspark

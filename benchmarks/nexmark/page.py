@@ -1,7 +1,7 @@
 """Make docs/nexmark.md from a record of the Nexmark benchmark.
 
     python -m benchmarks nexmark --out nexmark.json
-    python -m scripts.nexmark_page nexmark.json
+    python -m benchmarks.nexmark.page nexmark.json
 
 copies the record to docs/nexmark.json, and makes the page. Measure on a quiet machine. Without a file, only the page
 is made.
@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.nexmark.figures import BASE, COLD_EPOCHS, Cost, Mean, Part, Record, read_record
 from scripts.page_lines import wrapped
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def page_of(record: Record) -> str:
@@ -133,7 +133,9 @@ def _row(first: str, cells: Iterable[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Copy the record, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.nexmark_page", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.nexmark.page", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("record", nargs="?", type=Path, help="a file that `python -m benchmarks nexmark` wrote")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the page and its record (default: docs)")
     chosen = parser.parse_args(arguments)
