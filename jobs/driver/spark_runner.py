@@ -1,13 +1,17 @@
-"""The levels of an epoch on Spark: each level is a stage after an exchange of cells, and each parallel unit is a task.
+"""The levels of an epoch on Spark.
+
+With sockets (jobs/driver/one_stage.py), consecutive levels are one barrier stage. Another stage begins only after rows
+that Spark reads, and after expressions that Spark computes. With files, each level is a stage after an exchange:
 
     exchanged(frame, units).mapInArrow(level)
 
 The first level has no exchange unless Spark reads files for it: the driver sends its cells with the task.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -23,12 +27,22 @@ from tussock.jobs.driver.by_spark import computed, with_reasons
 from tussock.jobs.driver.guilty import error_of_source, source_frame
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
+from tussock.jobs.driver.one_stage import (
+    is_local,
+    meeting_of,
+    progress_of,
+    reason_for_files,
+    repeated,
+    run_in_one_stage,
+    stage_function,
+    stages,
+)
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.flow.failure import SourceFileError, carried_failure
 from tussock.jobs.spark.release import exchanged
 from tussock.jobs.spark.session import active, epoch_session, tasks_done
 from tussock.jobs.task.flush import flush_function
-from tussock.jobs.task.level import level_function
+from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
@@ -37,6 +51,8 @@ from tussock.jobs.wire.measured import NOTHING, Measurement, MeasurementSum, Rep
 from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.version import SstInfo
+
+log = logging.getLogger(__name__)
 
 #: The Spark type of a cell. A DDL string would be parsed in the JVM for each level of each epoch.
 CELL_TYPE = from_arrow_schema(CELL_SCHEMA)
@@ -51,9 +67,12 @@ class SparkRunner:
         """
         Args:
             spark: a classic session; the runner creates another session of the same application.
+
+        Raises BadExchangeError.
         """
         self.spark, self.policy = spark, policy or FlushPolicy()
         self._measuring = _Measuring(spark)
+        self._why_files = reason_for_files(spark.sparkContext)
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner."""
@@ -62,11 +81,25 @@ class SparkRunner:
             return self._run(spark, levels)
 
     def _run(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
+        task, report = levels.task, self._measuring.report
+        if self._why_files is not None:
+            log.info("cells are exchanged through shuffle files: %s", self._why_files)
+            return self._through_files(spark, levels)
+        groups = stages(task)
+        with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
+            if len(groups) == 1 and not levels.reads:
+                found = repeated(partial(run_in_one_stage, spark.sparkContext, task, levels.far, report))
+            else:
+                with _broadcast(spark, task) as known:
+                    found = repeated(partial(_run_stages, spark, known, levels, groups, report))
+        return _answers_and_sealed(levels, with_reasons(spark, found))
+
+    def _through_files(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         task = levels.task
-        known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         levels.far.ask = partial(tasks_done, spark, task.unit_count)
+        known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         try:
-            cells = _cells(spark, known, levels, self._measuring.report)
+            cells = _by_level(spark, known, levels, self._measuring.report)
             with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
                 if task.policy.may_exchange(task.expected, task.unit_count):
                     answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
@@ -76,13 +109,17 @@ class SparkRunner:
             known.destroy()
             raise
         known.destroy()  # the driver has all results
-        is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
-        return found.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, task, found.filter(is_sealed))
+        return _answers_and_sealed(levels, found)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner. Copies this thread's Spark properties to the other thread."""
         wrapped: Callable[P, R] = inheritable_thread_target(self.spark)(work)
         return wrapped
+
+
+def _answers_and_sealed(levels: LevelsToRun, found: pa.Table) -> tuple[pa.Table, SealedTables]:
+    is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
+    return found.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, levels.task, found.filter(is_sealed))
 
 
 class _Sum(AccumulatorParam[Measurement]):
@@ -120,6 +157,15 @@ class _Measuring:
             with self._lock:
                 found, self._sum.value = self._sum.value, NOTHING
             measured.add(found)
+
+
+@contextmanager
+def _broadcast(spark: SparkSession, task: EpochTask) -> "Iterator[Broadcast[EpochTask]]":
+    known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
+    try:
+        yield known
+    finally:
+        known.destroy()
 
 
 class HeldBySpark:
@@ -171,31 +217,73 @@ class HeldBySpark:
         self._known.destroy()
 
 
-def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, report: Report) -> DataFrame:
-    """Return the output of the last level as a frame that has not run yet.
+def _by_level(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, report: Report) -> DataFrame:
+    """Return the output of the last level, with a stage per level, as a frame that has not run yet.
 
     All frames belong to one session, because a union takes the settings of its first frame.
     """
     task = levels.task
-    units = task.unit_count
     frame: DataFrame | None = None
     for level in range(len(task.schedule.levels)):
-        read = [_read(spark, one, units) for one in levels.reads if one.scheduled.level == level]
         wanted = tables_read(task.schedule, level)
         buffered = [held for number, one in enumerate(levels.held) for held in one.frames(number, wanted)]
-        arriving = [*([] if frame is None else [frame]), *read, *buffered]
-        steps = steps_behind(task.schedule, level)
-        schema = frame_schema(steps)
-        kind = from_arrow_schema(schema) if steps else CELL_TYPE
-        actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task, report), schema)
-        if arriving:
-            together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), arriving)
-            frame = exchanged(together, units).mapInArrow(actors, kind)
-        else:
-            frame = spark.range(0, units, 1, units).mapInArrow(without_cells(actors), kind)
-        frame = computed(frame, steps)
+        arriving = [*_reads(spark, levels, range(level, level + 1)), *buffered]
+        function = level_function(lambda: known.value, level, partition_of_this_task, report)
+        frame = _stage(spark, task, level, task.unit_count, function, frame, arriving, barrier=False)
     assert frame is not None, "a plan has levels"
     return frame
+
+
+def _run_stages(
+    spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, groups: Sequence[range], report: Report
+) -> pa.Table:
+    """Run a barrier stage per group of levels. Returns the cells for the driver."""
+    task, context = levels.task, spark.sparkContext
+    frame: DataFrame | None = None
+    with ExitStack() as meetings:
+        rendezvous = [meetings.enter_context(meeting_of(context, task, settled=True)) for _ in groups]
+        levels.far.ask = progress_of(rendezvous, task)
+        for group, meeting in zip(groups, (one.meeting for one in rendezvous), strict=True):
+            function = stage_function(lambda: known.value, group, meeting, is_local(context), report)
+            reads = _reads(spark, levels, group)
+            frame = _stage(spark, task, group[-1], meeting.count, function, frame, reads, barrier=True)
+        assert frame is not None, "a plan has levels"
+        return frame.toArrow()
+
+
+def _reads(spark: SparkSession, levels: LevelsToRun, group: range) -> list[DataFrame]:
+    units = levels.task.unit_count
+    return [_read(spark, one, units) for one in levels.reads if one.scheduled.level in group]
+
+
+def _stage(
+    spark: SparkSession,
+    task: EpochTask,
+    last: int,
+    tasks: int,
+    function: CellFunction,
+    before: DataFrame | None,
+    arriving: Sequence[DataFrame],
+    *,
+    barrier: bool,
+) -> DataFrame:
+    """One stage: an exchange of its input, some levels, and the expressions that Spark computes on their output.
+
+    Args:
+        last: the last of the levels.
+        tasks: unit `u` runs in task `u % tasks`.
+        before, arriving: the output of the stage before, and other input.
+    """
+    steps = steps_behind(task.schedule, last)
+    schema = frame_schema(steps)
+    kind = from_arrow_schema(schema) if steps else CELL_TYPE
+    actors = in_spark_task(function, schema)
+    if frames := [*([] if before is None else [before]), *arriving]:
+        together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+        frame = exchanged(together, tasks).mapInArrow(actors, kind, barrier)
+    else:
+        frame = spark.range(0, tasks, 1, tasks).mapInArrow(without_cells(actors), kind, barrier)
+    return computed(frame, steps)
 
 
 def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:

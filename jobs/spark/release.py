@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tussock.jobs.flow.spark_hash import spark_hash
 from tussock.statestore.errors import InputError
 
 #: Catalyst's nodes that have another name in an older release: their name there and the one in plans.
@@ -80,17 +81,17 @@ def replaces_rows(insert: JavaObject) -> bool:
     return RELEASE >= (4, 2) and bool(insert.replaceCriteriaOpt().isDefined())
 
 
-def exchanged(frame: DataFrame, units: int) -> DataFrame:
-    """Send each row to the partition that its int column `slot` names, 0 <= slot < units.
+def exchanged(frame: DataFrame, partitions: int) -> DataFrame:
+    """Send each row to the partition of its int column `slot`: `slot % partitions`, where 0 <= slot.
 
     Before Spark 4.1 a partition cannot be named. There, rows are partitioned by the hash of a number that falls
     into the wanted partition. Requires: adaptive execution is off.
     """
-    slot = F.col("slot")
+    partition = F.col("slot") % partitions
     if RELEASE >= (4, 1):
-        return frame.repartitionById(units, slot)
-    numbers = F.array(*(F.lit(int(n)) for n in _numbers_by_partition(units)))
-    return frame.repartition(units, F.element_at(numbers, slot + 1))
+        return frame.repartitionById(partitions, partition)
+    numbers = F.array(*(F.lit(int(n)) for n in _numbers_by_partition(partitions)))
+    return frame.repartition(partitions, F.element_at(numbers, partition + 1))
 
 
 def _numbers_by_partition(partitions: int) -> np.ndarray:
@@ -99,21 +100,7 @@ def _numbers_by_partition(partitions: int) -> np.ndarray:
     start, size = 0, 32 * partitions
     while len(first) < partitions:
         candidates = np.arange(start, start + size, dtype=np.int32)
-        found, places = np.unique(_murmur3(candidates).astype(np.int64) % partitions, return_index=True)
+        found, places = np.unique(spark_hash(candidates).astype(np.int64) % partitions, return_index=True)
         first = dict(zip(found.tolist(), candidates[places].tolist(), strict=True)) | first
         start += size
     return np.array([first[p] for p in range(partitions)], dtype=np.int32)
-
-
-def _murmur3(values: np.ndarray) -> np.ndarray:
-    """Murmur3 (x86, 32 bits, seed 42) of int32 values, as int32: the hash of Spark's HashPartitioning."""
-
-    def rotated(x: np.ndarray, bits: int) -> np.ndarray:
-        return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
-
-    k = rotated(values.view(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    h = (rotated(np.uint32(42) ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)) ^ np.uint32(4)
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    mixed: np.ndarray = (h ^ (h >> np.uint32(16))).view(np.int32)
-    return mixed

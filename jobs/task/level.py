@@ -39,7 +39,7 @@ def level_function(
         inbox: dict[Address, list[bytes]] = {}
         sealed: list[tuple[int, bytes]] = []  # MemTables of earlier levels, still encoded: (table id, chunk)
         failed = False
-        arriving = as_cells(batches, steps_behind(known.schedule, level - 1), known.schedule, unit)
+        arriving = as_cells(batches, steps_behind(known.schedule, level - 1), known.schedule)
         for batch in chain(_cells_of_driver(known, unit, route, last), arriving):
             addresses = addresses_of(batch)
             through = [i for i, address in enumerate(addresses) if route.passes(address)]

@@ -118,13 +118,13 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_cells(
-    batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], schedule: Schedule, slot: int
+    batches: Iterator[pa.RecordBatch], steps: Sequence[SparkStep], schedule: Schedule
 ) -> Iterator[pa.RecordBatch]:
-    """Convert a unit's input to cells. The input's cells come first, then the rows of each step, in order.
+    """Convert the input of units to cells. The input's cells come first, then the rows of each step and unit, in order.
 
     If an expression raised on rows, a failure that holds the first such row replaces the cells of its step.
     """
-    waiting: dict[int, list[pa.StructArray]] = {}
+    waiting: dict[tuple[int, int], list[pa.StructArray]] = {}  # by number of the step, and unit
     width = len(CELL_SCHEMA)
     for batch in batches:
         if not steps:
@@ -135,13 +135,14 @@ def as_cells(
             yield pa.record_batch(batch.columns[:width], schema=CELL_SCHEMA).filter(chunks.is_valid())
         if chunks.null_count:
             for step in steps:
-                rows = batch.column(step.column)
-                if rows.null_count < len(rows):
-                    waiting.setdefault(step.number, []).append(rows.filter(rows.is_valid()))
+                typed = batch.filter(batch.column(step.column).is_valid())
+                for slot in pc.unique(typed.column(0)).to_pylist():
+                    rows = typed.column(step.column).filter(pc.equal(typed.column(0), slot))
+                    waiting.setdefault((step.number, slot), []).append(rows)
     for step in steps:
-        if (found := waiting.pop(step.number, None)) is not None:
+        for slot in sorted(slot for number, slot in waiting if number == step.number):
             try:
-                yield _arrived(step, pa.concat_arrays(found), schedule, slot)
+                yield _arrived(step, pa.concat_arrays(waiting.pop((step.number, slot))), schedule, slot)
             except TussockError as err:
                 yield _failed(slot, encode_failure(err, step.producer.shown, step.producer.level + 1))
 

@@ -1,9 +1,11 @@
 """The choice of the runner for an epoch. All runners write the same bytes."""
 
+import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -97,9 +99,41 @@ def test_spark_and_this_process_write_the_same_ssts(
     here = after(tmp_path / "store", tmp_path / "here", LocalRunner(policy))
     there = after(tmp_path / "store", tmp_path / "there", SparkRunner(spark, policy))
     assert here == there
+    through_files = SparkRunner(spark, policy)
+    through_files._why_files = "the test wants it"
+    assert after(tmp_path / "store", tmp_path / "files", through_files) == here
     shuffled = UnkindShuffle(3)
     shuffled.policy = policy
     assert after(tmp_path / "store", tmp_path / "shuffled", shuffled) == here
+
+
+class Killing:
+    """In place of the measurements of a runner: ends the process of the task that first finishes a level."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = str(marker)
+
+    def report(self, _: object) -> None:
+        with suppress(FileExistsError):
+            os.close(os.open(self._marker, os.O_CREAT | os.O_EXCL))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def into(self, _: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("policy", [FlushPolicy(), FlushPolicy(little_rows=-1, target_bytes=4096)])
+def test_a_stage_whose_task_is_killed_runs_again(
+    policy: FlushPolicy, meta: MetaStore, spark: SparkSession, tmp_path: Path
+) -> None:
+    epoch(meta)
+    insert(meta, "t", *((k, k % 40, k) for k in range(300)))
+    here = after(tmp_path / "store", tmp_path / "here", LocalRunner(policy))
+    killed = SparkRunner(spark, policy)
+    killed._measuring = Killing(tmp_path / "killed")  # type: ignore[assignment]
+    assert after(tmp_path / "store", tmp_path / "there", killed) == here
+    assert (tmp_path / "killed").exists(), "no task was killed"
 
 
 @pytest.mark.spark

@@ -74,7 +74,7 @@ def test_rows_and_cells_are_in_order_after_any_shuffle(step: SparkStep) -> None:
     arriving = [as_spark_would(batch, step) for batch in (handed[0], cell, handed[1])]
     singles = [batch.slice(i, 1) for batch in arriving for i in reversed(range(batch.num_rows))]
     for order in (arriving, singles, singles[::-1]):
-        found = [batch for batch in as_cells(iter(order), (step,), SCHEDULE, 3) if batch.num_rows]
+        found = [batch for batch in as_cells(iter(order), (step,), SCHEDULE) if batch.num_rows]
         assert [a for batch in found for a in addresses_of(batch)] == [Address.exchange(7, 0), Address.exchange(0, 0)]
         assert found[0].column(3).to_pylist() == [b"as it was"]
         rows = decode(found[1].column(3).to_pylist())
@@ -92,13 +92,13 @@ def test_the_same_rows_become_the_same_bytes_in_any_order(step: SparkStep) -> No
     (batch,) = typed_rows(0, step, 0, rows)
     arrived = as_spark_would(batch, step)
     shuffled = arrived.take(pa.array(np.random.default_rng(7).permutation(1000)))
-    (one,), (other,) = (list(as_cells(iter([b]), (step,), SCHEDULE, 0)) for b in (arrived, shuffled))
+    (one,), (other,) = (list(as_cells(iter([b]), (step,), SCHEDULE)) for b in (arrived, shuffled))
     assert one.equals(other)
 
 
 def test_the_first_row_that_raises_is_named_with_sparks_input(step: SparkStep) -> None:
     (batch,) = typed_rows(0, step, 0, chunk((1, "a", 1), (2, "bad", 1), (3, "bad", 1)))
-    (answer,) = as_cells(iter([as_spark_would(batch, step, raises="bad")]), (step,), SCHEDULE, 0)
+    (answer,) = as_cells(iter([as_spark_would(batch, step, raises="bad")]), (step,), SCHEDULE)
     assert answer.column(1).to_pylist() == [Mail.FAILURE]
     error = first_failure(answer.column(3).to_pylist())
     assert isinstance(error, RaisedInSpark)

@@ -1,0 +1,170 @@
+"""The levels of an epoch in one stage of Spark: all tasks run at once and pass cells to each other over sockets.
+
+    sc.parallelize([], tasks).barrier().mapPartitions(levels)                 no Spark in front or between
+    exchanged(frame, tasks).mapInArrow(some levels, …, barrier=True)          a stage of several
+
+A barrier stage starts only if all its tasks get a slot. If one of them fails, all run again.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Never
+
+import pyarrow as pa
+from pyspark import BarrierTaskContext, SparkContext
+
+from tussock.jobs.exchange.meeting import Meeting, Rendezvous
+from tussock.jobs.exchange.peers import Peers
+from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.task.spark_task import in_spark_task
+from tussock.jobs.task.stage import flushed, run_stage
+from tussock.jobs.wire.cell import CELL_SCHEMA
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.measured import Report
+from tussock.jobs.wire.typed_rows import steps_behind
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.work import HowFar
+
+log = logging.getLogger(__name__)
+
+SETTING = "spark.tussock.exchange"
+ATTEMPTS = 4  # as Spark's default for tasks and stages
+_NOT_REPEATED = "Could not recover from a failed barrier ResultStage"  # in Spark's message
+_ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.encryption.enabled")
+
+
+class BadExchangeError(InputError):
+    """The setting of the exchange has an unknown value."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__(value)
+        self.value = value
+
+    def __str__(self) -> str:
+        return f'"{SETTING}" is {self.value!r}; expected "sockets" (the default) or "files"'
+
+
+def reason_for_files(context: SparkContext) -> str | None:
+    """Return why epochs exchange cells through Spark's shuffle files; None if they use sockets.
+
+    Raises BadExchangeError.
+    """
+    conf = context.getConf()
+    if (wanted := conf.get(SETTING, "sockets")) not in ("sockets", "files"):
+        raise BadExchangeError(str(wanted))
+    if wanted == "files":
+        return f"{SETTING} is {wanted}"
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return "Spark runs no barrier stages with dynamic allocation"
+    if found := [name for name in _ENCRYPTION if conf.get(name, "false") == "true"]:
+        return f"{found[0]} is on"
+    return None
+
+
+def stages(task: EpochTask) -> list[range]:
+    """Group the levels into stages. A stage ends where Spark computes expressions before the next level."""
+    found, first, end = [], 0, len(task.schedule.levels)
+    for level in range(end):
+        if level + 1 == end or steps_behind(task.schedule, level):
+            found.append(range(first, level + 1))
+            first = level + 1
+    return found
+
+
+def slots(context: SparkContext) -> int:
+    """The number of tasks that the application can run at once now."""
+    inner = context._jsc.sc()
+    return int(inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()))
+
+
+@contextmanager
+def meeting_of(context: SparkContext, task: EpochTask, *, settled: bool) -> Iterator[Rendezvous]:
+    """Let the tasks of one stage meet during the block.
+
+    Args:
+        settled: whether unit `u` belongs to task `u % count`, because an exchange of Spark sends its cells there.
+    """
+    count = max(1, min(task.unit_count, slots(context)))
+    if is_local(context):
+        bind = host = "127.0.0.1"
+    else:
+        host = str(context.getConf().get("spark.driver.host"))
+        bind = str(context.getConf().get("spark.driver.bindAddress", host))
+    with Rendezvous(bind, host, count, task.unit_count, settled=settled) as rendezvous:
+        yield rendezvous
+
+
+def progress_of(meetings: Sequence[Rendezvous], task: EpochTask) -> Callable[[], tuple[int, int]]:
+    """Return a function that returns the done and the total levels of an epoch, counted once per unit."""
+    total = task.unit_count * len(task.schedule.levels)
+    return lambda: (sum(one.done for one in meetings), total)
+
+
+def is_local(context: SparkContext) -> bool:
+    """Whether the tasks run on the driver's host."""
+    return str(context.master).startswith("local")
+
+
+def run_in_one_stage(context: SparkContext, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
+    """Run all levels, and the flush if it needs an exchange. Returns the cells for the driver."""
+    with meeting_of(context, task, settled=False) as rendezvous:
+        meeting = rendezvous.meeting
+        far.ask = progress_of([rendezvous], task)
+        function = stage_function(lambda: task, range(len(task.schedule.levels)), meeting, is_local(context), report)
+
+        def run(nothing: Iterable[Never]) -> Iterable[bytes]:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, CELL_SCHEMA) as writer:
+                for batch in in_spark_task(function, CELL_SCHEMA)(iter(nothing)):
+                    writer.write_batch(batch)
+            yield sink.getvalue().to_pybytes()
+
+        parts = context.parallelize([], meeting.count).barrier().mapPartitions(run).collect()
+    return pa.concat_tables([CELL_SCHEMA.empty_table(), *(pa.ipc.open_stream(part).read_all() for part in parts)])
+
+
+def repeated(job: Callable[[], pa.Table]) -> pa.Table:
+    """Run a job that ends with a barrier stage, and again if a task of that stage fails.
+
+    Spark itself repeats only barrier stages whose output goes to an exchange. Raises the error of the last attempt.
+    """
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return job()
+        except Exception as err:
+            if _NOT_REPEATED not in str(err):
+                raise
+            log.warning("attempt %d of %d failed, the levels run again: %s", attempt, ATTEMPTS, str(err)[:2000])
+    return job()
+
+
+def stage_function(
+    task: "Callable[[], EpochTask]", levels: range, meeting: Meeting, local: bool, report: Report
+) -> CellFunction:
+    """The function of a task of a barrier stage: some levels on some units, and after the last level the flush."""
+
+    def run(arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known, context = task(), BarrierTaskContext.get()
+        rank = context.partitionId()
+        host = "127.0.0.1" if local else context.getTaskInfos()[rank].address.rsplit(":", 1)[0]
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+        with carried_by_spark("exchange"):
+            peers = Peers.join(
+                meeting,
+                context.taskAttemptId(),
+                rank,
+                host=host,
+                bind="127.0.0.1" if local else "",
+                folder=folder,
+            )
+        with peers:
+            cells = run_stage(known, levels, peers, arriving, report)
+            last = levels[-1] == len(known.schedule.levels) - 1
+            if last and known.policy.may_exchange(known.expected, known.unit_count):
+                cells = flushed(known, cells, peers, report)
+            yield from cells
+
+    return run

@@ -1,0 +1,8 @@
+"""The exchange of cells between the processes of one epoch, over sockets.
+
+    meeting.py    the processes of an epoch find each other
+    peers.py      connections, frames, end marks, heartbeats
+    mailbox.py    received cells: in memory, then on the local disk
+
+No Spark, no store: the processes may be tasks of a Spark stage or workers on one host.
+"""

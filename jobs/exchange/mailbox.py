@@ -1,0 +1,157 @@
+"""Cells that a process has received and not read yet: in memory up to a bound, then in a file on the local disk."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.jobs.wire.cell import CELL_SCHEMA
+from tussock.statestore.errors import RetryableError
+
+KEPT_BYTES = 256 << 20
+
+_Spooled = tuple[int, int]  # offset and length in the file
+
+
+class LocalDiskError(RetryableError):
+    """The local disk of a worker cannot take the cells of an exchange."""
+
+    def __init__(self, folder: str, nbytes: int, reason: str) -> None:
+        super().__init__(folder, nbytes, reason)
+        self.folder, self.nbytes, self.reason = folder, nbytes, reason
+
+    def __str__(self) -> str:
+        return (
+            f"the exchange could not write {self.nbytes:,} bytes to {self.folder}: {self.reason}. Nothing of the epoch "
+            "was committed. Free space there, set spark.local.dir (or SPARK_LOCAL_DIRS on the workers) to a larger "
+            "disk, or use more units. Then run the epoch again."
+        )
+
+
+class Mailbox:
+    """The cells of all levels for the units of this process, and the end marks of its peers. Thread-safe."""
+
+    def __init__(self, peers: Iterable[int] = (), folder: str | None = None, kept_bytes: int | None = None) -> None:
+        """
+        Args:
+            peers: the ranks of the other processes.
+            folder: for the file; None: the system's folder for temporary files.
+            kept_bytes: cells in memory, by default KEPT_BYTES; further cells go to the file.
+        """
+        self._peers = frozenset(peers)
+        self._folder, self._kept_bytes = folder, KEPT_BYTES if kept_bytes is None else kept_bytes
+        self._changed = threading.Condition()
+        self._cells: dict[tuple[int, int], list[pa.RecordBatch | _Spooled]] = {}  # by level and unit
+        self._ended: dict[int, dict[int, int]] = {}  # by level: the number in each peer's end mark
+        self._gone: dict[int, Exception] = {}  # by rank: peers without a connection
+        self._failure: Exception | None = None
+        self._in_memory = 0
+        self._file: IO[bytes] | None = None
+        self._written = 0
+
+    def put(self, level: int, batch: pa.RecordBatch) -> None:
+        """Add cells for units of this process, to be read at `level`. Raises LocalDiskError."""
+        for unit, mine in by_slot(batch):
+            with self._changed:
+                found: pa.RecordBatch | _Spooled = mine
+                if self._in_memory + mine.nbytes > self._kept_bytes:
+                    found = self._spooled(mine)
+                else:
+                    self._in_memory += mine.nbytes
+                self._cells.setdefault((level, unit), []).append(found)
+
+    def take(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
+        """Yield and forget the cells of one unit at one level, in the order of their arrival."""
+        with self._changed:
+            waiting = self._cells.pop((level, unit), [])
+        waiting.reverse()
+        while waiting:
+            found = waiting.pop()
+            if isinstance(found, tuple):
+                yield from self._read(found)
+            else:
+                with self._changed:
+                    self._in_memory -= found.nbytes
+                yield found
+
+    def end(self, level: int, peer: int, number: int) -> None:
+        """Note that a peer has sent all its cells of a level; `number` comes with the mark."""
+        with self._changed:
+            self._ended.setdefault(level, {})[peer] = number
+            self._changed.notify_all()
+
+    def leave(self, peer: int, error: Exception) -> None:
+        """Note that nothing more comes from a peer. `wait` raises `error` for levels that the peer has not ended."""
+        with self._changed:
+            self._gone.setdefault(peer, error)
+            self._changed.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """End all waits with this error."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def wait(self, level: int) -> int:
+        """Wait until all peers have ended a level. Returns the sum of the numbers in their end marks.
+
+        Raises the error of `fail` or `leave`. The thread that receives guards the time.
+        """
+        with self._changed:
+            while missing := self._peers - self._ended.get(level, {}).keys():
+                if self._failure is not None:
+                    raise self._failure
+                if gone := sorted(missing & self._gone.keys()):
+                    raise self._gone[gone[0]]
+                self._changed.wait()
+            return sum(self._ended.get(level, {}).values())
+
+    def close(self) -> None:
+        """Delete the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _spooled(self, batch: pa.RecordBatch) -> _Spooled:
+        data = batch.serialize()
+        try:
+            if self._file is None:
+                # `close` closes it.
+                self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                    prefix="tussock-exchange-", dir=self._folder, buffering=0
+                )
+            left = memoryview(data)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as err:
+            raise LocalDiskError(self._folder or tempfile.gettempdir(), data.size, err.strerror or str(err)) from err
+        place = (self._written, data.size)
+        self._written += data.size
+        return place
+
+    def _read(self, place: _Spooled) -> Iterator[pa.RecordBatch]:
+        assert self._file is not None
+        offset, length = place
+        data = pa.allocate_buffer(length)
+        left = memoryview(data)
+        while left:
+            read = os.preadv(self._file.fileno(), [left], offset)
+            assert read, "the file ended early"
+            left, offset = left[read:], offset + read
+        yield pa.ipc.read_record_batch(data, CELL_SCHEMA)
+
+
+def by_slot(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Split cells by the unit that receives them. Cells of one unit are not copied."""
+    slots = np.asarray(batch.column(0))
+    if not len(slots):
+        return
+    if (slots == slots[0]).all():
+        yield int(slots[0]), batch
+        return
+    for slot in np.unique(slots).tolist():
+        yield slot, batch.filter(pc.equal(batch.column(0), slot))

@@ -1,0 +1,384 @@
+"""The connections between the processes of an epoch: cells go to the process of their unit, then an end mark.
+
+A pair of processes shares one TCP connection. Its frames:
+
+    C level cells bytes | slots, fragments, inputs, offsets, chunks    cells, as Arrow holds them (int32; bytes)
+    E level 0 number                                                   all cells of a level are sent
+    H                                                                  the process is alive
+
+One thread per process receives from all peers, so a sender never waits for the computing of its peer. A peer that is
+silent for PATIENCE_S is lost: even a computing process sends H.
+"""
+
+import hmac
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from tussock.jobs.exchange.mailbox import Mailbox, by_slot
+from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, exactly, meet, report_progress
+from tussock.jobs.wire.cell import CELL_SCHEMA
+from tussock.statestore.errors import RetryableError
+
+PATIENCE_S = 120.0  # without a sign of life from a peer
+BEAT_S = 5.0
+REPORT_S = 2.0  # between two reports of progress
+_CELLS, _END, _BEAT = b"C", b"E", b"H"
+_HEAD = struct.Struct("!cIIQ")
+_HELLO = struct.Struct("!QI")  # task and rank, after the token
+_CONNECT_S = 30.0
+_HELLO_S = 5.0
+_SECONDS = struct.Struct("@ll")  # struct timeval
+_READS = 64  # from one peer before the others are looked at
+
+
+class PeerLostError(RetryableError):
+    """A process of the epoch died, or the network to it failed, before it had sent all cells."""
+
+    def __init__(self, rank: int, address: str, reason: str) -> None:
+        super().__init__(rank, address, reason)
+        self.rank, self.address, self.reason = rank, address, reason
+
+    def __str__(self) -> str:
+        return (
+            f"task {self.rank} at {self.address} was lost during an exchange: {self.reason}. Nothing of the epoch was "
+            "committed, and running it again is safe. If this repeats, look at the log of that executor (memory, "
+            "disk) and at the network."
+        )
+
+
+class Peers:
+    """The processes of an epoch, as one of them sees them. A context manager."""
+
+    def __init__(
+        self, meeting: Meeting, rank: int, roll: Roll, connections: dict[int, socket.socket], mailbox: Mailbox
+    ) -> None:
+        """
+        Args:
+            connections: to every other process, by rank.
+        """
+        self.rank, self._meeting, self._mailbox = rank, meeting, mailbox
+        self._reported = time.monotonic()
+        self._owners = np.array(roll.owners)
+        self._connections = {r: _Connection(r, roll.addresses[r], c, mailbox) for r, c in connections.items()}
+        self._receiver = _Receiver(list(self._connections.values()), mailbox)
+
+    @classmethod
+    def join(
+        cls,
+        meeting: Meeting,
+        task: int,
+        rank: int,
+        *,
+        host: str,
+        bind: str,
+        units: Sequence[int] = (),
+        folder: str | None = None,
+    ) -> Self:
+        """Meet the other processes and connect to them.
+
+        Args:
+            task, units: as in `meet`.
+            host, bind: the name by which peers reach this process, and the address to listen on.
+            folder: as in Mailbox.
+
+        Raises: PeerMissingError, PeerLostError.
+        """
+        with socket.create_server((bind, 0), backlog=max(64, meeting.count)) as listening:
+            roll = meet(meeting, task, rank, Endpoint(host, listening.getsockname()[1]), units)
+            connections: dict[int, socket.socket] = {}
+            try:
+                for other in range(rank):
+                    connections[other] = _connected(meeting, task, rank, other, roll.addresses[other])
+                _accept(listening, meeting, roll, set(range(rank + 1, meeting.count)), connections)
+            except BaseException:
+                for connection in connections.values():
+                    connection.close()
+                raise
+        return cls(meeting, rank, roll, connections, Mailbox(connections, folder))
+
+    def __enter__(self) -> Self:
+        self._receiver.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._receiver.stop()
+        for connection in self._connections.values():
+            connection.close()
+        self._mailbox.close()
+
+    @property
+    def units(self) -> list[int]:
+        """The units that this process runs."""
+        return np.flatnonzero(self._owners == self.rank).tolist()
+
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return len(self._connections) + 1
+
+    def post(self, level: int, batch: pa.RecordBatch) -> None:
+        """Send cells to the processes of their units. Raises PeerLostError, LocalDiskError."""
+        for unit, mine in by_slot(batch):
+            self.post_to(int(self._owners[unit]), level, mine)
+
+    def post_to(self, rank: int, level: int, batch: pa.RecordBatch) -> None:
+        """Send cells to one process. Raises as `post`."""
+        if rank == self.rank:
+            self._mailbox.put(level, batch)
+        else:
+            self._connections[rank].send(level, batch)
+
+    def finish(self, level: int, number: int = 0) -> int:
+        """Announce that this process has sent all cells of a level, and wait for the same of all others.
+
+        Returns: the sum of all `number`s. Raises PeerLostError, LocalDiskError.
+        """
+        for connection in self._connections.values():
+            connection.end(level, number)
+        return number + self._mailbox.wait(level)
+
+    def report_progress(self, done: int) -> None:
+        """Tell the driver how many levels this process has done, counted once per unit. At most every REPORT_S."""
+        if (now := time.monotonic()) - self._reported >= REPORT_S:
+            self._reported = now
+            report_progress(self._meeting, self.rank, done)
+
+    def take(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
+        """Yield and forget the cells of a unit of this process."""
+        return self._mailbox.take(level, unit)
+
+
+class _Connection:
+    """The connection to one peer: frames out in the thread of the task, frames in in the receiver's."""
+
+    def __init__(self, rank: int, address: Endpoint, connection: socket.socket, mailbox: Mailbox) -> None:
+        self.rank, self.socket, self._mailbox = rank, connection, mailbox
+        self._place = f"{address.host}:{address.port}"
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SECONDS.pack(int(PATIENCE_S), 0))
+        self._sending = threading.Lock()
+        self.heard = self.beaten = time.monotonic()
+        self._frame = _Frame()
+
+    # --- out ---
+
+    def send(self, level: int, batch: pa.RecordBatch) -> None:
+        """Send cells. Raises PeerLostError."""
+        slots, fragments, inputs, chunks = batch.columns
+        offsets = np.frombuffer(chunks.buffers()[1], np.int32)[chunks.offset : chunks.offset + len(chunks) + 1]
+        data = memoryview(chunks.buffers()[2] or b"")[offsets[0] : offsets[-1]]
+        integers = (np.asarray(slots), np.asarray(fragments), np.asarray(inputs), offsets - offsets[0])
+        parts = [np.ascontiguousarray(part).view(np.uint8).data for part in integers]
+        size = sum(part.nbytes for part in parts) + data.nbytes
+        self._write([_HEAD.pack(_CELLS, level, len(batch), size), *parts, data])
+
+    def end(self, level: int, number: int) -> None:
+        """Send an end mark. Raises PeerLostError."""
+        self._write([_HEAD.pack(_END, level, 0, number)])
+
+    def beat(self) -> None:
+        """Send a sign of life, unless the connection is busy. One byte is sent as a whole or not at all."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self.socket.send(_BEAT, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except OSError:
+                pass  # full, or lost: receiving finds that
+            finally:
+                self._sending.release()
+
+    def _write(self, parts: list[bytes | memoryview]) -> None:
+        left = [memoryview(part) for part in parts]
+        with self._sending:
+            while left:
+                try:
+                    sent = self.socket.sendmsg(left, (), socket.MSG_NOSIGNAL)
+                except BlockingIOError as err:
+                    raise self.lost(f"it took no data for {PATIENCE_S:.0f} s") from err
+                except OSError as err:
+                    raise self.lost(err.strerror or str(err)) from err
+                while left and sent >= len(left[0]):
+                    sent -= len(left.pop(0))
+                if left:
+                    left[0] = left[0][sent:]
+
+    # --- in ---
+
+    def receive(self) -> bool:
+        """Read the data that have arrived. False at the end of the connection. Raises LocalDiskError, OSError."""
+        for _ in range(_READS):
+            try:
+                read = self.socket.recv_into(self._frame.room, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            if not read:
+                return False
+            self.heard = time.monotonic()
+            if (found := self._frame.grown(read)) is not None:
+                level, cells, number = found
+                if cells is None:
+                    self._mailbox.end(level, self.rank, number)
+                else:
+                    self._mailbox.put(level, cells)
+        return True
+
+    def lost(self, reason: str) -> PeerLostError:
+        """The error of a peer that is no longer there."""
+        return PeerLostError(self.rank, self._place, reason)
+
+    def close(self) -> None:
+        """Close the connection; data on its way still arrives."""
+        self.socket.close()
+
+
+class _Frame:
+    """The frame that is arriving from a peer."""
+
+    def __init__(self) -> None:
+        self._head = bytearray(_HEAD.size)
+        self._body: pa.Buffer | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._body, self._got = None, 0
+        self.room = memoryview(self._head)[:1]  # the kind; a heartbeat has no more
+
+    def grown(self, read: int) -> tuple[int, pa.RecordBatch | None, int] | None:
+        """Note that `read` bytes arrived in `room`. Returns a complete frame: its level, and cells or a number."""
+        self._got += read
+        self.room = self.room[read:]
+        if len(self.room):
+            return None
+        if self._body is None:
+            if self._got == 1:
+                if self._head[:1] == _BEAT:
+                    self._begin()
+                else:
+                    self.room = memoryview(self._head)[1:]
+                return None
+            kind, level, count, number = _HEAD.unpack(self._head)
+            if kind == _END:
+                self._begin()
+                return level, None, number
+            self._body = pa.allocate_buffer(number)
+            self.room = memoryview(self._body).cast("B")
+            return None
+        _, level, count, _ = _HEAD.unpack(self._head)
+        batch = _cells(self._body, count)
+        self._begin()
+        return level, batch, 0
+
+
+def _cells(body: pa.Buffer, count: int) -> pa.RecordBatch:
+    """The cells of a frame; nothing is copied."""
+    wide = 4 * count
+    integers = [pa.Array.from_buffers(pa.int32(), count, [None, body.slice(i * wide, wide)]) for i in range(3)]
+    offsets = body.slice(3 * wide, wide + 4)
+    chunks = pa.Array.from_buffers(pa.binary(), count, [None, offsets, body.slice(4 * wide + 4)])
+    return pa.record_batch([*integers, chunks], schema=CELL_SCHEMA)
+
+
+class _Receiver:
+    """The thread that receives from all peers, watches their signs of life, and sends those of this process."""
+
+    def __init__(self, connections: Sequence[_Connection], mailbox: Mailbox) -> None:
+        self._connections, self._mailbox = connections, mailbox
+        self._wake, self._woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="tussock-exchange", daemon=True)
+
+    def start(self) -> None:
+        """Begin to receive."""
+        if self._connections:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._wake.close()
+        if self._connections:
+            self._thread.join()
+        self._woken.close()
+
+    def _run(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._woken, selectors.EVENT_READ)
+                for connection in self._connections:
+                    selector.register(connection.socket, selectors.EVENT_READ, connection)
+                self._receive(selector)
+        except Exception as err:  # any fault here must end the waits of the task
+            self._mailbox.fail(err)
+
+    def _receive(self, selector: selectors.BaseSelector) -> None:
+        beat = time.monotonic() + BEAT_S
+        while True:
+            for key, _ in selector.select(BEAT_S):
+                if key.data is None:
+                    return
+                connection: _Connection = key.data
+                try:
+                    there, reason = connection.receive(), "it closed the connection"
+                except OSError as err:
+                    there, reason = False, err.strerror or str(err)
+                if not there:
+                    # A peer that has sent its last end mark ends when it likes.
+                    selector.unregister(connection.socket)
+                    self._mailbox.leave(connection.rank, connection.lost(reason))
+            if (now := time.monotonic()) >= beat:
+                beat = now + BEAT_S
+                for key in list(selector.get_map().values()):
+                    if key.data is not None:
+                        key.data.beat()
+                        if now - key.data.heard > PATIENCE_S:
+                            self._mailbox.leave(key.data.rank, key.data.lost(f"no sign of life for {PATIENCE_S:.0f} s"))
+
+
+def _connected(meeting: Meeting, task: int, rank: int, other: int, address: Endpoint) -> socket.socket:
+    try:
+        connection = socket.create_connection((address.host, address.port), _CONNECT_S)
+        connection.sendall(meeting.token + _HELLO.pack(task, rank))
+    except OSError as err:
+        reason = f"cannot connect ({err.strerror or err})"
+        raise PeerLostError(other, f"{address.host}:{address.port}", reason) from err
+    return connection
+
+
+def _accept(
+    listening: socket.socket, meeting: Meeting, roll: Roll, expected: set[int], connections: dict[int, socket.socket]
+) -> None:
+    """Accept the connections of the expected ranks. Others are closed. Raises PeerMissingError."""
+    deadline = time.monotonic() + _CONNECT_S
+    while missing := expected - connections.keys():
+        listening.settimeout(max(0.01, deadline - time.monotonic()))
+        try:
+            connection, _ = listening.accept()
+        except TimeoutError as err:
+            raise PeerMissingError(f"tasks {sorted(missing)} did not connect within {_CONNECT_S:.0f} s") from err
+        rank = _rank_of(connection, meeting, roll)
+        if rank in missing:
+            connections[rank] = connection
+        else:
+            connection.close()
+
+
+def _rank_of(connection: socket.socket, meeting: Meeting, roll: Roll) -> int | None:
+    """The rank of a process on the list; None for a stranger."""
+    connection.settimeout(_HELLO_S)
+    try:
+        token, hello = exactly(connection, len(meeting.token)), exactly(connection, _HELLO.size)
+    except OSError:
+        return None
+    if not hello or not hmac.compare_digest(token, meeting.token):
+        return None
+    task, rank = _HELLO.unpack(hello)
+    return int(rank) if rank < len(roll.tasks) and roll.tasks[rank] == task else None

@@ -1,0 +1,211 @@
+"""Processes of an epoch exchange cells. Threads take the part of the processes."""
+
+import random
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.support.waiting import eventually
+from tussock.jobs.exchange import mailbox, meeting, peers
+from tussock.jobs.exchange.mailbox import LocalDiskError, Mailbox
+from tussock.jobs.exchange.meeting import Meeting, PeerMissingError, Rendezvous, owners
+from tussock.jobs.exchange.peers import PeerLostError, Peers
+from tussock.jobs.wire.cell import Address, cells
+
+HOST = "127.0.0.1"
+Work = Callable[[int, Peers], object]
+
+
+def join(met: Meeting, rank: int, task: int | None = None, units: tuple[int, ...] = ()) -> Peers:
+    return Peers.join(met, rank if task is None else task, rank, host=HOST, bind=HOST, units=units)
+
+
+def together(count: int, units: int, work: Work, *more: Callable[[Meeting], object]) -> list[object]:
+    """Run `work` in `count` processes that meet. `more` run beside them. Returns the results by rank."""
+
+    def one(met: Meeting, rank: int) -> object:
+        with join(met, rank) as joined:
+            return work(rank, joined)
+
+    with Rendezvous(HOST, HOST, count, units) as rendezvous, ThreadPoolExecutor(count + len(more)) as pool:
+        beside = [pool.submit(other, rendezvous.meeting) for other in more]
+        running: list[Future[object]] = [pool.submit(one, rendezvous.meeting, rank) for rank in range(count)]
+        found = [future.result(60) for future in running]
+        for other in beside:
+            other.result(60)
+    return found
+
+
+def taken(joined: Peers, level: int) -> dict[int, list[tuple[int, int, bytes]]]:
+    """By unit: fragment, input and chunk of each cell of a level."""
+    found: dict[int, list[tuple[int, int, bytes]]] = {}
+    for unit in joined.units:
+        found[unit] = []
+        for batch in joined.take(level, unit):
+            assert set(batch.column(0).to_pylist()) == {unit}
+            found[unit] += zip(*(batch.column(i).to_pylist() for i in (1, 2, 3)), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("kept", [1 << 30, 1 << 16], ids=["in memory", "on the disk"])
+def test_every_cell_arrives_once_at_its_unit(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, units, levels = 3, 7, 4
+    monkeypatch.setattr(mailbox, "KEPT_BYTES", kept)
+    sent: dict[tuple[int, int], list[tuple[int, int, bytes]]] = {
+        (i, u): [] for i in range(levels) for u in range(units)
+    }
+
+    def work(rank: int, joined: Peers) -> dict[tuple[int, int], list[tuple[int, int, bytes]]]:
+        rnd, found = random.Random(rank), {}
+        for level in range(levels):
+            for unit in range(units):
+                chunks = [rnd.randbytes(rnd.choice((0, 1, 999, 300_000))) for _ in range(rnd.randrange(3))]
+                sent[level, unit] += [(rank, level, chunk) for chunk in chunks]
+                joined.post(level, cells(unit, Address(rank, level), chunks))
+            mixed = [cells(unit, Address(-1, rank), [b"m"]) for unit in range(units)]
+            for unit in range(units):
+                sent[level, unit].append((-1, rank, b"m"))
+            joined.post(level, pa.concat_batches(mixed).slice(0))
+            assert joined.finish(level, 10**rank) == 111
+            found |= {(level, unit): chunks for unit, chunks in taken(joined, level).items()}
+        return found
+
+    got: dict[tuple[int, int], list[tuple[int, int, bytes]]] = {}
+    for part in together(count, units, work):
+        assert isinstance(part, dict)
+        assert not part.keys() & got.keys(), "a unit belongs to one process"
+        got |= part
+    assert {key: sorted(value) for key, value in got.items()} == {key: sorted(value) for key, value in sent.items()}
+
+
+def test_a_peer_that_ends_early_fails_the_others() -> None:
+    def work(rank: int, joined: Peers) -> str:
+        if rank == 1:
+            return "gone"
+        with pytest.raises(PeerLostError, match=r"task 1 at 127.0.0.1:.*(closed the connection|reset by peer)"):
+            joined.finish(0)
+        return "failed"
+
+    assert together(3, 3, work) == ["failed", "gone", "failed"]
+
+
+def test_a_silent_peer_is_lost_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(peers, "BEAT_S", 0.1)
+    monkeypatch.setattr(peers._Connection, "beat", lambda self: None)
+
+    def work(rank: int, joined: Peers) -> str:
+        with pytest.raises(PeerLostError) as raised:
+            joined.finish(rank)  # another level each, so that none ends
+        return str(raised.value)
+
+    assert any("no sign of life" in str(text) for text in together(2, 2, work))
+
+
+def test_a_peer_that_computes_longer_than_the_deadline_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PATIENCE_S", 0.6)
+    monkeypatch.setattr(peers, "BEAT_S", 0.1)
+
+    def work(rank: int, joined: Peers) -> int:
+        if rank == 1:
+            deadline = time.monotonic() + 1.5
+            while time.monotonic() < deadline:
+                sum(range(1000))
+        return joined.finish(0, 1)
+
+    assert together(2, 2, work) == [2, 2]
+
+
+def test_a_full_disk_fails_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Mailbox((), folder="/dev/full", kept_bytes=0)
+    with pytest.raises(LocalDiskError, match=r"/dev/full.*spark.local.dir"):
+        box.put(0, cells(0, Address(0, 0), [b"x"]))
+
+
+def test_strangers_are_turned_away() -> None:
+    def stranger(met: Meeting) -> None:
+        for word in (b"", b"GET / HTTP/1.1\r\n\r\n", bytes(100), bytes(10)):
+            with socket.create_connection((HOST, met.port)) as connection:
+                connection.sendall(word)
+
+    assert together(2, 2, lambda rank, joined: joined.finish(0, 1), stranger) == [2, 2]
+
+
+def test_a_process_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Rendezvous(HOST, HOST, 3, 3, patience_s=0.3) as rendezvous, ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(join, rendezvous.meeting, rank) for rank in (0, 2)]
+        for future in running:
+            with pytest.raises(PeerMissingError, match="tasks 1 of 3"):
+                future.result(30)
+
+
+def test_a_closed_meeting_answers_at_once() -> None:
+    with Rendezvous(HOST, HOST, 2, 2) as rendezvous, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(join, rendezvous.meeting, 0)
+        eventually("the first process waits", lambda: rendezvous.waiting == 1)
+        rendezvous.__exit__(None, None, None)
+        with pytest.raises(PeerMissingError):
+            running.result(10)
+
+
+def test_a_later_attempt_meets_without_the_processes_of_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Task 1 of the first attempt still waits while both tasks of the second one come."""
+    monkeypatch.setattr(meeting, "_SETTLE_S", 0.4)
+    with Rendezvous(HOST, HOST, 2, 2) as rendezvous, ThreadPoolExecutor(3) as pool:
+        old = pool.submit(join, rendezvous.meeting, 1, 11)
+        eventually("the first process waits", lambda: rendezvous.waiting == 1)
+        monkeypatch.setattr(meeting, "_TOGETHER_S", -1.0)
+        new = [pool.submit(join, rendezvous.meeting, rank, 12 + rank) for rank in (0, 1)]
+        both = [future.result(30) for future in new]
+        with pytest.raises(PeerMissingError):
+            old.result(30)
+        with both[0], both[1]:
+            assert [joined.units for joined in both] == [[0], [1]]
+
+
+def test_a_unit_returns_to_the_process_that_remembers_it() -> None:
+    assert owners(4, 2, {}) == (0, 1, 0, 1)
+    assert owners(4, 2, {0: (1, 3), 1: (0, 2)}) == (1, 0, 1, 0)
+    assert owners(4, 2, {0: (0, 1, 2, 3)}) == (0, 0, 1, 1), "no process gets more than its share"
+    assert owners(3, 2, {1: (0, 2, 9)}) == (1, 0, 1)
+    for units in range(1, 9):
+        for count in range(1, units + 1):
+            of = owners(units, count, {count - 1: tuple(range(units))})
+            assert len(of) == units
+            assert {of.count(p) for p in range(count)} <= {units // count, -(-units // count)}
+
+
+def test_frames_of_any_fragmentation_are_read(tmp_path: Path) -> None:
+    frame = peers._Frame()
+    batch = cells(3, Address(5, 6), [b"abc", b"", b"de" * 500])
+    sent = bytearray()
+    connection = peers._Connection.__new__(peers._Connection)
+    connection._write = lambda parts: sent.extend(b"".join(bytes(p) for p in parts))  # type: ignore[method-assign]
+    connection.send(2, batch)
+    sent += b"H"
+    connection.end(2, 77)
+    found = []
+    rnd, left = random.Random(1), memoryview(bytes(sent))
+    while left:
+        size = min(rnd.choice((1, 2, 7, 400)), len(frame.room), len(left))
+        frame.room[:size], left = left[:size], left[size:]
+        if (whole := frame.grown(size)) is not None:
+            found.append(whole)
+    (level, got, _), (end, none, number) = found
+    assert (level, got.to_pylist()) == (2, batch.to_pylist())
+    assert (end, none, number) == (2, None, 77)
+
+
+def test_the_driver_learns_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "REPORT_S", 0.0)
+    with Rendezvous(HOST, HOST, 2, 2) as rendezvous, ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(join, rendezvous.meeting, rank) for rank in (0, 1)]:
+            with future.result(30) as joined:
+                for done in (1, 2):
+                    joined.report_progress(done)
+        eventually("the reports arrive", lambda: rendezvous.done == 4)
