@@ -8,6 +8,7 @@ A barrier stage starts only if all its tasks get a slot. If one of them fails, a
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Never
@@ -20,7 +21,7 @@ from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
-from tussock.jobs.task.stage import flushed, run_stage
+from tussock.jobs.task.stage import flushed, last_units, run_stage
 from tussock.jobs.wire.cell import CELL_SCHEMA
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.measured import Report
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SETTING = "spark.tussock.exchange"
 ATTEMPTS = 4  # as Spark's default for tasks and stages
+QUIET_S, EXECUTORS_S = 2.0, 30.0  # of waiting for the executors of a new application
 _NOT_REPEATED = "Could not recover from a failed barrier ResultStage"  # in Spark's message
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.encryption.enabled")
 
@@ -74,20 +76,42 @@ def stages(task: EpochTask) -> list[range]:
     return found
 
 
-def slots(context: SparkContext) -> int:
-    """The number of tasks that the application can run at once now."""
-    inner = context._jsc.sc()
-    return int(inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()))
+class Slots:
+    """The number of tasks that an application can run at once."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context, self._settled = context, is_local(context)
+
+    def tasks(self, units: int) -> int:
+        """Return the number of tasks for an epoch on `units` units.
+
+        The executors of a new application register one after another. The first call therefore waits until there is a
+        slot per unit, or until some slots and no new ones came for QUIET_S, or for EXECUTORS_S. If there is no slot
+        then, the job waits in Spark (jobs/spark/executor_watch.py).
+        """
+        found, changed = self._now(), time.monotonic()
+        ends = changed + EXECUTORS_S
+        while not self._settled and found < units and (now := time.monotonic()) < ends:
+            if found and now - changed >= QUIET_S:
+                break
+            time.sleep(0.1)
+            if (later := self._now()) != found:
+                found, changed = later, now
+        self._settled = True
+        return max(1, min(units, found))
+
+    def _now(self) -> int:
+        inner = self._context._jsc.sc()
+        return int(inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()))
 
 
 @contextmanager
-def meeting_of(context: SparkContext, task: EpochTask, *, settled: bool) -> Iterator[Rendezvous]:
-    """Let the tasks of one stage meet during the block.
+def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: bool) -> Iterator[Rendezvous]:
+    """Let the `count` tasks of one stage meet during the block.
 
     Args:
         settled: whether unit `u` belongs to task `u % count`, because an exchange of Spark sends its cells there.
     """
-    count = max(1, min(task.unit_count, slots(context)))
     if is_local(context):
         bind = host = "127.0.0.1"
     else:
@@ -108,9 +132,9 @@ def is_local(context: SparkContext) -> bool:
     return str(context.master).startswith("local")
 
 
-def run_in_one_stage(context: SparkContext, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
+def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
     """Run all levels, and the flush if it needs an exchange. Returns the cells for the driver."""
-    with meeting_of(context, task, settled=False) as rendezvous:
+    with meeting_of(context, task, slots.tasks(task.unit_count), settled=False) as rendezvous:
         meeting = rendezvous.meeting
         far.ask = progress_of([rendezvous], task)
         function = stage_function(lambda: task, range(len(task.schedule.levels)), meeting, is_local(context), report)
@@ -149,7 +173,7 @@ def stage_function(
     def run(arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known, context = task(), BarrierTaskContext.get()
         rank = context.partitionId()
-        host = "127.0.0.1" if local else context.getTaskInfos()[rank].address.rsplit(":", 1)[0]
+        host = "127.0.0.1" if local else context.getTaskInfos()[rank].address.rsplit(":", 1)[0].strip("[]")
         folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
         with carried_by_spark("exchange"):
             peers = Peers.join(
@@ -158,6 +182,7 @@ def stage_function(
                 rank,
                 host=host,
                 bind="127.0.0.1" if local else "",
+                units=last_units(known.store_uri),
                 folder=folder,
             )
         with peers:

@@ -28,6 +28,7 @@ from tussock.jobs.driver.guilty import error_of_source, source_frame
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.driver.one_stage import (
+    Slots,
     is_local,
     meeting_of,
     progress_of,
@@ -72,6 +73,7 @@ class SparkRunner:
         """
         self.spark, self.policy = spark, policy or FlushPolicy()
         self._measuring = _Measuring(spark)
+        self._slots = Slots(spark.sparkContext)
         self._why_files = reason_for_files(spark.sparkContext)
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
@@ -88,10 +90,10 @@ class SparkRunner:
         groups = stages(task)
         with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
             if len(groups) == 1 and not levels.reads:
-                found = repeated(partial(run_in_one_stage, spark.sparkContext, task, levels.far, report))
+                found = repeated(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))
             else:
                 with _broadcast(spark, task) as known:
-                    found = repeated(partial(_run_stages, spark, known, levels, groups, report))
+                    found = repeated(partial(_run_stages, spark, self._slots, known, levels, groups, report))
         return _answers_and_sealed(levels, with_reasons(spark, found))
 
     def _through_files(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
@@ -235,13 +237,19 @@ def _by_level(spark: SparkSession, known: "Broadcast[EpochTask]", levels: Levels
 
 
 def _run_stages(
-    spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, groups: Sequence[range], report: Report
+    spark: SparkSession,
+    slots: Slots,
+    known: "Broadcast[EpochTask]",
+    levels: LevelsToRun,
+    groups: Sequence[range],
+    report: Report,
 ) -> pa.Table:
     """Run a barrier stage per group of levels. Returns the cells for the driver."""
     task, context = levels.task, spark.sparkContext
     frame: DataFrame | None = None
+    count = slots.tasks(task.unit_count)
     with ExitStack() as meetings:
-        rendezvous = [meetings.enter_context(meeting_of(context, task, settled=True)) for _ in groups]
+        rendezvous = [meetings.enter_context(meeting_of(context, task, count, settled=True)) for _ in groups]
         levels.far.ask = progress_of(rendezvous, task)
         for group, meeting in zip(groups, (one.meeting for one in rendezvous), strict=True):
             function = stage_function(lambda: known.value, group, meeting, is_local(context), report)

@@ -102,7 +102,8 @@ class Rendezvous:
             settled: whether `unit % count` runs every unit.
             patience_s: as PATIENCE_S.
         """
-        self._socket = socket.create_server((bind, 0), backlog=max(64, count))
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._socket = socket.create_server((bind, 0), family=family, backlog=max(64, count))
         self.meeting = Meeting(host, self._socket.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), count)
         self._units, self._settled, self._patience_s = units, settled, patience_s
         self._done: dict[int, int] = {}  # by rank

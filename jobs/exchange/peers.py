@@ -92,7 +92,8 @@ class Peers:
 
         Raises: PeerMissingError, PeerLostError.
         """
-        with socket.create_server((bind, 0), backlog=max(64, meeting.count)) as listening:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((bind, 0), family=family, backlog=max(64, meeting.count)) as listening:
             roll = meet(meeting, task, rank, Endpoint(host, listening.getsockname()[1]), units)
             connections: dict[int, socket.socket] = {}
             try:

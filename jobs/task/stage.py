@@ -21,6 +21,21 @@ from tussock.jobs.wire.measured import Report, not_measured
 from tussock.jobs.wire.typed_rows import as_cells, steps_behind
 
 
+class _LastEpoch:
+    """The units that this process ran last. Its caches probably have their rows."""
+
+    store: str = ""
+    units: tuple[int, ...] = ()
+
+
+_last = _LastEpoch()
+
+
+def last_units(store_uri: str) -> tuple[int, ...]:
+    """The units of a store that this process ran last, if it was the last store."""
+    return _last.units if _last.store == store_uri else ()
+
+
 def run_stage(
     task: EpochTask,
     levels: Sequence[int],
@@ -38,6 +53,7 @@ def run_stage(
     Raises: retryable errors. Others are among the cells.
     """
     last = levels[-1]
+    _last.store, _last.units = task.store_uri, tuple(peers.units)
     with carried_by_spark("exchange"):
         for batch in as_cells(arriving, steps_behind(task.schedule, levels[0] - 1), task.schedule):
             for level, mine in _by_level(task, levels, batch):
