@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from tussock.jobs.flow.spark_hash import spark_hash
 from tussock.jobs.lake import delta_packages
 from tussock.jobs.spark import release
 
@@ -22,7 +23,7 @@ def test_before_spark_4_1_each_row_still_reaches_the_partition_of_its_slot(
 def test_the_hash_is_the_one_of_sparks_partitions(spark: SparkSession) -> None:
     numbers = np.array([0, 1, -1, 123456, 2**31 - 1, -(2**31)], dtype=np.int32)
     rows = spark.createDataFrame([(int(n),) for n in numbers], "n int").selectExpr("hash(n) AS h").collect()
-    assert release._murmur3(numbers).tolist() == [row["h"] for row in rows]
+    assert spark_hash(numbers).tolist() == [row["h"] for row in rows]
 
 
 def test_a_release_without_delta_lake_is_named_and_never_stops_the_parsing_of_dags(
