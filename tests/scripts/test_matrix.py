@@ -30,7 +30,7 @@ def test_no_recorded_suite_failed() -> None:
 
 def test_every_suite_names_tests_that_exist() -> None:
     root = Path(__file__).parents[2]
-    assert [path for paths in SUITES.values() for path in paths if not (root / path).exists()] == []
+    assert [path for paths in SUITES.values() for path in paths if not (root / path.split()[0]).exists()] == []
 
 
 def test_a_report_is_counted_by_outcome(tmp_path: Path) -> None:
