@@ -28,6 +28,9 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.open import open_object_store
 
+NOW = 1_800_000_000_000
+EPOCHS = int(os.environ.get("TUSSOCK_TEST_EPOCHS", "1000"))
+
 
 class Asked(LocalRunner):
     """Replaces Spark and records whether it is used."""
@@ -73,7 +76,7 @@ def test_spark_that_is_at_work_runs_small_epochs_too(meta: MetaStore) -> None:
 def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
     """The version after the waiting epoch, in a copy of the store."""
     shutil.copytree(template, to)
-    meta = MetaStore(open_object_store(str(to)), "the same", lambda: 1_800_000_000_000)
+    meta = MetaStore(open_object_store(str(to)), "the same", lambda: NOW)
     barrier = inject(meta)
     assert barrier is not None
     run_epoch(runner, meta, barrier)
@@ -134,6 +137,41 @@ def test_a_stage_whose_task_is_killed_runs_again(
     killed._measuring = Killing(tmp_path / "killed")  # type: ignore[assignment]
     assert after(tmp_path / "store", tmp_path / "there", killed) == here
     assert (tmp_path / "killed").exists(), "no task was killed"
+
+
+class SometimesKilling(Killing):
+    """Ends the process of a task at some of the levels. Four failed attempts in a row are as good as impossible."""
+
+    def report(self, _: object) -> None:
+        if random.SystemRandom().random() < 0.004:
+            with Path(self._marker).open("a") as marker:
+                marker.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.timeout(7200)
+def test_a_thousand_epochs_with_killed_tasks_write_the_same_ssts(
+    meta: MetaStore, spark: SparkSession, tmp_path: Path
+) -> None:
+    epoch(meta)
+    here, there = (
+        MetaStore(open_object_store(str(shutil.copytree(tmp_path / "store", tmp_path / name))), "the same", lambda: NOW)
+        for name in ("here", "there")
+    )
+    killed = SparkRunner(spark)
+    killed._measuring = SometimesKilling(tmp_path / "killed")  # type: ignore[assignment]
+    rng = random.Random(11)
+    for number in range(EPOCHS):
+        rows = [(rng.randrange(500), rng.randrange(40), number) for _ in range(20)]
+        for store, runner in ((here, LocalRunner()), (there, killed)):
+            insert(store, "t", *rows)
+            barrier = inject(store)
+            assert barrier is not None
+            run_epoch(runner, store, barrier)
+        assert here.latest() == there.latest()
+    assert (tmp_path / "killed").read_text(), "no task was killed"
 
 
 @pytest.mark.spark
