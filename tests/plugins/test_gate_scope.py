@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyspark  # noqa: F401 (Great Expectations is imported once per process; one of these suites needs it with Spark)
 import pytest
 from deltalake import DeltaTable
 from tussock_steps import pipeline_of
