@@ -224,7 +224,8 @@ def page(record: Mapping[str, dict[str, dict[str, dict[str, int | str]]]], new: 
         found = record[cell.name]
         commits = sorted({str(one["commit"]) for one in found["suites"].values()})
         versions = [f"{name} {version}" for name, version in found["packages"].items() if name != "python"]
-        about += [f"- **{head}** (commit {', '.join(commits)}).", *_wrapped("Packages: " + ", ".join(versions) + ".")]
+        text = f"Commits: {', '.join(commits)}. Packages: {', '.join(versions)}."
+        about += [f"- **{head}**.", *_wrapped(text)]
     return _TEXT.format(table="\n".join(lines), cells="\n".join(about), new_41=new["4.1"], new_42=new["4.2"])
 
 
