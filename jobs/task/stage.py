@@ -107,5 +107,8 @@ def _by_level(task: EpochTask, levels: Sequence[int], batch: pa.RecordBatch) -> 
     for level in levels[1:]:
         own = [s.id for s in task.schedule.levels[level]]
         places[np.isin(fragments, own) & np.isin(np.asarray(batch.column(2)), list(LeafInput))] = level
+    if (places == levels[0]).all():  # nearly always; the cells are large, and a filter would copy them
+        yield levels[0], batch
+        return
     for level in np.unique(places).tolist():
         yield level, batch.filter(pa.array(places == level))
