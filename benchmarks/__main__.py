@@ -10,21 +10,33 @@ These benchmarks have their own options and are not in `all`:
     python -m benchmarks nexmark                 Nexmark's queries on Tussock and on its peers; half an hour
     python -m benchmarks store --rows 100000     the state store against RocksDB and SlateDB
     python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts
-    Spark itself python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task;
-    starts Airflow; minutes python -m benchmarks amplification           reads, space and writes under 50 epochs of
-    uniform updates; a few minutes python -m benchmarks joins                   every kind of join against the inner
-    join on the same changes; half a minute python -m benchmarks operators               every operator: first load and
-    small epochs on 1 M and 10 M rows; an hour python -m benchmarks by-spark                a view with expressions
-    computed by Spark, against Spark's own SELECT; two minutes python -m benchmarks publish                 an epoch's
-    changes to a Delta table, against a plain MERGE; half a minute python -m benchmarks replace
-    replacing a view under two views, against rebuilding all three; a minute python -m benchmarks quality
-    ten rules over 1 M and 10 M rows with 1,000 changes, against a scan; ten minutes python -m benchmarks rebalance
-    units 2 -> 3 -> 8 -> 2 under load: moving epochs against ordinary ones; a minute python -m benchmarks restate
-    correcting one day of a hundred, against rebuilding the views; a minute python -m benchmarks growth
-    growth of costs with columns, views, files, statements, …; an hour python -m benchmarks windows --rows 10000000
-    window functions: new rows at the end of one partition; 1 M rows: half a minute python -m benchmarks skew
-    private memory of a worker if one key, group or partition has all rows; five minutes python -m benchmarks memory
-    --gb 10          private memory of a compaction and of a full scan of 10 GB; needs twice the disk
+                                                 Spark itself
+    python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task; starts Airflow;
+                                                 minutes
+    python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few
+                                                 minutes
+    python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a
+                                                 minute
+    python -m benchmarks operators               every operator: first load and small epochs on 1 M and 10 M rows; an
+                                                 hour
+    python -m benchmarks by-spark                a view with expressions computed by Spark, against Spark's own SELECT;
+                                                 two minutes
+    python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
+                                                 minute
+    python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
+                                                 minute
+    python -m benchmarks quality                 ten rules over 1 M and 10 M rows with 1,000 changes, against a scan;
+                                                 ten minutes
+    python -m benchmarks rebalance               units 2 -> 3 -> 8 -> 2 under load: moving epochs against ordinary ones;
+                                                 a minute
+    python -m benchmarks restate                 correcting one day of a hundred, against rebuilding the views; a minute
+    python -m benchmarks growth                  growth of costs with columns, views, files, statements, …; an hour
+    python -m benchmarks windows --rows 10000000 window functions: new rows at the end of one partition; 1 M rows: half
+                                                 a minute
+    python -m benchmarks skew                    private memory of a worker if one key, group or partition has all rows;
+                                                 five minutes
+    python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of 10 GB; needs twice
+                                                 the disk
 """
 
 import argparse

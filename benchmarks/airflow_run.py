@@ -12,7 +12,7 @@ CPU seconds are read per process from /proc some twenty times a second, so a bus
 
     a task              its process and all its descendants, including the JVM and its Python workers
     Airflow itself      scheduler, API server, DAG processor, triggerer and the tasks' supervisors, from trigger to end
-    of the run
+                        of the run
 """
 
 import argparse

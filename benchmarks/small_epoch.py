@@ -68,7 +68,6 @@ def compare_small_epoch(
         scratch: folder for recomputed views.
     Returns: for each recomputed size, the epoch against the recomputation; the largest size's epoch against the
         smallest's, in wall and CPU seconds; the medians of the epochs, with the design's budget for the largest.
-        wall and CPU seconds; the medians of the epochs, with the design's budget for the largest.
     Raises: UnusableStoreError if a view differs from Spark's answer.
     """
     measured: list[_Measured] = []

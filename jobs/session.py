@@ -2,9 +2,11 @@
 
     with Session(store="my-store") as session:
         session.execute("CREATE TABLE orders (id bigint, shop int, amount double, PRIMARY KEY (id))")
-        session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, sum(amount) AS total FROM orders GROUP BY
-        shop") session.execute("INSERT INTO orders VALUES (1, 7, 9.5)") session.flush() print(session.query("SELECT *
-        FROM by_shop"))
+        query = "SELECT shop, sum(amount) AS total FROM orders GROUP BY shop"
+        session.execute(f"CREATE MATERIALIZED VIEW by_shop AS {query}")
+        session.execute("INSERT INTO orders VALUES (1, 7, 9.5)")
+        session.flush()
+        print(session.query("SELECT * FROM by_shop"))
 
 Statements are durable when `execute` returns. They take effect with the next epoch, which `flush` runs.
 

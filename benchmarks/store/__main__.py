@@ -2,9 +2,10 @@
 
 Prints a table, writes JSON to benchmarks/results/.
 
-python -m benchmarks store                                  the design's sizes: 10 M rows, under 10 minutes on a quiet
-machine python -m benchmarks store --rows 100000 --runs 1           a smoke test python -m benchmarks store --parts warm
-scan --scratch DIR  only some parts; the data stays in DIR for the next run
+    python -m benchmarks store                                  the design's sizes: 10 M rows, under 10 minutes on a
+                                                                quiet machine
+    python -m benchmarks store --rows 100000 --runs 1           a smoke test
+    python -m benchmarks store --parts warm scan --scratch DIR  only some parts; the data stays in DIR for the next run
 """
 
 import argparse

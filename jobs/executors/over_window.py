@@ -152,8 +152,6 @@ class OverWindowExecutor(MakesPieces):
         """Raises AggregateOverflowError; ChangeError if a row is inserted or deleted twice, or a deleted one is
         missing.
 
-
-
         Cost: one scan of the touched partitions from the first row that may differ, and one or two scans of earlier
             rows.
         """

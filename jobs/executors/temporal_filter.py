@@ -37,8 +37,6 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
 
     The moment is the only column of the expression, a timestamp.
 
-
-
     Requires: the bound has the value's type, and is never NULL.
     """
 
@@ -113,8 +111,6 @@ class TemporalFilterExecutor:
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ChangeError if a row is inserted or deleted twice, RowError if the bound raises at this moment.
-
-
 
         Cost: the change, and one scan between the two bounds per vnode; no scan if the moment did not change.
         """

@@ -58,7 +58,6 @@ class Deposit:
     """A slot's part of a grouping.
 
     It has columns with their aggregate functions, and a function that turns the results into states.
-
     """
 
     columns: list[tuple[pa.Array, str]]

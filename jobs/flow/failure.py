@@ -57,8 +57,6 @@ class SourceFileError(InputError):
 class SourceContradictedError(SourceFileError):
     """A source's changes contradict its rows: a deleted row does not exist, or an inserted row already does.
 
-
-
     `sources` are the sources that the failing view reads. One of them is at fault.
     """
 

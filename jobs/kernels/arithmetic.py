@@ -2,8 +2,6 @@
 
 Integer overflow of the node's type raises, and so does division by zero.
 
-
-
 Spark has already cast integer operands to one type, and the result has that type. In TRY mode, the node computes in a
 wider type and returns NULL if the result does not fit. Only the node's overflow becomes NULL; errors of operands raise.
 """

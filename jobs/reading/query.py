@@ -74,7 +74,7 @@ def query_frame(
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
     Warns: PausedViewWarning, HeldViewWarning.
     Raises: NoStoredRowsError if the query reads a source; EpochExpiredError if the version no longer contains an epoch
-    of `at`; Spark's own errors.
+        of `at`; Spark's own errors.
     """
     try:
         return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of, parts).sql(sql)

@@ -42,7 +42,7 @@ class StoredRows:
 
         Warns: PausedViewWarning for a paused view, whose rows are older; HeldViewWarning for a view that is held back.
         Raises: UnknownRelationError, NotThereYetError, NeverPassedError, UnknownColumnError; NoStoredRowsError for a
-        source; EpochNotCommittedError, EpochExpiredError.
+            source; EpochNotCommittedError, EpochExpiredError.
         Cost: a scan of the whole relation. Blocks contain all columns, so fewer columns save memory, not requests.
         """
         with self.reader(relation, columns, epoch) as batches:

@@ -12,8 +12,7 @@ entry of exactly that name, the path means this entry. Otherwise the name is a g
 glob, and would not find `sales [2024]`.
 
 Local paths and S3 differ only in the object store that lists them. An S3 endpoint comes with the path
-(`?endpoint=…&path_style=true&region=…`)
-or with the source's options of the same names. A local listing walks below the
+(`?endpoint=…&path_style=true&region=…`) or with the source's options of the same names. A local listing walks below the
 last literal directory. On S3 the listing is narrowed to the longest literal prefix, so `{start:%Y-%m-%d}.parquet` lists
 one object.
 """

@@ -230,7 +230,7 @@ def read_split(
         width: the number of fields to read from this file; the others are NULL. None: all.
 
     Returns: the columns, named and typed as declared, then `_row_id` (row_ids.py), then REJECT if the split has
-    rejects.
+        rejects.
 
     Raises:
         ChangedFileError: size or ETag differ from the pin, before or after the read.

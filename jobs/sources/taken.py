@@ -1,7 +1,7 @@
 """The taken files of a source: one row per file in a state table of the source, written in the epoch that reads it.
 
-    path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string | unread boolean |
-    accepted string
+    path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string |
+    unread boolean | accepted string
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
 a file is read again. `kept`, `unread` and `accepted` are those of PinnedFile (`unread`: its rows do not count); sources
@@ -70,7 +70,7 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compare
         taken: the source's table at the version that the barrier builds on; None if the source has taken nothing yet.
 
     Cost: one batched read of the listed paths in `taken`. If some are new or changed, also a scan of one narrow column
-    to number them. For files with a different ETag, that of `is_as_recorded`.
+        to number them. For files with a different ETag, that of `is_as_recorded`.
     """
     there = pa.table(
         {

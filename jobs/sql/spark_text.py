@@ -5,9 +5,11 @@ usable: it loses eval modes, options, schemas and lambdas, and after optimizatio
 the text is written here, node by node, and proven: it is bound again over columns of the same types, and both trees
 must be equal, node by node. Expressions that fail this test are rejected.
 
-    original      an expression of the analyzed plan that the optimizer replaces (parse_url, to_json, try_to_timestamp
-    …) replacement   its form in the optimized plan, recognised by comparison with open places for the original's
-    arguments column        `a0`, `a1`, … in a text: the arguments of the call with that text
+    original      an expression of the analyzed plan that the optimizer replaces (parse_url, to_json,
+                  try_to_timestamp …)
+    replacement   its form in the optimized plan, recognised by comparison with open places for the original's
+                  arguments
+    column        `a0`, `a1`, … in a text: the arguments of the call with that text
 """
 
 import re

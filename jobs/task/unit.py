@@ -239,8 +239,6 @@ class Unit:
     def _input(self, scheduled: Scheduled, place: int) -> pa.Table:
         """The chunk of one input: from this unit's outputs, or from cells in an order that is equal in every attempt.
 
-
-
         It is empty if the input's only reader is a filter that surely keeps none of its rows.
         """
         feed = scheduled.feeds[place]
