@@ -25,7 +25,7 @@ VIEWS = {
     "projected": "SELECT id, parse_url(url, 'HOST') AS host, get_json_object(doc, '$.a') AS a, "
     "n + 1 AS more FROM pages",
     "filtered": "SELECT id, n FROM pages WHERE n > 0 AND get_json_object(doc, '$.b') = 'x'",
-    "quoted": "SELECT id, concat('`a0` ''', mask(get_json_object(doc, '$.b')), '`a0`') AS b FROM pages",
+    "quoted": "SELECT id, concat('`a0` \\'', mask(get_json_object(doc, '$.b')), '`a0`') AS b FROM pages",
     "grouped": "SELECT parse_url(url, 'HOST') AS host, count(*) AS pages, "
     "sum(n) AS n FROM pages GROUP BY parse_url(url, 'HOST')",
     "over_groups": "SELECT shop, mask(max(url)) AS masked, min(n) AS n FROM pages GROUP BY shop",
