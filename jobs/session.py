@@ -35,7 +35,7 @@ from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.restate import Restatement, Restating
-from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
+from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, cores
 from tussock.jobs.driver.source_holds import warn_of_held
 from tussock.jobs.driver.summary import EpochSummary, holds_of
 from tussock.jobs.logical.nodes import Place
@@ -110,6 +110,7 @@ class Session:
         units: int = 2,
         time_zone: str = "UTC",
         runner: Literal["auto", "spark", "local"] | LevelRunner = "auto",
+        workers: int | None = None,
         on_error: Literal["stop", "pause"] = "stop",
     ) -> None:
         """Open a store.
@@ -120,13 +121,17 @@ class Session:
                 first use, unless this process has one. Sessions share it, and the last one to close stops it.
             create: create the store if it does not exist.
             units, time_zone: of a new store.
-            runner: where epochs run. `spark`: always on Spark. `local`: in this process, without files that only Spark
-                reads. `auto`: on Spark if this session has started it or the epoch needs it (it is large, or only
-                Spark reads its files), and in this process otherwise.
+            runner: where epochs run. `spark`: always on Spark. `local`: on this host without Spark, and without files
+                that only Spark reads. `auto`: on Spark if the epoch needs it (only Spark reads its files or computes
+                its expressions, or it is large and Spark has other machines), and on this host otherwise.
+            workers: processes on this host that may run an epoch's units at once. They start with the first epoch that
+                is large enough, and the sessions of a process share them. 1: units run in this process. None: one per
+                core.
             on_error: the reaction of `flush` to a view whose rows raise: `stop` the epoch, or `pause` the view and the
                 views that read it.
 
-        Raises: NotInitialisedError if the store does not exist and `create` is False; errors of the object store.
+        Raises: ValueError for fewer than one worker; NotInitialisedError if the store does not exist and `create` is
+            False; errors of the object store.
         """
         if create and not store_exists(store):
             create_store(store, units=units, time_zone=time_zone)
@@ -136,7 +141,9 @@ class Session:
         self._spark: SparkSession | None = None if callable(spark) else spark
         self._start_spark = spark if callable(spark) else None
         self._leaves_spark = self._spark is not None and self._joined_spark()
-        self._runner = self._runner_of(runner)
+        if workers is not None and workers < 1:
+            raise ValueError(f"expected at least one worker, found {workers}")
+        self._runner = self._runner_of(runner, cores() if workers is None else workers)
         self._frames: Frames | None = None
         self._writer = StatementWriter(self.meta)
         self._pending = PendingCatalog(self.meta)
@@ -446,7 +453,7 @@ class Session:
             self._frames = Frames(self.meta, self._stored, self.spark, self.time_zone)
         return self._frames
 
-    def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner) -> LevelRunner:
+    def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner, workers: int) -> LevelRunner:
         def on_spark() -> LevelRunner:
             from tussock.jobs.driver.spark_runner import SparkRunner
 
@@ -454,13 +461,22 @@ class Session:
 
         match runner:
             case "auto":
-                return AutoRunner(on_spark, lambda: self._spark is not None or _active_spark() is not None)
+                return AutoRunner(on_spark, self._spark_has_machines, workers=workers)
             case "spark":
-                return AutoRunner(on_spark, lambda: True)
+                return RunnerOnDemand(on_spark)
             case "local":
-                return LocalRunner()
+                return LocalRunner(workers=workers)
             case _:
                 return runner
+
+    def _spark_has_machines(self) -> bool:
+        """Whether Spark has other machines than this one. It probably has if the caller starts it."""
+        spark = self._spark or _active_spark()
+        if spark is None:
+            return self._start_spark is not None
+        from tussock.jobs.driver.one_stage import is_local
+
+        return not is_local(spark.sparkContext)
 
     def close(self) -> None:
         """Release the epochs of `table`. The last session to close stops Spark, if a session started it."""

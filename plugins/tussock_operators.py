@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tussock_metrics as metrics
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseOperator, Param
+from airflow.sdk import BaseHook, BaseOperator, Param
 from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException, DownstreamTasksSkipped
 from tussock_events import (
     ONE_AT_A_TIME,
@@ -40,13 +40,13 @@ from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
-from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, Runner, TableEngine
+from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
-    from tussock.jobs.operations.epochs import Wish
+    from tussock.jobs.operations.epochs import Where, Wish
     from tussock.jobs.operations.publication import Publication
     from tussock.jobs.operations.store import PipelineStore
     from tussock.jobs.sinks.manifest import TableState
@@ -354,8 +354,8 @@ class SubmitJob(SparkSubmitOperator):
 class RunActors(SubmitJob):
     """Runs `jobs/submitted/epoch.py` over the run's interval.
 
-    Submits no job if nothing waits, as in a cleared run that had finished. With `[epoch] runner = "auto"`, this process
-    runs small epochs, and the job runs the rest.
+    Submits no job if nothing waits, as in a cleared run that had finished. With `[epoch] runner = "auto"`, this host
+    runs epochs that do not need Spark or its machines, and the job runs the rest.
     """
 
     def execute(self, context: Any) -> None:
@@ -397,15 +397,26 @@ class RunActors(SubmitJob):
         """Whether this process ran all epochs; False: an epoch needs Spark."""
         from tussock.jobs.driver.runner import SparkWantedError
         from tussock.jobs.driver.summary import show_summary
-        from tussock.jobs.operations.epochs import Where, advance
+        from tussock.jobs.operations.epochs import advance
 
         with no_retry():
-            done = advance(at, _wish(at, context), Where.HERE, self.log.info)
+            done = advance(at, _wish(at, context), _where(), self.log.info)
         for summary in done.summaries:
             self.log.info("%s", show_summary(summary))
         if done.needs_spark:
             self.log.info("%s", SparkWantedError())
         return not done.needs_spark
+
+
+def _where() -> "Where":
+    """Where epochs run that do not need Spark: large ones on its machines, if the connection's master has any."""
+    from tussock.jobs.operations.epochs import Where
+
+    try:
+        master = BaseHook.get_connection(SPARK_CONNECTION).host or ""
+    except AirflowException:  # the job reports it, if there is a large epoch
+        return Where.SMALL_HERE
+    return Where.HERE if is_local_master(master) else Where.SMALL_HERE
 
 
 class HeldSources(PipelineTask):

@@ -61,18 +61,31 @@ class EpochPlan:
         """The number of parallel units, which are numbered from 0."""
         return self.barrier.mapping.unit_count
 
+    @property
+    def creates(self) -> bool:
+        """Whether the epoch creates relations, and so may read existing ones in full."""
+        return self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the source files that the epoch takes."""
+        return sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
+
+    @property
+    def read_bytes(self) -> int:
+        """Size of the files, and of all state if the epoch creates relations."""
+        state = sum(sst.size for level in self.base.version.levels for sst in level) if self.creates else 0
+        return self.file_bytes + state
+
     def expected(self, policy: FlushPolicy) -> Expected:
         """Return whether the epoch will probably seal little or much."""
-        files = sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
         rows = sum(
             e.statement.rows
             for entries in self.changes.values()
             for e in entries
             if isinstance(e.statement, Insert | Change)
         )
-        return policy.expected(
-            file_bytes=files, rows=rows, creates=self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
-        )
+        return policy.expected(file_bytes=self.file_bytes, rows=rows, creates=self.creates)
 
 
 def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:

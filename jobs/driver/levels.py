@@ -97,10 +97,17 @@ def run_levels(
     )
     started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
     levels = LevelsToRun(
-        meta.objects, task, reads, held, meta.settings.time_zone, views_by_spark(plan.schedule, started)
+        meta.objects,
+        task,
+        reads,
+        held,
+        meta.settings.time_zone,
+        views_by_spark(plan.schedule, started),
+        plan.read_bytes + len(task.cells),
     )
     with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
         answers, sealed = runner.run(levels)
+    log.info("the levels ran %s", levels.measured.ran)
     try:
         return Ran(*read_answers(answers), sealed, levels.measured)
     except BaseException:

@@ -19,6 +19,7 @@ from pyspark import BarrierTaskContext, SparkContext
 from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.settings.pipeline import is_local_master
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
 from tussock.jobs.task.stage import flushed, last_units, run_stage
@@ -129,7 +130,7 @@ def progress_of(meetings: Sequence[Rendezvous], task: EpochTask) -> Callable[[],
 
 def is_local(context: SparkContext) -> bool:
     """Whether the tasks run on the driver's host."""
-    return str(context.master).startswith("local")
+    return is_local_master(str(context.master))
 
 
 def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: HowFar, report: Report) -> pa.Table:

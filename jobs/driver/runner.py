@@ -1,11 +1,13 @@
 """Runners: the execution of an epoch's levels.
 
-    Spark    each level is a stage, each unit a task (jobs/driver/spark_runner.py). Used by pipelines.
-    local    this process runs all units one after another, without JVM or exchange. Used for small epochs.
+    Spark    barrier stages of tasks (jobs/driver/spark_runner.py)
+    local    this process, or worker processes on its host (jobs/workers/), without a JVM
+    auto     one of both, chosen for each epoch
 
-Both run the same level functions over the same cells, and write the same bytes.
+All run the same level functions over the same cells, and write the same bytes.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
@@ -21,9 +23,13 @@ from tussock.jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum
+from tussock.jobs.workers.pool import pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
+
+#: Epochs of this size start the worker processes, which takes a second. Running workers get all epochs.
+WORTH_WORKERS_BYTES = 4 << 20
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +62,7 @@ class LevelsToRun:
         held: the epochs in flight in `task`, oldest first.
         time_zone: the time zone of the store.
         by_spark: views with expressions that Spark computes in this epoch.
+        nbytes: expected size of the input; an upper bound if the epoch reads existing relations in full.
         measured: receives the measurements of units and workers; those of a flush on Spark at its end.
         far: receives a function that returns the progress.
     """
@@ -66,6 +73,7 @@ class LevelsToRun:
     held: Sequence[SealedTables]
     time_zone: str
     by_spark: tuple[str, ...] = ()
+    nbytes: int = 0
     measured: MeasurementSum = field(default_factory=MeasurementSum)
     far: HowFar = field(default_factory=HowFar)
 
@@ -86,19 +94,39 @@ class LevelRunner(Protocol):
 
 
 class LocalRunner:
-    """Runs the levels of small epochs in this process, one unit after another. Starts no JVM, imports no Spark."""
+    """Runs levels on this host without Spark: in this process, or faster in worker processes (jobs/workers/)."""
 
-    def __init__(self, policy: FlushPolicy | None = None) -> None:
-        self.policy = policy or FlushPolicy()
+    def __init__(self, policy: FlushPolicy | None = None, workers: int = 1) -> None:
+        """
+        Args:
+            workers: processes that may run units at once, at least 1. With 1, units run in this process.
+        """
+        self.policy, self.workers = policy or FlushPolicy(), workers
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        """See LevelRunner. Raises NeedsSparkError."""
-        task = levels.task
+        """See LevelRunner. Raises NeedsSparkError, WorkerLostError."""
         if levels.reads or levels.by_spark:
             raise NeedsSparkError(sorted({read.source.name for read in levels.reads}), levels.by_spark)
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), (
             "Spark holds epochs before this one"
         )
+        found = self._run(levels)
+        is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
+        return found.filter(pc.invert(is_sealed)), self.hold(levels, found.filter(is_sealed))
+
+    def _run(self, levels: LevelsToRun) -> pa.Table:
+        workers = min(self.workers, levels.task.unit_count)
+        if workers > 1 and (levels.nbytes >= WORTH_WORKERS_BYTES or pool_runs(workers)):
+            with worker_pool(workers) as pool:
+                if pool is not None:
+                    levels.measured.ran = f"on {workers} workers of the driver's host"
+                    return pool.run(levels.task, levels.far, levels.measured.add)
+        levels.measured.ran = "in the driver's process"
+        return self._run_here(levels)
+
+    def _run_here(self, levels: LevelsToRun) -> pa.Table:
+        """Run the units one after another in this process."""
+        task = levels.task
         found, report = CELL_SCHEMA.empty_table(), levels.measured.add
         done, units = 0, task.unit_count * len(task.schedule.levels)
         levels.far.ask = lambda: (done, units)
@@ -113,8 +141,7 @@ class LocalRunner:
                 answers.append(self.attempt(unit, *both))
                 done += 1
             found = pa.concat_tables([CELL_SCHEMA.empty_table(), *answers])
-        is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
-        return found.filter(pc.invert(is_sealed)), self.hold(levels, found.filter(is_sealed))
+        return found
 
     def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
         """Run a unit's function over its cells. Raises the error that Spark would carry to the driver."""
@@ -132,41 +159,83 @@ class LocalRunner:
         return work
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class SparkWantedError(TussockError):
     """An epoch requires Spark, and this process cannot start it. Nothing was committed; its barrier may be in force."""
 
     def __str__(self) -> str:
-        return "this epoch requires Spark: it is large, or Spark must read or compute a part of it"
+        return (
+            "this epoch requires Spark: Spark must read or compute a part of it, or it is large and Spark has other "
+            "machines"
+        )
+
+
+class RunnerOnDemand:
+    """Runs levels with a runner that is made for the first epoch, because making it may start Spark."""
+
+    def __init__(self, make: Callable[[], LevelRunner], policy: FlushPolicy | None = None) -> None:
+        """`make`: returns the runner. It is called once."""
+        self.policy, self._make = policy or FlushPolicy(), make
+        self._made: LevelRunner | None = None
+
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
+        """See LevelRunner."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made.run(levels)
+
+    def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
+        """See LevelRunner."""
+        return work if self._made is None else self._made.for_a_thread(work)
 
 
 class AutoRunner:
-    """Runs on Spark if Spark is already running or necessary, and otherwise in this process.
-
-    Spark is necessary for large epochs, for files that only Spark reads, and for expressions that only Spark computes.
-    """
+    """Runs on Spark what needs Spark or its machines, and everything else on this host."""
 
     def __init__(
         self,
         spark: Callable[[], LevelRunner],
-        at_work: Callable[[], bool] = lambda: False,
+        has_machines: Callable[[], bool] = lambda: False,
         policy: FlushPolicy | None = None,
+        workers: int = 1,
     ) -> None:
         """
         Args:
-            spark: returns the runner on Spark, and may start Spark.
-            at_work: returns whether Spark is running; by default never.
+            spark: returns the runner on Spark, and may start Spark. It is called once, if an epoch needs Spark.
+            has_machines: whether Spark runs on other machines than this one, so that large epochs gain from it.
+            workers: as in LocalRunner.
         """
         self.policy = policy or FlushPolicy()
-        self._spark, self._at_work, self._local = spark, at_work, LocalRunner(policy)
+        self._spark, self._has_machines = RunnerOnDemand(spark, policy), has_machines
+        self._local = LocalRunner(policy, workers)
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner."""
-        fits = levels.task.expected is Expected.LITTLE and not levels.reads and not levels.by_spark
-        return (self._local if fits and not self._at_work() else self._spark()).run(levels)
+        why = self._why_spark(levels)
+        if why is None:
+            return self._local.run(levels)
+        found = self._spark.run(levels)
+        levels.measured.ran += f", because {why}"
+        return found
+
+    def _why_spark(self, levels: LevelsToRun) -> str | None:
+        if levels.reads:
+            return f"Spark reads the files of {', '.join(sorted({read.source.name for read in levels.reads}))}"
+        if levels.by_spark:
+            return f"Spark computes expressions of {', '.join(levels.by_spark)}"
+        if any(True for one in levels.held for _ in one.frames(0, one.tables)):
+            return "Spark holds the rows of the epoch before"
+        if levels.task.expected is Expected.MUCH and self._has_machines():
+            return "the epoch is large, and Spark has other machines"
+        return None
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner."""
-        return self._spark().for_a_thread(work) if self._at_work() else work
+        return self._spark.for_a_thread(work)
 
 
 def no_spark() -> LevelRunner:

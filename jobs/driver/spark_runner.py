@@ -8,7 +8,6 @@ that Spark reads, and after expressions that Spark computes. With files, each le
 The first level has no exchange unless Spark reads files for it: the driver sends its cells with the task.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -53,8 +52,6 @@ from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.version import SstInfo
 
-log = logging.getLogger(__name__)
-
 #: The Spark type of a cell. A DDL string would be parsed in the JVM for each level of each epoch.
 CELL_TYPE = from_arrow_schema(CELL_SCHEMA)
 
@@ -85,9 +82,10 @@ class SparkRunner:
     def _run(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         task, report = levels.task, self._measuring.report
         if self._why_files is not None:
-            log.info("cells are exchanged through shuffle files: %s", self._why_files)
+            levels.measured.ran = f"on Spark, with an exchange through shuffle files ({self._why_files})"
             return self._through_files(spark, levels)
         groups = stages(task)
+        levels.measured.ran = f"on Spark, in {'one stage' if len(groups) == 1 else f'{len(groups)} stages'}"
         with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
             if len(groups) == 1 and not levels.reads:
                 found = repeated(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))

@@ -323,7 +323,9 @@ class Train:
                 meta.put_in_force(barrier)
             ssts, seconds = in_order([*epoch.uploaded, *flushed]), step_seconds(epoch.seconds)
             requests = self._requests_since() + epoch.measured.sum[1]
-            sealed = meta.seal(manifest_of(barrier, meta.writer, ssts, epoch.rows, seconds, epoch.units, requests))
+            sealed = meta.seal(
+                manifest_of(barrier, meta.writer, ssts, epoch.rows, seconds, epoch.units, requests, epoch.measured.ran)
+            )
         self.progress(f"epoch {barrier.epoch}: sealed")
         return sealed
 

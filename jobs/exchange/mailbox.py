@@ -8,9 +8,8 @@ from typing import IO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tussock.jobs.wire.cell import CELL_SCHEMA
+from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
 
 KEPT_BYTES = 256 << 20
@@ -56,7 +55,7 @@ class Mailbox:
 
     def put(self, level: int, batch: pa.RecordBatch) -> None:
         """Add cells for units of this process, to be read at `level`. Raises LocalDiskError."""
-        for unit, mine in by_slot(batch):
+        for unit, mine in split_cells(batch, np.asarray(batch.column(0))):
             with self._changed:
                 found: pa.RecordBatch | _Spooled = mine
                 if self._in_memory + mine.nbytes > self._kept_bytes:
@@ -143,15 +142,3 @@ class Mailbox:
             assert read, "the file ended early"
             left, offset = left[read:], offset + read
         yield pa.ipc.read_record_batch(data, CELL_SCHEMA)
-
-
-def by_slot(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Split cells by the unit that receives them. Cells of one unit are not copied."""
-    slots = np.asarray(batch.column(0))
-    if not len(slots):
-        return
-    if (slots == slots[0]).all():
-        yield int(slots[0]), batch
-        return
-    for slot in np.unique(slots).tolist():
-        yield slot, batch.filter(pc.equal(batch.column(0), slot))

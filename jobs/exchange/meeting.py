@@ -48,6 +48,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 class _Hello(msgspec.Struct, frozen=True, tag="hello"):
     task: int  # larger in later attempts

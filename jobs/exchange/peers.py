@@ -16,16 +16,17 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.exchange.mailbox import Mailbox, by_slot
+from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, exactly, meet, report_progress
-from tussock.jobs.wire.cell import CELL_SCHEMA
+from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
 
 PATIENCE_S = 120.0  # without a sign of life from a peer
@@ -43,15 +44,14 @@ _READS = 64  # from one peer before the others are looked at
 class PeerLostError(RetryableError):
     """A process of the epoch died, or the network to it failed, before it had sent all cells."""
 
-    def __init__(self, rank: int, address: str, reason: str) -> None:
-        super().__init__(rank, address, reason)
-        self.rank, self.address, self.reason = rank, address, reason
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
 
     def __str__(self) -> str:
         return (
-            f"task {self.rank} at {self.address} was lost during an exchange: {self.reason}. Nothing of the epoch was "
-            "committed, and running it again is safe. If this repeats, look at the log of that executor (memory, "
-            "disk) and at the network."
+            f"{self.name} was lost during an exchange: {self.reason}. Nothing of the epoch was committed, and running "
+            "it again is safe. If this repeats, look at the log of that process (memory, disk) and at the network."
         )
 
 
@@ -59,16 +59,23 @@ class Peers:
     """The processes of an epoch, as one of them sees them. A context manager."""
 
     def __init__(
-        self, meeting: Meeting, rank: int, roll: Roll, connections: dict[int, socket.socket], mailbox: Mailbox
+        self,
+        rank: int,
+        owners: Sequence[int],
+        connections: Mapping[int, tuple[str, socket.socket]],
+        mailbox: Mailbox,
+        report: Callable[[int], None],
     ) -> None:
         """
         Args:
-            connections: to every other process, by rank.
+            owners: the rank of the process that runs each unit.
+            connections: to every other process, by rank, each with its name in messages. They are closed at the end.
+            report: receives the progress; see `report_progress`.
         """
-        self.rank, self._meeting, self._mailbox = rank, meeting, mailbox
+        self.rank, self._mailbox, self._report = rank, mailbox, report
         self._reported = time.monotonic()
-        self._owners = np.array(roll.owners)
-        self._connections = {r: _Connection(r, roll.addresses[r], c, mailbox) for r, c in connections.items()}
+        self._owners = np.array(owners)
+        self._connections = {r: _Connection(r, *connection, mailbox) for r, connection in connections.items()}
         self._receiver = _Receiver(list(self._connections.values()), mailbox)
 
     @classmethod
@@ -104,7 +111,10 @@ class Peers:
                 for connection in connections.values():
                     connection.close()
                 raise
-        return cls(meeting, rank, roll, connections, Mailbox(connections, folder))
+        for connection in connections.values():
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        named = {r: (f"task {r} at {roll.addresses[r]}", connection) for r, connection in connections.items()}
+        return cls(rank, roll.owners, named, Mailbox(connections, folder), partial(report_progress, meeting, rank))
 
     def __enter__(self) -> Self:
         self._receiver.start()
@@ -130,8 +140,8 @@ class Peers:
 
     def post(self, level: int, batch: pa.RecordBatch) -> None:
         """Send cells to the processes of their units. Raises PeerLostError, LocalDiskError."""
-        for unit, mine in by_slot(batch):
-            self.post_to(int(self._owners[unit]), level, mine)
+        for rank, mine in split_cells(batch, self._owners[np.asarray(batch.column(0))]):
+            self.post_to(rank, level, mine)
 
     def post_to(self, rank: int, level: int, batch: pa.RecordBatch) -> None:
         """Send cells to one process. Raises as `post`."""
@@ -153,7 +163,7 @@ class Peers:
         """Tell the driver how many levels this process has done, counted once per unit. At most every REPORT_S."""
         if (now := time.monotonic()) - self._reported >= REPORT_S:
             self._reported = now
-            report_progress(self._meeting, self.rank, done)
+            self._report(done)
 
     def take(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget the cells of a unit of this process."""
@@ -163,11 +173,9 @@ class Peers:
 class _Connection:
     """The connection to one peer: frames out in the thread of the task, frames in in the receiver's."""
 
-    def __init__(self, rank: int, address: Endpoint, connection: socket.socket, mailbox: Mailbox) -> None:
-        self.rank, self.socket, self._mailbox = rank, connection, mailbox
-        self._place = f"{address.host}:{address.port}"
+    def __init__(self, rank: int, name: str, connection: socket.socket, mailbox: Mailbox) -> None:
+        self.rank, self.socket, self._name, self._mailbox = rank, connection, name, mailbox
         connection.settimeout(None)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SECONDS.pack(int(PATIENCE_S), 0))
         self._sending = threading.Lock()
         self.heard = self.beaten = time.monotonic()
@@ -236,7 +244,7 @@ class _Connection:
 
     def lost(self, reason: str) -> PeerLostError:
         """The error of a peer that is no longer there."""
-        return PeerLostError(self.rank, self._place, reason)
+        return PeerLostError(self._name, reason)
 
     def close(self) -> None:
         """Close the connection; data on its way still arrives."""
@@ -350,7 +358,7 @@ def _connected(meeting: Meeting, task: int, rank: int, other: int, address: Endp
         connection.sendall(meeting.token + _HELLO.pack(task, rank))
     except OSError as err:
         reason = f"cannot connect ({err.strerror or err})"
-        raise PeerLostError(other, f"{address.host}:{address.port}", reason) from err
+        raise PeerLostError(f"task {other} at {address}", reason) from err
     return connection
 
 

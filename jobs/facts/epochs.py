@@ -45,6 +45,7 @@ class EpochFacts(msgspec.Struct, frozen=True):
     bytes: int
     units: tuple[UnitWork, ...] = ()  # work per parallel unit; empty: as for `seconds`, or the epoch had no work
     requests: Requests | None = None  # to the bucket since the previous manifest; None: as for `seconds`
+    ran: str = ""  # where its levels ran and why; empty: as for `units`
 
     @property
     def rows_in(self) -> int:
@@ -108,4 +109,5 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
         sum(s.size for s in sealed.ssts),
         sealed.units,
         sealed.requests,
+        sealed.ran,
     )

@@ -386,10 +386,10 @@ class _OfThread(threading.local):
 class _Kept:
     """A kernel and its spill folder. Both are closed when the last reference is dropped or the process ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit: str) -> None:
         self.pid = os.getpid()
         folder = spill_folder()
-        self.kernel = Kernel(temp_directory=folder)
+        self.kernel = Kernel(memory_limit, folder)
         finalize(self, _end, self.pid, self.kernel, folder)
 
 
@@ -397,16 +397,17 @@ _of_thread = _OfThread()
 _of_parent: list[Kernel] = []  # kernels of the parent, in a forked child
 
 
-def thread_kernel() -> Kernel:
+def thread_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
     """This thread's kernel.
 
-    The first call makes it, and the end of the thread closes it. A forked child makes a new one.
+    The first call makes it, and the end of the thread closes it. A forked child makes a new one. Later calls keep the
+    memory limit of the first.
 
     Threads do not share a kernel, because it can hold the rows of only one query at a time.
     """
     kept = _of_thread.kept
     if kept is None or kept.pid != os.getpid():
-        kept = _of_thread.kept = _Kept()
+        kept = _of_thread.kept = _Kept(memory_limit)
     return kept.kernel
 
 

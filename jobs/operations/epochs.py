@@ -95,7 +95,7 @@ def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no
             done = driver.advance(runner, at.meta, wish, at.pipeline.epoch, progress)
     except SparkWantedError:
         return Advanced((), at.meta.latest().epoch, needs_spark=True)
-    return Advanced(tuple(done), at.meta.latest().epoch, where is Where.HERE and spark_must_ask(at))
+    return Advanced(tuple(done), at.meta.latest().epoch, where in (Where.HERE, Where.SMALL_HERE) and spark_must_ask(at))
 
 
 def spark_must_ask(at: PipelineStore) -> bool:

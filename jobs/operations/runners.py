@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import Enum, auto
-from functools import cache
 from typing import TYPE_CHECKING
 
-from tussock.jobs.driver.runner import AutoRunner, LevelRunner, no_spark
+from tussock.jobs.driver.runner import AutoRunner, LevelRunner, cores, no_spark
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import Pipeline, Runner
+from tussock.jobs.settings.pipeline import Pipeline, Runner, is_local_master
 from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ class Where(Enum):
 
     AS_SET = auto()  # as configured in the pipeline's `[epoch] runner`: starts Spark if necessary
     SPARK = auto()  # on Spark: the process is already a Spark application
-    HERE = auto()  # in this process, without Spark
+    HERE = auto()  # on this host, without Spark
+    SMALL_HERE = auto()  # the same, but large epochs belong on Spark, which has other machines
 
 
 @contextmanager
@@ -32,14 +32,14 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
     Args:
         what: part of the Spark application's name, after `tussock`.
 
-    With `HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
+    With `HERE` and `SMALL_HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
     """
-    if where is Where.HERE:
-        yield AutoRunner(no_spark)
+    workers = at.pipeline.epoch.workers or cores()
+    if where in (Where.HERE, Where.SMALL_HERE):
+        yield AutoRunner(no_spark, lambda: where is Where.SMALL_HERE, workers=workers)
         return
     with ExitStack() as stack:
 
-        @cache
         def on_spark() -> LevelRunner:
             from tussock.jobs.driver.spark_runner import SparkRunner
 
@@ -47,8 +47,11 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
                 progress("starting Spark")
             return SparkRunner(stack.enter_context(spark_of(at.pipeline, what)))
 
-        small_here = where is Where.AS_SET and at.pipeline.epoch.runner is Runner.AUTO
-        yield AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if small_here else on_spark()
+        if where is Where.AS_SET and at.pipeline.epoch.runner is Runner.AUTO:
+            has_machines = not is_local_master(at.pipeline.spark.get("spark.master", "local"))
+            yield AutoRunner(on_spark, lambda: has_machines, workers=workers)
+        else:
+            yield on_spark()
 
 
 def spark_of(

@@ -22,7 +22,8 @@ and reads one small file per pipeline.
     vnodes = 256                                       # a power of two; permanent once the store exists
     max_bytes = 268_435_456                            # maximum bytes of source files per epoch
     in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
-    runner = "spark"                                   # "auto": small epochs run in the Airflow task, without a JVM
+    runner = "spark"                                   # "auto": without a JVM where an epoch does not need Spark
+    workers = 2                                        # processes of "auto" on the task's host; default: one per core
     on_error = "stop"                                  # if rows of a view raise, "stop" the epoch or "pause" the view
     limit = "1d"                                       # maximum time per task; Airflow then stops and retries it
 
@@ -199,6 +200,11 @@ class Runner(StrEnum):
     AUTO = "auto"  # small epochs in the calling process, without a JVM; large ones on Spark
 
 
+def is_local_master(master: str) -> bool:
+    """Whether a Spark master runs all tasks on the driver's host."""
+    return master.startswith("local")
+
+
 class OnError(StrEnum):
     """The reaction of a run to a view whose rows raise an error."""
 
@@ -216,6 +222,7 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Annotated[int, _whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None (not expressible in the file): no limit
     in_flight: Annotated[int, _whole(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
+    workers: Annotated[int, _whole(1, 64)] | None = None  # None: one per core
     on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
     limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms; Airflow stops a task of the DAGs after this time
 

@@ -15,7 +15,7 @@ from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.flow.spark_hash import spark_hash
 from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import level_function
-from tussock.jobs.wire.cell import CELL_SCHEMA, LeafInput, Mail
+from tussock.jobs.wire.cell import CELL_SCHEMA, LeafInput, Mail, split_cells
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.measured import Report, not_measured
 from tussock.jobs.wire.typed_rows import as_cells, steps_behind
@@ -81,17 +81,18 @@ def flushed(
     """Flush what units of the last level hand on, in as few processes as FlushPolicy wants. Other cells pass."""
     sealed: list[pa.RecordBatch] = []
     for batch in last:
-        is_sealed = pc.equal(batch.column(1), int(Mail.SEALED))
-        yield batch.filter(pc.invert(is_sealed))
-        sealed.append(batch.filter(is_sealed))
+        for is_sealed, mine in split_cells(batch, np.asarray(batch.column(1)) == Mail.SEALED):
+            if is_sealed:
+                sealed.append(mine)
+            else:
+                yield mine
     after = len(task.schedule.levels)
     size = sum(pc.sum(pc.binary_length(batch.column(3))).as_py() or 0 for batch in sealed)
     with carried_by_spark("exchange"):
         tasks = task.policy.exchange_tasks(peers.finish(after, size))
         for batch in sealed:
             parts = (spark_hash(np.asarray(batch.column(0))).astype(np.int64) % tasks).astype(np.int32)
-            for part in np.unique(parts).tolist():
-                mine = batch.filter(pa.array(parts == part))
+            for part, mine in split_cells(batch, parts):
                 numbered = mine.set_column(0, "slot", pa.repeat(pa.scalar(part, pa.int32()), mine.num_rows))
                 peers.post_to(part % peers.count, after + 1, numbered.cast(CELL_SCHEMA))
         sealed.clear()
@@ -107,8 +108,4 @@ def _by_level(task: EpochTask, levels: Sequence[int], batch: pa.RecordBatch) -> 
     for level in levels[1:]:
         own = [s.id for s in task.schedule.levels[level]]
         places[np.isin(fragments, own) & np.isin(np.asarray(batch.column(2)), list(LeafInput))] = level
-    if (places == levels[0]).all():  # nearly always; the cells are large, and a filter would copy them
-        yield levels[0], batch
-        return
-    for level in np.unique(places).tolist():
-        yield level, batch.filter(pa.array(places == level))
+    return split_cells(batch, places)

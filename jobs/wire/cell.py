@@ -169,6 +169,21 @@ def _one_value(data: bytes | pa.Buffer) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])
 
 
+def split_cells(batch: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Split cells by a number that each has, in the order of the numbers. Cells of one number are not copied.
+
+    Args:
+        numbers: (len(batch),) integers or booleans.
+    """
+    if not len(numbers):
+        return
+    if (numbers == numbers[0]).all():  # nearly always; the cells are large, and a filter would copy them
+        yield numbers[0].item(), batch
+        return
+    for number in np.unique(numbers).tolist():
+        yield number, batch.filter(pa.array(numbers == number))
+
+
 def addresses_of(batch: pa.RecordBatch) -> list[Address]:
     """The address of each cell. A Python loop is cheap here: cells are few and large."""
     return [Address(*pair) for pair in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)]

@@ -25,10 +25,13 @@ def together(one: Measurement, other: Measurement) -> Measurement:
 
 
 class MeasurementSum:
-    """The sum of all measurements of an epoch; it grows while the epoch runs."""
+    """The sum of all measurements of an epoch; it grows while the epoch runs.
+
+    `ran`: where its levels ran and why, as text for people.
+    """
 
     def __init__(self) -> None:
-        self.sum = NOTHING
+        self.sum, self.ran = NOTHING, ""
 
     def add(self, found: Measurement) -> None:
         """Add the measurement of another task or job."""

@@ -53,7 +53,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Two drivers of one barrier produce the same rows and SSTs, so either manifest is valid.
 
-    `writer` and `seconds` belong to the sealing driver and differ between manifests. `seal` keeps the first manifest.
+    `writer`, `seconds` and `ran` belong to the sealing driver and differ between manifests. `seal` keeps the first
+    manifest.
     """
 
     prev_epoch: int
@@ -71,6 +72,7 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitWork, ...] = ()  # units that had work, in order; empty if an earlier release sealed it
     # Requests of driver and workers to the bucket since the manifest before; None: not counted.
     requests: Requests | None = None
+    ran: str = ""  # where its levels ran and why, as text for people; empty if an earlier release sealed it
 
 
 def manifest_of(
@@ -81,6 +83,7 @@ def manifest_of(
     seconds: StepSeconds | None = None,
     units: tuple[UnitWork, ...] = (),
     requests: Requests | None = None,
+    ran: str = "",
 ) -> SealedManifest:
     """Build the manifest of a barrier whose actors wrote `ssts`."""
     return SealedManifest(
@@ -98,6 +101,7 @@ def manifest_of(
         skipped=barrier.skipped,
         units=units,
         requests=requests,
+        ran=ran,
     )
 
 

@@ -1,0 +1,82 @@
+"""A process that imports the engine once, and forks the workers.
+
+It is a process of its own because a process with threads, such as the driver's, must not fork. It reports how workers
+end, and ends with them when the driver closes the connection, so also when the driver dies.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import NamedTuple, NoReturn
+
+from tussock.jobs.workers.budgets import budgets_here
+from tussock.jobs.workers.worker import serve
+
+_EXIT_S = 5.0  # for the workers to end by themselves after the driver
+
+
+class _Worker(NamedTuple):
+    rank: int
+    pid: int
+
+
+def main() -> None:
+    """Fork a worker per file descriptor. Arguments: the server's own descriptor, then those of the workers."""
+    server_fd, *fds = map(int, sys.argv[1:])
+    with tempfile.TemporaryDirectory(prefix="tussock-workers-") as folder:
+        tempfile.tempdir = folder  # a worker that is killed leaves files behind
+        workers: dict[int, _Worker] = {}  # by the end of a pipe whose other end is open while the worker lives
+        for rank, fd in enumerate(fds):
+            alive, held = os.pipe()
+            if (pid := os.fork()) == 0:
+                _become_worker(rank, fd, len(fds), {server_fd, alive, *workers, *fds} - {fd})
+            os.close(held)
+            workers[alive] = _Worker(rank, pid)
+        for fd in fds:
+            os.close(fd)
+        with Connection(server_fd) as driver:
+            _watch(driver, workers)
+
+
+def _watch(driver: Connection, workers: dict[int, _Worker]) -> None:
+    with suppress(BrokenPipeError):
+        driver.send([worker.pid for worker in workers.values()])
+        while workers:
+            ready = wait([driver, *workers])
+            for end in _ended(workers, ready):
+                driver.send(end)
+            if driver in ready:
+                break
+    while workers and (ready := wait([*workers], _EXIT_S)):  # they see the end of their own connections
+        _ended(workers, ready)
+    for worker in workers.values():
+        os.kill(worker.pid, signal.SIGKILL)
+
+
+def _ended(workers: dict[int, _Worker], ready: Iterable[object]) -> list[tuple[int, int]]:
+    """Rank and exit code of each worker that has ended; the code is negative for a signal."""
+    found = []
+    for alive in workers.keys() & set(ready):
+        rank, pid = workers.pop(alive)
+        os.close(alive)
+        found.append((rank, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+    return found
+
+
+def _become_worker(rank: int, own: int, count: int, others: set[int]) -> NoReturn:
+    status = 1
+    try:
+        for fd in others:
+            os.close(fd)
+        with Connection(own) as driver:
+            serve(driver, rank, budgets_here(count))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)  # the exit handlers belong to the fork server
