@@ -22,7 +22,6 @@ from tussock.jobs.plan.definition import SourceDefinition, definition_of, follow
 from tussock.jobs.plan.source_zone import zoned
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.plan.view_zone import in_one_zone
-from tussock.jobs.reading.reader import open_table
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.kept import Keeper
@@ -30,10 +29,13 @@ from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.taken import next_number
 from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
 from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.table.recalled_table import RecalledTable
 from tussock.statestore.table.storage_table import StorageTable
 
 log = logging.getLogger(__name__)
@@ -295,7 +297,10 @@ def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable |
     """Return the table of a source's taken files at the base; None if the source is newer."""
     if source.created > base.version.epoch:
         return None
-    return open_table(meta.objects, base.version, source.state_tables[0], buffer=base.buffer)
+    version = base.version
+    store = HummockStore(meta.objects, version, process_cache(), buffer=base.buffer)
+    kind = RecalledTable if base.committed else StorageTable
+    return kind(source.state_tables[0], store, version.epoch, len(version.mapping.units))
 
 
 def keeper_of(meta: MetaStore, base: Base) -> Keeper:

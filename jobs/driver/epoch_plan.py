@@ -27,10 +27,12 @@ class Base:
         version: the version before the epoch. In a train, it contains the epochs in flight as if they were committed.
             The version log does not contain this version, and its SSTs lack the sealed MemTables of those epochs.
         buffer: MemTables that the driver sealed in the epochs in flight of `version`.
+        committed: whether `version` contains no epochs in flight.
     """
 
     version: HummockVersion
     buffer: SharedBuffer = field(default_factory=SharedBuffer)
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

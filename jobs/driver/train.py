@@ -384,7 +384,7 @@ class Train:
             for batch in one.taken:
                 kept = runs.setdefault(batch.table_id, [])
                 kept.append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
-        return Base(version, SharedBuffer(runs))
+        return Base(version, SharedBuffer(runs), committed=version is base.version)
 
     def _move_to(self, base: _BaseVersion) -> None:
         """Base epochs on a newer version, and release the epochs that it contains."""

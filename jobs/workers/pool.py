@@ -37,6 +37,8 @@ _REPORT_S = 2.0  # until the fork server has reported the end of a worker
 _SERVER = """
 import json, sys
 sys.path[:] = json.loads(sys.argv.pop())
+from tussock.jobs.settings.arrow import leave_pandas
+leave_pandas()
 from tussock.jobs.workers.fork_server import main
 main()
 """

@@ -325,7 +325,7 @@ class HummockStore:
             not opened. Compaction mixes old and new rows in blocks but keeps the epoch of each row, so more blocks are
             read for the same result.
         """
-        for keys, put, after in self._written(table_id, first, last, since, until, columns):
+        for keys, put, after in self.entries(table_id, first, last, since, until, columns):
             found, before = self.multi_get(
                 table_id, keys, since, columns, schema if schema is not None else after.schema
             )
@@ -347,20 +347,23 @@ class HummockStore:
         Requires, yields: like `changes`, without `weight`.
         Cost: that of `changes` without the read at `since`, whose keys can be spread over all blocks.
         """
-        for keys, put, after in self._written(table_id, first, last, since, until, columns):
+        for keys, put, after in self.entries(table_id, first, last, since, until, columns):
             if put.any():
                 yield after.add_column(0, KEY, keys).filter(pa.array(put))
 
-    def _written(
+    def entries(
         self,
         table_id: int,
         first: bytes | None,
         last: bytes | None,
         since: int,
         until: int,
-        columns: Sequence[str] | None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[pa.BinaryArray, npt.NDArray[np.bool_], pa.Table]]:
-        """The newest entry of each key written in between, in batches: keys, whether it is a put, and its row."""
+        """The newest entry of each key written in between: keys, whether it is a put, and its row (null for a delete).
+
+        Requires, batches and cost: like `written`.
+        """
         self.require_readable(since)
         self.require_readable(until)
         runs = list(_runs(self._sections(table_id, until, first, last, since)))

@@ -1,0 +1,120 @@
+"""A small table that a driver reads in every epoch. The process remembers its rows and reads what was written since.
+
+Every read of a StorageTable searches all SSTs that may have its keys, and small epochs make many SSTs. The tables of
+taken files are read in full, or nearly so, by each epoch of a driver.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
+from tussock.statestore.table.schema import Found
+from tussock.statestore.table.storage_table import StorageTable
+
+MOST_BYTES = 8 << 20  # of one table; larger ones are read as usual
+MOST_TABLES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    epoch: int  # committed, so its rows never change
+    rows: pa.Table  # `key` (the storage key), then the row's columns; in key order
+
+
+class _Memory:
+    """The remembered tables of a process, by store and table. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[tuple[str, int], _Remembered] = OrderedDict()
+
+    def get(self, name: tuple[str, int]) -> _Remembered | None:
+        with self._lock:
+            return self._tables.get(name)
+
+    def put(self, name: tuple[str, int], remembered: _Remembered) -> None:
+        with self._lock:
+            self._tables.pop(name, None)
+            self._tables[name] = remembered
+            if len(self._tables) > MOST_TABLES:
+                self._tables.popitem(last=False)
+
+
+@cache
+def _memory() -> _Memory:
+    return _Memory()
+
+
+class RecalledTable(StorageTable):
+    """Rows of one small table as of a committed epoch. Raises and returns the same as a StorageTable.
+
+    Requires: the epoch is committed. The process remembers its rows, and those of an epoch in flight could change.
+
+    Cost: the first read in a process, or one after vacuum removed the remembered epoch, reads the table. Other reads
+    read the SSTs that were written since the last one.
+    """
+
+    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
+        """See StorageTable."""
+        if (rows := self._recalled()) is None:
+            return super().read_keys(keys, columns)
+        at = pc.index_in(keys.cast(pa.binary()), rows["key"])
+        schema = self._selected(columns)
+        return Found(rows.select(schema.names).take(at).cast(schema), at.is_valid())
+
+    def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
+        """See StorageTable. One table."""
+        if (rows := self._recalled()) is None:
+            yield from super().read_range(first, end, columns)
+            return
+        inside = pc.and_(pc.greater_equal(rows["key"], first), pc.less(rows["key"], end))
+        if (found := rows.filter(inside).select(["key", *self._selected(columns).names])).num_rows:
+            yield found
+
+    def _recalled(self) -> pa.Table | None:
+        """All rows; None for a large table."""
+        name = (self._store.objects.uri, self.layout.schema.table_id)
+        remembered = _memory().get(name)
+        if remembered is None or (rows := self._newer(remembered)) is None:
+            parts, size = [], 0
+            for part in super().read_range(*self.layout.range_of(0, self.layout.vnode_count)):
+                size += part.nbytes
+                if size > MOST_BYTES:
+                    return None
+                parts.append(part)
+            rows = pa.concat_tables([self._empty(), *parts])
+        if rows.nbytes > MOST_BYTES:
+            return None
+        if remembered is None or rows is not remembered.rows or self.epoch != remembered.epoch:
+            _memory().put(name, _Remembered(self.epoch, rows.combine_chunks()))
+        return rows
+
+    def _newer(self, remembered: _Remembered) -> pa.Table | None:
+        """The remembered rows with what was written since; None if that is unknown."""
+        if remembered.epoch == self.epoch:
+            return remembered.rows
+        if remembered.epoch > self.epoch or remembered.rows.schema != self._empty().schema:
+            return None
+        written, rows = [], []
+        try:
+            everything = self.layout.range_of(0, self.layout.vnode_count)
+            since, table_id = remembered.epoch, self.layout.schema.table_id
+            for keys, put, after in self._store.entries(table_id, *everything, since, self.epoch):
+                written.append(keys)
+                rows.append(after.add_column(0, "key", keys).filter(pa.array(put)).cast(self._empty().schema))
+        except (EpochExpiredError, EpochNotCommittedError):
+            return None
+        if not written:
+            return remembered.rows
+        stale = pc.is_in(remembered.rows["key"], value_set=pa.concat_arrays(written))
+        return pa.concat_tables([remembered.rows.filter(pc.invert(stale)), *rows]).sort_by("key")
+
+    def _empty(self) -> pa.Table:
+        schema = self.layout.rows
+        return schema.insert(0, pa.field("key", pa.binary())).empty_table()
