@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once.histories import History, bind, without_inode_times
 from tests.exactly_once.local_engine import UnkindShuffle
+from tussock.jobs.driver import runner
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.statestore.objectstore import local
@@ -33,12 +34,13 @@ def bound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture(autouse=True)
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_info", without_inode_times)
+    monkeypatch.setattr(runner, "WORTH_WORKERS_BYTES", 0)
 
 
 def unkindly(seed: int) -> UnkindShuffle:
-    runner = UnkindShuffle(seed)
-    runner.policy = LocalRunner().policy
-    return runner
+    unkind = UnkindShuffle(seed)
+    unkind.policy = LocalRunner().policy
+    return unkind
 
 
 def in_another_process(bound: Path, store: Path, seed: int, epochs: int, units: int, hash_seed: int) -> list[str]:
@@ -61,6 +63,7 @@ def in_another_process(bound: Path, store: Path, seed: int, epochs: int, units: 
 def test_a_history_writes_the_same_bytes_however_it_is_run(bound: Path, tmp_path: Path) -> None:
     names = History(bound, tmp_path / "unkind", 2, 2, unkindly(1)).run(EPOCHS, judge=True)
     assert names == in_another_process(bound, tmp_path / "other", 2, EPOCHS, 2, hash_seed=17)
+    assert names == History(bound, tmp_path / "workers", 2, 2, LocalRunner(workers=2)).run(EPOCHS)
 
 
 @pytest.mark.spark
@@ -73,4 +76,6 @@ def test_fifty_seeds_of_hashes_and_both_runners(units: int, bound: Path, spark: 
         names = History(bound, tmp_path / f"unkind-{seed}", seed, units, unkindly(seed)).run(DEEP_EPOCHS, judge=True)
         assert names == in_another_process(bound, tmp_path / f"other-{seed}", seed, DEEP_EPOCHS, units, hash_seed)
         if hash_seed % 10 == 0:
+            workers = LocalRunner(workers=2)
+            assert names == History(bound, tmp_path / f"workers-{seed}", seed, units, workers).run(DEEP_EPOCHS)
             assert names == History(bound, tmp_path / f"spark-{seed}", seed, units, SparkRunner(spark)).run(DEEP_EPOCHS)

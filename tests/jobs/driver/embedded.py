@@ -1,5 +1,6 @@
 """Stores whose epochs run in this process, over statements that the tests build. No JVM."""
 
+import shutil
 from itertools import count
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.logical.statements import Insert, Statement
 from tussock.jobs.reading.reader import scan_relation
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table import recalled_table
 from tussock.statestore.types import arrow_type
 
 _ids = count()
 _CLOCK_MS = 1_700_000_000_000
+NOW = 1_800_000_000_000  # later
 
 
 def new_store(folder: Path, units: int = 2) -> MetaStore:
@@ -29,6 +33,7 @@ def new_store(folder: Path, units: int = 2) -> MetaStore:
 
 def open_store(folder: Path, writer: str = "test") -> MetaStore:
     """Open the store again, as another process would."""
+    recalled_table._memory.cache_clear()
     return MetaStore(open_object_store(str(folder)), writer, lambda: _CLOCK_MS + next(_ids))
 
 
@@ -61,3 +66,13 @@ def rows(meta: MetaStore, name: str) -> list[tuple[object, ...]]:
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
     found = pa.concat_tables([schema.empty_table(), *scan_relation(meta.objects, version, relation, version.epoch)])
     return sorted(zip(*(c.to_pylist() for c in found.columns), strict=True), key=repr)
+
+
+def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
+    """The version after the waiting epoch, in a copy of the store."""
+    shutil.copytree(template, to)
+    meta = MetaStore(open_object_store(str(to)), "the same", lambda: NOW)
+    barrier = inject(meta)
+    assert barrier is not None
+    run_epoch(runner, meta, barrier)
+    return meta.latest()

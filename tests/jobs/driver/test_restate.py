@@ -37,6 +37,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore import local
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table import recalled_table
 
 DAYS = [
     Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in (1, 2, 3)
@@ -424,6 +425,7 @@ def test_a_restatement_that_is_killed_at_any_request_is_done_once_when_it_is_rep
         mortal = MetaStore(store, "mortal", clock.__next__)
         if number < len(calls):
             store.kill(number)
+        recalled_table._memory.cache_clear()  # as in a new process
         try:
             restate(mortal, asked)
         except Killed:

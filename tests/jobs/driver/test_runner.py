@@ -15,20 +15,18 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
+from tests.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
-from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
+from tussock.jobs.driver.runner import AutoRunner, LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.spark.session import tasks_done
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.open import open_object_store
 
-NOW = 1_800_000_000_000
 EPOCHS = int(os.environ.get("TUSSOCK_TEST_EPOCHS", "1000"))
 
 
@@ -71,16 +69,6 @@ def test_spark_that_is_at_work_runs_small_epochs_too(meta: MetaStore) -> None:
     insert(meta, "t", (1, 1, 1))
     small = epoch(meta, at_work).epoch
     assert spark.epochs[1:] == [small]
-
-
-def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
-    """The version after the waiting epoch, in a copy of the store."""
-    shutil.copytree(template, to)
-    meta = MetaStore(open_object_store(str(to)), "the same", lambda: NOW)
-    barrier = inject(meta)
-    assert barrier is not None
-    run_epoch(runner, meta, barrier)
-    return meta.latest()
 
 
 @pytest.mark.spark
