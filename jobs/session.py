@@ -10,8 +10,9 @@
 
 Statements are durable when `execute` returns. They take effect with the next epoch, which `flush` runs.
 
-Spark binds SQL, so the first statement or query starts a JVM. `insert` and `read` need no SQL, and `flush` runs small
-epochs in this process. A session that only uses these starts no JVM, and does not even import Spark.
+Spark binds SQL, so the first statement or query starts a JVM. `insert` and `read` need no SQL, and `flush` runs an
+epoch on this host unless the epoch needs Spark. A session that only uses these starts no JVM, and does not even import
+Spark.
 """
 
 import sys

@@ -7,7 +7,6 @@ A barrier stage starts only if all its tasks get a slot. If one of them fails, a
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pyspark import BarrierTaskContext, SparkContext
 from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.settings.local_disk import local_folder
 from tussock.jobs.settings.pipeline import is_local_master
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
@@ -175,7 +175,6 @@ def stage_function(
         known, context = task(), BarrierTaskContext.get()
         rank = context.partitionId()
         host = "127.0.0.1" if local else context.getTaskInfos()[rank].address.rsplit(":", 1)[0].strip("[]")
-        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
         with carried_by_spark("exchange"):
             peers = Peers.join(
                 meeting,
@@ -184,7 +183,7 @@ def stage_function(
                 host=host,
                 bind="127.0.0.1" if local else "",
                 units=last_units(known.store_uri),
-                folder=folder,
+                folder=local_folder(),
             )
         with peers:
             cells = run_stage(known, levels, peers, arriving, report)

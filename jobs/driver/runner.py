@@ -120,7 +120,7 @@ class LocalRunner:
             with worker_pool(workers) as pool:
                 if pool is not None:
                     levels.measured.ran = f"on {workers} workers of the driver's host"
-                    return pool.run(levels.task, levels.far, levels.measured.add)
+                    return pool.run(levels.task, workers, levels.far, levels.measured.add)
         levels.measured.ran = "in the driver's process"
         return self._run_here(levels)
 

@@ -27,8 +27,8 @@ class LocalDiskError(RetryableError):
     def __str__(self) -> str:
         return (
             f"the exchange could not write {self.nbytes:,} bytes to {self.folder}: {self.reason}. Nothing of the epoch "
-            "was committed. Free space there, set spark.local.dir (or SPARK_LOCAL_DIRS on the workers) to a larger "
-            "disk, or use more units. Then run the epoch again."
+            "was committed. Free space there, or name a folder on a larger disk: on Spark with spark.local.dir (or "
+            "SPARK_LOCAL_DIRS on its workers), without Spark with TMPDIR. Then run the epoch again."
         )
 
 

@@ -34,6 +34,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.expression_tree import columns_of, conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
 from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.settings.local_disk import local_folder
 from tussock.statestore.errors import TussockError
 from tussock.statestore.months import shown_at
 from tussock.statestore.nested import is_nested, relabelled
@@ -417,8 +418,7 @@ def spill_folder() -> str:
     If the process has Spark's local directory, the folder is in it: Spark's workers end without exit handlers, and
     Spark removes that directory when the application ends. Otherwise it is in the system's temporary directory.
     """
-    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local if local and os.access(local, os.W_OK) else None)
+    return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local_folder())
 
 
 def _end(pid: int, kernel: Kernel, folder: str) -> None:

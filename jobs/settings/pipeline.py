@@ -22,7 +22,7 @@ and reads one small file per pipeline.
     vnodes = 256                                       # a power of two; permanent once the store exists
     max_bytes = 268_435_456                            # maximum bytes of source files per epoch
     in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
-    runner = "spark"                                   # "auto": without a JVM where an epoch does not need Spark
+    runner = "spark"                                   # "auto": without a JVM if the epoch does not need Spark
     workers = 2                                        # processes of "auto" on the task's host; default: one per core
     on_error = "stop"                                  # if rows of a view raise, "stop" the epoch or "pause" the view
     limit = "1d"                                       # maximum time per task; Airflow then stops and retries it
@@ -197,7 +197,7 @@ class Runner(StrEnum):
     """The process in which a pipeline's epochs run."""
 
     SPARK = "spark"  # all epochs on Spark
-    AUTO = "auto"  # small epochs in the calling process, without a JVM; large ones on Spark
+    AUTO = "auto"  # on the caller's host without a JVM, unless an epoch needs Spark or its machines
 
 
 def is_local_master(master: str) -> bool:

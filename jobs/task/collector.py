@@ -1,4 +1,4 @@
-"""Keep Python's garbage collector in Spark workers away from long-lived objects.
+"""Keep Python's garbage collector in worker processes away from long-lived objects.
 
 A worker collects garbage after every task, before it accepts the next. Without this module, each collection takes 65 ms
 to scan the imported modules (pyarrow and DuckDB among them), and as long again to scan the blocks and rows of full

@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple, NoReturn
 
+from tussock.jobs.settings.local_disk import LOCAL_DIRS, local_folder
 from tussock.jobs.workers.budgets import budgets_here
 from tussock.jobs.workers.worker import serve
 
@@ -28,8 +29,8 @@ class _Worker(NamedTuple):
 def main() -> None:
     """Fork a worker per file descriptor. Arguments: the server's own descriptor, then those of the workers."""
     server_fd, *fds = map(int, sys.argv[1:])
-    with tempfile.TemporaryDirectory(prefix="tussock-workers-") as folder:
-        tempfile.tempdir = folder  # a worker that is killed leaves files behind
+    with tempfile.TemporaryDirectory(prefix="tussock-workers-", dir=local_folder()) as folder:
+        tempfile.tempdir = os.environ[LOCAL_DIRS] = folder  # a worker that is killed leaves files behind
         workers: dict[int, _Worker] = {}  # by the end of a pipe whose other end is open while the worker lives
         for rank, fd in enumerate(fds):
             alive, held = os.pipe()

@@ -26,7 +26,7 @@ from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.wire.cell import CELL_SCHEMA
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.measured import Report
-from tussock.jobs.workers.worker import IDLE_S, Answer, End, Failed, Progress, Work
+from tussock.jobs.workers.worker import IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.work import HowFar
 
@@ -93,21 +93,25 @@ class WorkerPool:
         idle = time.monotonic() - self._used
         return self._pid == os.getpid() and not self._server.closed and not self._server.poll(0) and idle < IDLE_S / 2
 
-    def run(self, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
+    def run(self, task: EpochTask, workers: int, far: HowFar, report: Report) -> pa.Table:
         """Run an epoch's levels, and the flush if units exchange it. Returns the cells for the driver.
+
+        Args:
+            workers: how many take part, at most as many as there are units.
+            far, report: as in LevelsToRun.
 
         Raises: WorkerLostError; retryable errors of the store. Other errors are among the cells (Mail.FAILURE).
         """
-        count = min(self.count, task.unit_count)
+        count = min(workers, task.unit_count)
         done, total = dict.fromkeys(range(count), 0), task.unit_count * len(task.schedule.levels)
         far.ask = lambda: (sum(done.values()), total)
         try:
-            self._send(Work(task, count))
+            self._send(WorkerTask(task, count))
             found: dict[int, End | Failed] = {}
             while len(found) < count:
                 for rank, answer in self._answers(found, count):
                     match answer:
-                        case Progress():
+                        case WorkerProgress():
                             done[rank] = answer.done
                         case End() | Failed():
                             found[rank] = answer
@@ -124,7 +128,7 @@ class WorkerPool:
         streams = [answer.cells for answer in found.values() if isinstance(answer, End)]
         return pa.concat_tables([CELL_SCHEMA.empty_table(), *(pa.ipc.open_stream(one).read_all() for one in streams)])
 
-    def _send(self, work: Work) -> None:
+    def _send(self, work: WorkerTask) -> None:
         """Give workers their work, and to each pair a pair of sockets."""
         data = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
         kept: dict[tuple[int, int], socket.socket] = {}  # by owner and peer
@@ -196,7 +200,7 @@ _of_process = _OfProcess()
 
 @contextmanager
 def worker_pool(count: int) -> Iterator[WorkerPool | None]:
-    """This process's pool of `count` workers, started on first use. None if another thread uses the pool.
+    """This process's pool of at least `count` workers, started on first use. None if another thread uses the pool.
 
     Raises WorkerLostError.
     """
@@ -205,7 +209,7 @@ def worker_pool(count: int) -> Iterator[WorkerPool | None]:
         return
     try:
         pool = _of_process.pool
-        if pool is None or pool.count != count or not pool.usable:
+        if pool is None or pool.count < count or not pool.usable:
             if pool is not None:
                 pool.close()
             started = time.monotonic()
@@ -217,6 +221,6 @@ def worker_pool(count: int) -> Iterator[WorkerPool | None]:
 
 
 def pool_runs(count: int) -> bool:
-    """Whether `count` workers run already and no epoch uses them."""
+    """Whether at least `count` workers run already and no epoch uses them."""
     pool = _of_process.pool
-    return pool is not None and pool.count == count and not _of_process.lock.locked() and pool.usable
+    return pool is not None and pool.count >= count and not _of_process.lock.locked() and pool.usable

@@ -1,7 +1,8 @@
 """A worker process: runs the levels of epochs on its units, until the driver closes the connection.
 
-For each epoch the driver sends a Work, and then one socket for each other worker. The worker answers with cells, and
-at the end with End or Failed. A worker that gets nothing to do for IDLE_S ends, which frees its memory.
+For each epoch the driver sends a WorkerTask, and then one socket for each other worker. The worker answers with
+measurements and its progress, and at the end with its cells or with an error. A worker that gets nothing to do for
+IDLE_S ends, which frees its memory.
 """
 
 import os
@@ -31,7 +32,7 @@ IDLE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkerTask:
     """An epoch. Unit `u` belongs to worker `u % count`."""
 
     task: EpochTask
@@ -39,7 +40,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WorkerProgress:
     """How many levels a worker has done, counted once per unit."""
 
     done: int
@@ -65,7 +66,7 @@ class Failed:
     lost_peer: bool
 
 
-Answer = Progress | Measurement | End | Failed
+Answer = WorkerProgress | Measurement | End | Failed
 
 
 def serve(driver: Connection, rank: int, budgets: Budgets) -> None:
@@ -75,9 +76,9 @@ def serve(driver: Connection, rank: int, budgets: Budgets) -> None:
     budgets.apply()
     try:
         while driver.poll(IDLE_S):
-            work: Work = pickle.loads(driver.recv_bytes())
-            connections = _connections(driver, rank, work.count)
-            driver.send(_answer(driver, rank, work, connections, budgets.mail))
+            given: WorkerTask = pickle.loads(driver.recv_bytes())
+            connections = _connections(driver, rank, given.count)
+            driver.send(_answer(driver, rank, given, connections, budgets.mail))
             collect_own_garbage()
     except (EOFError, OSError):  # the driver is gone
         return
@@ -95,15 +96,15 @@ def _connections(driver: Connection, own: int, count: int) -> dict[int, tuple[st
 
 
 def _answer(
-    driver: Connection, rank: int, work: Work, connections: dict[int, tuple[str, socket.socket]], mail_bytes: int
+    driver: Connection, rank: int, given: WorkerTask, connections: dict[int, tuple[str, socket.socket]], mail_bytes: int
 ) -> End | Failed:
-    task, owners = work.task, [unit % work.count for unit in range(work.task.unit_count)]
+    task, owners = given.task, [unit % given.count for unit in range(given.task.unit_count)]
     peers = Peers(
         rank,
         owners,
         connections,
         Mailbox(connections, kept_bytes=mail_bytes),
-        lambda done: driver.send(Progress(done)),
+        lambda done: driver.send(WorkerProgress(done)),
     )
     try:
         with peers:

@@ -124,6 +124,10 @@ class RowCache:
         self._tasks = _TasksOfThread()
         self._thread: ThreadPoolExecutor | None = None
 
+    def keep_to_itself(self) -> None:
+        """Share no runs with sibling processes from now on."""
+        self._shared = None
+
     @property
     def nbytes(self) -> int:
         """Bytes held now."""

@@ -437,7 +437,7 @@ def test_a_restatement_that_is_killed_at_any_request_is_done_once_when_it_is_rep
         expected = of(1, 11, 3, 13) if change == "gone" else of(1, 11, 2, 99, 3, 13)
         assert rows(again, "of_s") == rows(again, "over") == sorted(expected, key=repr), number
         number = next_death(calls, number)
-    assert deaths > 3
+    assert deaths >= 3
 
 
 def test_in_a_bucket_copies_or_object_versions_keep_the_files(tmp_path: Path) -> None:

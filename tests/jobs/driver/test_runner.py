@@ -50,9 +50,9 @@ def meta(tmp_path: Path) -> MetaStore:
     return meta
 
 
-def test_spark_runs_large_epochs_and_not_small_ones(meta: MetaStore) -> None:
+def test_spark_with_machines_runs_large_epochs_and_not_small_ones(meta: MetaStore) -> None:
     spark = Asked()
-    auto = AutoRunner(lambda: spark, lambda: False, FlushPolicy(little_rows=10))
+    auto = AutoRunner(lambda: spark, lambda: True, FlushPolicy(little_rows=10))
     created = epoch(meta, auto).epoch
     insert(meta, "t", (1, 1, 1))
     epoch(meta, auto)
@@ -60,15 +60,18 @@ def test_spark_runs_large_epochs_and_not_small_ones(meta: MetaStore) -> None:
     large = epoch(meta, auto).epoch
     assert spark.epochs == [created, large], "an epoch that creates relations may read others in full"
     assert rows(meta, "v") == [(0, 4), (1, 4), (2, 3)]
+    sealed = meta.sealed(large)
+    assert sealed is not None
+    assert sealed.ran.endswith(", because the epoch is large, and Spark has other machines")
 
 
-def test_spark_that_is_at_work_runs_small_epochs_too(meta: MetaStore) -> None:
+def test_spark_without_machines_runs_only_what_needs_spark(meta: MetaStore) -> None:
     spark = Asked()
-    epoch(meta, AutoRunner(lambda: spark, lambda: False))
-    at_work = AutoRunner(lambda: spark, lambda: True)
-    insert(meta, "t", (1, 1, 1))
-    small = epoch(meta, at_work).epoch
-    assert spark.epochs[1:] == [small]
+    auto = AutoRunner(lambda: spark, lambda: False, FlushPolicy(little_rows=10))
+    epoch(meta, auto)
+    insert(meta, "t", *((k, k % 3, k) for k in range(11)))
+    epoch(meta, auto)
+    assert spark.epochs == []
 
 
 @pytest.mark.spark
