@@ -10,8 +10,9 @@ from tussock.jobs.executors.operator import column_list
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from tussock.jobs.plan.lineage import Lineage, NamedColumn
-from tussock.jobs.plan.schedule import Schedule, Scheduled, schedule
+from tussock.jobs.plan.schedule import Feed, Schedule, Scheduled, schedule
 from tussock.jobs.sources.ports import Port
+from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
@@ -33,11 +34,29 @@ def explain_relation(catalog: Catalog, relation: Relation, whole: Schedule | Non
         lines.append(
             f"paused since epoch {relation.paused}: nothing below runs, readers see the rows of the epoch before"
         )
+    lines.append(_where(planned))
     for level in sorted({s.level for s in planned}):
         lines.append(f"level {level}")
         for scheduled in (s for s in planned if s.level == level):
             lines += _fragment(scheduled, by_relation, lineage)
     return "\n".join(lines)
+
+
+def _where(planned: Sequence[Scheduled]) -> str:
+    """Whether an epoch of these fragments needs Spark, and its stages there (jobs/driver/one_stage.py)."""
+    sources = sorted({s.shown for s in planned if s.source and reader_of(s.source.statement).needs_spark})
+    by_spark = [s for s in planned if any(_by_spark(feed) for feed in s.feeds)]
+    why = [f"read new files of {', '.join(sources)}"] if sources else []
+    if by_spark:
+        why.append(f"compute expressions of {', '.join(sorted({s.shown for s in by_spark}))}")
+    stages = 1 + len({s.level for s in by_spark})
+    needs = f"needs Spark to {', and to '.join(why)}" if why else "needs no Spark"
+    return f"an epoch {needs}; on Spark, its levels are {'one stage' if stages == 1 else f'{stages} stages'}"
+
+
+def _by_spark(feed: Feed) -> list[int]:
+    """The places of the expressions of a feed that Spark computes."""
+    return [place for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
 
 
 def _with_upstream(relation: Relation, by_relation: dict[int, Relation]) -> set[int]:
@@ -63,12 +82,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
             else f" of {by_relation[i.relation_id].name}{'' if i.port is Port.ROWS else f', its {i.port}'}"
         )
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(columns)}]")
-        by_spark = [
-            f"c{place} = {columns[place].name}"
-            for place, e in enumerate(feed.want.project)
-            if not isinstance(e, Column)
-        ]
-        if by_spark:
+        if by_spark := [f"c{place} = {columns[place].name}" for place in _by_spark(feed)]:
             lines.append(f"      Spark computes {', '.join(by_spark)}")
             lines.append(
                 "      an epoch costs a run on Spark, and about 5 us per changed row to convert it for Spark and back"

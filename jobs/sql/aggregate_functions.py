@@ -88,7 +88,9 @@ def _is_the_only_one(node: JavaObject) -> bool:
 
 
 def _first(name: str, function: JavaObject) -> Parts:
-    return Parts(name, [function.child()], (("ignoreNulls", _boolean(function.ignoreNulls())),))
+    # Before RESPECT NULLS came to collect_list and collect_set, they had no such field and ignored nulls.
+    has_choice = "ignoreNulls" in items(function.productElementNames().toSeq())
+    return Parts(name, [function.child()], (("ignoreNulls", _boolean(not has_choice or function.ignoreNulls())),))
 
 
 def _first_by(name: str, function: JavaObject) -> Parts:
