@@ -18,6 +18,8 @@ from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
+_ROW_BYTES = 64  # of a row change of the log, whose payload is not read before the epoch runs
+
 
 @dataclass(frozen=True, slots=True)
 class Base:
@@ -74,20 +76,20 @@ class EpochPlan:
         return sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
 
     @property
+    def logged_rows(self) -> int:
+        """Number of row changes of the log that the epoch takes."""
+        logged = (e.statement for entries in self.changes.values() for e in entries)
+        return sum(statement.rows for statement in logged if isinstance(statement, Insert | Change))
+
+    @property
     def read_bytes(self) -> int:
-        """Size of the files, and of all state if the epoch creates relations."""
+        """Estimated size of the input: files, row changes, and all state if the epoch creates relations."""
         state = sum(sst.size for level in self.base.version.levels for sst in level) if self.creates else 0
-        return self.file_bytes + state
+        return self.file_bytes + self.logged_rows * _ROW_BYTES + state
 
     def expected(self, policy: FlushPolicy) -> Expected:
         """Return whether the epoch will probably seal little or much."""
-        rows = sum(
-            e.statement.rows
-            for entries in self.changes.values()
-            for e in entries
-            if isinstance(e.statement, Insert | Change)
-        )
-        return policy.expected(file_bytes=self.file_bytes, rows=rows, creates=self.creates)
+        return policy.expected(file_bytes=self.file_bytes, rows=self.logged_rows, creates=self.creates)
 
 
 def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:

@@ -103,7 +103,7 @@ def run_levels(
         held,
         meta.settings.time_zone,
         views_by_spark(plan.schedule, started),
-        plan.read_bytes + len(task.cells),
+        plan.read_bytes,
     )
     with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
         answers, sealed = runner.run(levels)

@@ -21,12 +21,15 @@ from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
-from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.jobs.workers.pool import pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
+
+#: Epochs of this size run on the machines of Spark, if it has any.
+WORTH_MACHINES_BYTES = 64 << 20
 
 #: Epochs of this size start the worker processes, which takes a second. Running workers get all epochs.
 WORTH_WORKERS_BYTES = 4 << 20
@@ -229,8 +232,8 @@ class AutoRunner:
             return f"Spark computes expressions of {', '.join(levels.by_spark)}"
         if any(True for one in levels.held for _ in one.frames(0, one.tables)):
             return "Spark holds the rows of the epoch before"
-        if levels.task.expected is Expected.MUCH and self._has_machines():
-            return "the epoch is large, and Spark has other machines"
+        if levels.nbytes >= WORTH_MACHINES_BYTES and self._has_machines():
+            return f"about {levels.nbytes / 1e6:,.0f} MB are expected, and Spark has other machines"
         return None
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:

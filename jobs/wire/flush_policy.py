@@ -47,8 +47,8 @@ class FlushPolicy:
     target_bytes: int = DEFAULT_TARGET_BYTES
     driver_bytes: int = 64 << 20
     task_bytes: int = 512 << 20
-    little_file_bytes: int = 8 << 20
-    little_rows: int = 200_000
+    little_file_bytes: int = 2 << 20
+    little_rows: int = 50_000
 
     def expected(self, *, file_bytes: int, rows: int, creates: bool) -> Expected:
         """Estimate how much an epoch seals.

@@ -32,7 +32,7 @@ def inject(name: str, start: Moment, end: Moment, run: Run) -> Barrier | None:
 
 def advance(name: str, start: Moment, end: Moment, run: Run, say: Callable[[str], None] = print) -> epochs.Advanced:
     """Run the part of the task before the submission of a job."""
-    done = epochs.advance(at := opened(name), _wish(at, start, end, run), Where.HERE, say)
+    done = epochs.advance(at := opened(name), _wish(at, start, end, run), Where.SMALL_HERE, say)
     for summary in done.summaries:
         say(show_summary(summary))
     return done

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.plugins import by_name as steps
+from tussock.jobs.driver import runner
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
 from tussock.jobs.driver.pauses import PausedViewsError
@@ -124,6 +125,7 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
 def test_small_epochs_run_in_this_process_and_others_on_spark_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "WORTH_MACHINES_BYTES", 8 << 20)
     folder = tmp_path / "pipelines/shop"
     folder.mkdir(parents=True)
     text = f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[epoch]\nin_flight = 1\n'

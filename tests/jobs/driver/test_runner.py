@@ -18,6 +18,7 @@ from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
+from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import AutoRunner, LocalRunner
@@ -50,24 +51,29 @@ def meta(tmp_path: Path) -> MetaStore:
     return meta
 
 
-def test_spark_with_machines_runs_large_epochs_and_not_small_ones(meta: MetaStore) -> None:
+def test_spark_with_machines_runs_large_epochs_and_not_small_ones(
+    meta: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark = Asked()
-    auto = AutoRunner(lambda: spark, lambda: True, FlushPolicy(little_rows=10))
+    monkeypatch.setattr(runners, "WORTH_MACHINES_BYTES", 700)
+    auto = AutoRunner(lambda: spark, lambda: True)
     created = epoch(meta, auto).epoch
     insert(meta, "t", (1, 1, 1))
     epoch(meta, auto)
     insert(meta, "t", *((k, k % 3, k) for k in range(11)))
     large = epoch(meta, auto).epoch
-    assert spark.epochs == [created, large], "an epoch that creates relations may read others in full"
+    assert spark.epochs == [large]
+    assert created not in spark.epochs, "the store is empty"
     assert rows(meta, "v") == [(0, 4), (1, 4), (2, 3)]
     sealed = meta.sealed(large)
     assert sealed is not None
-    assert sealed.ran.endswith(", because the epoch is large, and Spark has other machines")
+    assert sealed.ran.endswith(", because about 0 MB are expected, and Spark has other machines")
 
 
-def test_spark_without_machines_runs_only_what_needs_spark(meta: MetaStore) -> None:
+def test_spark_without_machines_runs_only_what_needs_spark(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = Asked()
-    auto = AutoRunner(lambda: spark, lambda: False, FlushPolicy(little_rows=10))
+    monkeypatch.setattr(runners, "WORTH_MACHINES_BYTES", 0)
+    auto = AutoRunner(lambda: spark, lambda: False)
     epoch(meta, auto)
     insert(meta, "t", *((k, k % 3, k) for k in range(11)))
     epoch(meta, auto)

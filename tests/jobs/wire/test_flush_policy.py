@@ -11,9 +11,9 @@ POLICY = FlushPolicy()
 
 
 def test_an_epoch_that_takes_in_little_and_creates_nothing_is_expected_to_seal_little() -> None:
-    assert POLICY.expected(file_bytes=8 * MB, rows=200_000, creates=False) is Expected.LITTLE
-    assert POLICY.expected(file_bytes=8 * MB + 1, rows=0, creates=False) is Expected.MUCH
-    assert POLICY.expected(file_bytes=0, rows=200_001, creates=False) is Expected.MUCH
+    assert POLICY.expected(file_bytes=2 * MB, rows=50_000, creates=False) is Expected.LITTLE
+    assert POLICY.expected(file_bytes=2 * MB + 1, rows=0, creates=False) is Expected.MUCH
+    assert POLICY.expected(file_bytes=0, rows=50_001, creates=False) is Expected.MUCH
     assert POLICY.expected(file_bytes=0, rows=0, creates=True) is Expected.MUCH
 
 
