@@ -2,7 +2,7 @@
 
 It uses one DuckDB thread (a Spark task has one core), bounded memory that may spill, UTC and a locked configuration. It
 has no access to files, the network or extensions. A connection costs 20 ms, so each thread keeps one. A query costs
-about 1 ms, so all expressions of a projection are one query.
+about 1 ms, so all expressions of a projection are one query, which is prepared once.
 
 Every result has one row per input row, in the same order, because callers pair the two by position
 (docs/design/order.md).
@@ -14,10 +14,12 @@ import re
 import shutil
 import tempfile
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import duckdb
@@ -43,7 +45,8 @@ from tussock.statestore.types import arrow_type, is_span
 DEFAULT_MEMORY = "512MB"
 _SHOWN_CHARACTERS = 100  # of a value in an error message
 _KEEP_ORDER = frozenset({"PROJECTION", "PYTHON_ARROW_SCAN"})  # physical operators that keep each row at its position
-_MOST_PLANS = 4096  # number of plans whose order a kernel caches
+_MOST_PREPARED = 512  # queries of a kernel
+_ROWS = "rows_"  # starts the names of prepared queries
 _NUMBER = "row_number_of_the_kernel"
 _NOT_A_ROWS_FAULT = (
     duckdb.ParserException,
@@ -53,14 +56,52 @@ _NOT_A_ROWS_FAULT = (
 )
 
 
+class _Source:
+    """A relation of DuckDB whose rows change between executions of a prepared query.
+
+    DuckDB asks for the schema when it prepares the query, and for the rows each time it executes it. A registered Arrow
+    table would not do: a prepared query keeps the table that it was prepared with.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._nothing = self._rows = schema.empty_table()
+
+    @contextmanager
+    def holding(self, rows: pa.Table) -> Iterator[None]:
+        """Return these rows during the block."""
+        self._rows = rows
+        try:
+            yield
+        finally:
+            self._rows = self._nothing
+
+    def __arrow_c_schema__(self) -> object:
+        return self._nothing.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+class _Query(NamedTuple):
+    """A SELECT list, and the names and types of the columns that it is over."""
+
+    columns: str
+    names: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+
+
+class _Prepared(NamedTuple):
+    name: str  # of the prepared query and of its relation
+    source: _Source
+    keeps_order: bool  # whether all operators of DuckDB's plan keep the order of rows
+
+
 class Kernel:
     """Computes bound expressions over tables whose column i is named `c{i}`."""
 
     def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
         """`memory_limit` is in DuckDB's notation. Larger queries spill to `temp_directory`, or fail if that is None."""
         self._memory_limit, self._temp_directory = memory_limit, temp_directory
-        # Whether a query's plan keeps the order of rows.
-        self._plans: dict[tuple[str, tuple[pa.DataType, ...]], bool] = {}
         self._connect()
 
     def _connect(self) -> None:
@@ -79,6 +120,8 @@ class Kernel:
         ):
             self._connection.execute(setting)
         self._registered = 0  # number of declared functions registered so far, oldest first
+        self._prepared: OrderedDict[_Query, _Prepared] = OrderedDict()  # least recently used first
+        self._numbers = count()
 
     def project(
         self, rows: pa.Table, exprs: Sequence[Expr], types: Sequence[str], keep: Sequence[str] = ()
@@ -207,29 +250,47 @@ class Kernel:
 
         The result has one row per input row, in their order; otherwise raises KernelError.
         """
+        found = None
+        with self._survived():
+            prepared = self._prepared_for(columns, rows.schema)
+            if prepared.keeps_order or rows.num_rows < 2:
+                with prepared.source.holding(rows):
+                    found = self._connection.sql(f"EXECUTE {prepared.name}").to_arrow_table()
         sql = f"SELECT {columns} FROM rows"
-        with self._over(rows=rows) as connection:
-            if keeps_order := rows.num_rows < 2 or self._keeps_order(connection, sql, rows):
-                found = connection.sql(sql).to_arrow_table()
-        if not keeps_order:
+        if found is None:
             numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
             return _put_in_order(self._run(f"SELECT {columns}, {_NUMBER} FROM rows", rows=numbered), rows.num_rows, sql)
         if found.num_rows != rows.num_rows:
             raise _other_rows(sql, found.num_rows, rows.num_rows)
         return found
 
-    def _keeps_order(self, connection: duckdb.DuckDBPyConnection, sql: str, rows: pa.Table) -> bool:
-        """Whether all operators of DuckDB's plan keep the order of rows. One EXPLAIN per query and column types.
+    def _prepared_for(self, columns: str, schema: pa.Schema) -> "_Prepared":
+        """The prepared query of a SELECT list over rows of these columns.
 
-        The number of rows is not in the key. DuckDB chooses among joins, aggregates and sorts by that number, but the
-        text of the query alone decides whether the plan contains any of these.
+        Parsing, binding and optimizing a long list takes far longer than computing it for a small chunk.
+
+        The number of rows is not known when the query is prepared. DuckDB chooses among joins, aggregates and sorts by
+        that number, but the text of the query alone decides whether the plan contains any of these.
         """
-        key = (sql, tuple(rows.schema.types))
-        if (known := self._plans.get(key)) is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            ((_, plan),) = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchall()
-            known = self._plans[key] = _operators(json.loads(plan)) <= _KEEP_ORDER
+        query = _Query(columns, tuple(schema.names), tuple(schema.types))
+        if (known := self._prepared.get(query)) is not None:
+            self._prepared.move_to_end(query)
+            return known
+        if len(self._prepared) >= _MOST_PREPARED:
+            _, oldest = self._prepared.popitem(last=False)
+            self._connection.execute(f"DEALLOCATE {oldest.name}")
+            self._connection.unregister(oldest.name)
+        name, source = f"{_ROWS}{next(self._numbers)}", _Source(schema)
+        self._connection.register(name, source)
+        sql = f"SELECT {columns} FROM {name} AS rows"
+        try:
+            self._connection.execute(f"PREPARE {name} AS {sql}")
+            ((_, plan),) = self._connection.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchall()
+        except BaseException:
+            self._connection.unregister(name)
+            raise
+        known = _Prepared(name, source, _operators(json.loads(plan)) <= _KEEP_ORDER)
+        self._prepared[query] = known
         return known
 
     def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
@@ -239,11 +300,8 @@ class Kernel:
 
     @contextmanager
     def _over(self, **tables: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The connection with these tables.
-
-        An internal error of DuckDB ends its instance, so a new connection replaces it.
-        """
-        try:
+        """The connection with these tables."""
+        with self._survived():
             for name, table in tables.items():
                 self._connection.register(name, table)
             try:
@@ -251,6 +309,12 @@ class Kernel:
             finally:
                 for name in tables:
                     self._connection.unregister(name)
+
+    @contextmanager
+    def _survived(self) -> Iterator[None]:
+        """Make a new connection after an internal error of DuckDB, which ends its instance."""
+        try:
+            yield
         except (duckdb.FatalException, duckdb.InternalException):
             self._connection.close()
             self._connect()

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tussock.jobs.kernels import kernel as kernel_module
 from tussock.jobs.kernels import registry
 from tussock.jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
 from tussock.jobs.kernels.kernel import Kernel, thread_kernel
@@ -292,3 +293,53 @@ def test_a_text_that_reads_like_a_variable_of_the_kernel_stays_a_text(kernel: Ke
     assert render(joined) == f"({render(whole)} || '{name}')", "the variable is used once, so it is not needed"
     rows = pa.table({f"c{i}": [chr(97 + i)] for i in range(12)})
     assert kernel.project(rows, [joined], ["string"])["c0"].to_pylist() == [f"abcdefghijkl{name}"]
+
+
+def test_a_query_that_is_prepared_once_reads_the_rows_of_each_call(kernel: Kernel) -> None:
+    whole = pa.table({"c0": pa.array(range(5000), pa.int64()), "c1": pa.array([{"x": str(n)} for n in range(5000)])})
+    parts = [whole, whole.slice(7, 90), pa.concat_tables([whole.slice(3, 5)] * 3), whole.slice(0, 0), whole.slice(9, 1)]
+    for part in (*parts, *parts[::-1]):
+        found = kernel.compute("c0 + 1 AS a, c1.x AS b, 7 AS c", part)
+        assert found["a"].to_pylist() == [n + 1 for n in part["c0"].to_pylist()]
+        assert found["b"].to_pylist() == [row["x"] for row in part["c1"].to_pylist()]
+        assert found["c"].to_pylist() == [7] * part.num_rows
+
+
+def test_one_text_over_columns_of_other_types_is_another_query(kernel: Kernel) -> None:
+    for values, kind in (([1, 2], pa.int32()), ([1.5, 2.5], pa.float64()), ([1, 2], pa.int64())):
+        assert kernel.compute("c0 AS a", pa.table({"c0": pa.array(values, kind)}))["a"].to_pylist() == values
+
+
+def test_a_query_works_after_a_row_on_which_it_raised(kernel: Kernel) -> None:
+    for divisor, fails in ((1, False), (0, True), (1, False), (0, True)):
+        rows = pa.table({"c0": pa.array([6], pa.int64()), "c1": pa.array([divisor], pa.int64())})
+        if fails:
+            with pytest.raises(RowError):
+                kernel.project(rows, [QUOTIENT], ["bigint"])
+        else:
+            assert kernel.project(rows, [QUOTIENT], ["bigint"])["c0"].to_pylist() == [6]
+
+
+def test_the_least_recently_used_queries_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_module, "_MOST_PREPARED", 3)
+    kernel, rows = Kernel(), pa.table({"c0": pa.array([5], pa.int64())})
+    for more in (0, 1, 0, 2, 0, 3, 4, 1, 0):
+        assert kernel.compute(f"c0 + {more} AS a", rows)["a"].to_pylist() == [5 + more]
+    assert [query.columns for query in kernel._prepared] == ["c0 + 4 AS a", "c0 + 1 AS a", "c0 + 0 AS a"]
+    shown = kernel._connection.execute("SELECT count(*) FROM duckdb_prepared_statements()").fetchall()
+    assert shown == [(3,)]
+    kernel.close()
+
+
+def test_a_query_that_cannot_be_prepared_leaves_nothing_behind(kernel: Kernel) -> None:
+    rows, before = pa.table({"c0": pa.array([5], pa.int64())}), len(kernel._prepared)
+    for _ in range(2):
+        with pytest.raises(KernelError, match="no_such_function"):
+            kernel.compute("no_such_function(c0) AS a", rows)
+    assert len(kernel._prepared) == before
+
+
+def test_rows_are_released_after_a_query(kernel: Kernel) -> None:
+    before = pa.total_allocated_bytes()
+    assert kernel.compute("c0 + 1 AS a", pa.table({"c0": pa.array(np.arange(1_000_000))})).num_rows == 1_000_000
+    assert pa.total_allocated_bytes() - before < 1_000_000
