@@ -79,11 +79,6 @@ def tree_usage(root: int | None = None) -> dict[int, Usage]:
     return tree
 
 
-def tree_cpu_seconds(root: int | None = None) -> float:
-    """User and system seconds of a process (default: this one), its descendants, and its ended descendants."""
-    return sum(usage.ticks for usage in tree_usage(root).values()) / _TICKS
-
-
 def cpu_seconds_between(before: Mapping[int, Usage], after: Mapping[int, Usage]) -> float:
     """CPU seconds of a tree between two calls of `tree_usage`.
 

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.cpu import tree_cpu_seconds
+from benchmarks.cpu import cpu_seconds_between, tree_usage
 from tussock import Session
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.status import status
@@ -330,12 +330,12 @@ def measure(kind: Kind, n: int, folder: Path) -> dict[str, float]:
 
     @contextmanager
     def timed(step: str) -> Iterator[None]:
-        before = tree_cpu_seconds()
+        before = tree_usage()
         yield
-        found[step] = tree_cpu_seconds() - before
+        found[step] = cpu_seconds_between(before, tree_usage())
 
     folder.mkdir(parents=True)
-    with Session(str(folder / "store"), runner="local") as session:
+    with Session(str(folder / "store"), runner="local", workers=1) as session:
         kind.use(session, folder, n, timed)
     return found
 

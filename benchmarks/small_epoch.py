@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.bid_store import BY_AUCTION, BY_CLASS, BidSizes, BidStore
-from benchmarks.cpu import tree_cpu_seconds
+from benchmarks.cpu import cpu_seconds_between, tree_usage
 from benchmarks.report import Comparison, Figure, Series
 
 EPOCH_BUDGET_S = 1.0
@@ -103,10 +103,10 @@ def _run(one: _Measured, counts: bool) -> None:
     one.store.write_change()
     one.store.read_through()
     runs = one.store.l0_runs
-    cpu, began = tree_cpu_seconds(), time.perf_counter()
+    used, began = tree_usage(), time.perf_counter()
     summary = one.store.flush()
     seconds = time.perf_counter() - began
-    cpu = tree_cpu_seconds() - cpu
+    cpu = cpu_seconds_between(used, tree_usage())
     if counts:
         one.seconds.append(seconds)
         one.cpu.append(cpu)

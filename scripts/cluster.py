@@ -115,12 +115,15 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
+def running_cluster(
+    folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g", hosts: Sequence[str] = (HOST,)
+) -> Iterator[Cluster]:
     """Start an S3 server with an empty bucket, a master, and `workers` workers of `cores` cores; stop all at the end.
 
     Args:
         folder: empty or missing; the working folder of the processes.
         memory: of each worker, for its executors.
+        hosts: addresses of this machine, which the workers take in turns. Each stands for a host.
 
     Raises: ClusterError.
     """
@@ -134,9 +137,11 @@ def running_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str 
         address = _wait_for_line(master, r"Starting Spark master at (spark://\S+)")
         started = []
         for number in range(workers):
-            place = ("--host", HOST, "--webui-port", "0", "--work-dir", str(folder / f"worker{number}.work"))
+            host = hosts[number % len(hosts)]
+            place = ("--host", host, "--webui-port", "0", "--work-dir", str(folder / f"worker{number}.work"))
             command = _spark_class("worker.Worker", *place, "--cores", str(cores), "--memory", memory, address)
-            started.append(stack.enter_context(_daemon(f"worker{number}", command, folder, environment)))
+            there = environment | {"SPARK_LOCAL_IP": host}
+            started.append(stack.enter_context(_daemon(f"worker{number}", command, folder, there)))
         for worker in started:
             _wait_for_line(worker, r"(Successfully registered with master)")
         yield Cluster(address, endpoint, python, build_archive(folder / "code"), folder)
