@@ -13,7 +13,6 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tussock.statestore.table.schema import Found
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -96,20 +95,21 @@ class RecalledTable(StorageTable):
         return rows
 
     def _newer(self, remembered: _Remembered) -> pa.Table | None:
-        """The remembered rows with what was written since; None if that is unknown."""
+        """The remembered rows with what was written since; None if that is unknown.
+
+        Epochs are times. So another store that was at this address before has none of this one's, except a copy of it,
+        in which their rows are equal.
+        """
         if remembered.epoch == self.epoch:
             return remembered.rows
-        if remembered.epoch > self.epoch or remembered.rows.schema != self._empty().schema:
-            return None
+        if remembered.rows.schema != self._empty().schema or remembered.epoch not in self._store.version.epochs:
+            return None  # such an epoch is below the floor, or of another store that was at this address
         written, rows = [], []
-        try:
-            everything = self.layout.range_of(0, self.layout.vnode_count)
-            since, table_id = remembered.epoch, self.layout.schema.table_id
-            for keys, put, after in self._store.entries(table_id, *everything, since, self.epoch):
-                written.append(keys)
-                rows.append(after.add_column(0, "key", keys).filter(pa.array(put)).cast(self._empty().schema))
-        except (EpochExpiredError, EpochNotCommittedError):
-            return None
+        everything = self.layout.range_of(0, self.layout.vnode_count)
+        since, table_id = remembered.epoch, self.layout.schema.table_id
+        for keys, put, after in self._store.entries(table_id, *everything, since, self.epoch):
+            written.append(keys)
+            rows.append(after.add_column(0, "key", keys).filter(pa.array(put)).cast(self._empty().schema))
         if not written:
             return remembered.rows
         stale = pc.is_in(remembered.rows["key"], value_set=pa.concat_arrays(written))

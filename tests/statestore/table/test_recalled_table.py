@@ -87,3 +87,28 @@ def test_a_remembered_epoch_below_the_floor_is_forgotten() -> None:
     last = store.run({4: 4})
     store.meta.raise_floor(last)
     check(store, store.meta.latest(), rng)
+
+
+def test_another_store_at_the_same_address_is_not_mixed_up() -> None:
+    """As if a user deletes a store, or restores an older copy, while a process goes on."""
+    rng, first = random.Random(1), living_store(MemoryObjectStore(), 1, 20)
+    first.run({3: 3})
+    read_at_all(first, first.meta.latest())
+    copy = MemoryObjectStore()
+    second = living_store(copy, 1, 20)
+    second.clock.now_ms = first.clock.now_ms + 77
+    copy.uri = first.objects.uri
+    for number in range(3):
+        second.run({number: None, 30 + number: 5})
+        check(second, second.meta.latest(), rng)
+    read_at_all(first, first.meta.latest())
+    older = MemoryObjectStore()
+    older.uri, older.held = first.objects.uri, dict(first.objects.held)
+    restored = LivingStore.__new__(LivingStore)
+    restored.objects, restored.clock, restored.rows = older, second.clock, dict(first.rows)
+    restored.meta = restored.open("owner")
+    first.clock.now_ms += 10_000
+    first.run({4: 4})
+    read_at_all(first, first.meta.latest())  # of an epoch that the restored copy lacks
+    restored.run({5: 5})
+    check(restored, restored.meta.latest(), rng)
