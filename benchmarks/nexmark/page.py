@@ -55,8 +55,9 @@ def _introduction(record: Record) -> Iterator[str]:
         "all workers. More is better.",
         f"**Ratios** compare events per second and core with those of `{BASE}`. Each ratio of a "
         "mean covers the queries that both sides can express.",
-        "**Start-up** of the session, the JVM and the workers is not included, and each side had run each query over "
-        "few events before. The definition of a view is part of its first epoch.",
+        "**Start-up** of the session, the JVM and Spark's workers is not included, and each side had run each query "
+        "over few events before. Worker processes of the local runner start in the first epoch, which takes a second. "
+        "The definition of a view is part of its first epoch too.",
         f"**Warm epochs** are all epochs but the first {COLD_EPOCHS}.",
         f"**A small epoch** takes {sizes.small_events:,} events, after all others. The table shows the median of "
         f"{sizes.small_epochs * sizes.runs}.",
