@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.cluster import running_cluster
-from tests.jobs.driver.embedded import after, append, epoch, insert, new_store
+from tests.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.statestore.meta.store import MetaStore
@@ -47,4 +47,4 @@ def test_an_epoch_survives_the_loss_of_an_executor(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     assert (markers / "0").exists(), "no executor was killed"
     assert json.loads(done.stdout.splitlines()[-1])["ran"] == "on Spark, in one stage"
-    assert MetaStore(open_object_store(str(there)), "reader").latest() == expected
+    assert MetaStore(open_object_store(str(there)), "reader", lambda: NOW).latest() == expected
