@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakKeyDictionary
@@ -172,7 +173,18 @@ def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -
     if local := _local_defaults(master):
         # Local workers need this Python, with its packages and code. The variable may be set for a cluster.
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        if _is_installed():
+            local = {**local, "spark.python.daemon.module": "tussock.jobs.task.python_daemon"}
     return {**DEFAULTS, **CLOSED, **local, **chosen, **_quiet(chosen), "spark.master": master}
+
+
+def _is_installed() -> bool:
+    """Whether another process of this Python can import this code."""
+    try:
+        distribution("tussock")
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _local_defaults(master: str) -> Mapping[str, str]:
