@@ -6,7 +6,7 @@ which takes 2 s of CPU. Forked workers share the imports of the daemon. It has o
 
 import gc
 
-import pyspark.worker  # type: ignore[import-untyped]  # noqa: F401
+import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import tussock.jobs.task.spark_task
