@@ -5,6 +5,7 @@ for `[freshness]`, and events carry no day; `tussock status` and the pages show 
 """
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 from airflow.sdk import Asset
@@ -18,6 +19,9 @@ try:
         DownstreamTasksSkipped,
     )
     from airflow.sdk.observability import stats
+
+    if not hasattr(stats, "incr"):  # Airflow 3.2
+        from airflow.sdk.observability.stats import Stats as stats  # type: ignore[attr-defined,no-redef]
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf
     from airflow.exceptions import (  # type: ignore[attr-defined,no-redef]
@@ -29,11 +33,12 @@ except ImportError:  # Airflow 3.1
     from airflow.stats import Stats as stats  # type: ignore[no-redef]
 
 try:
-    from airflow.sdk.definitions.deadline import BaseDeadlineReference  # noqa: F401
+    from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert  # noqa: F401
 
     HAS_DEADLINES = True  # deadlines with a reference of our own
+    NAMES_DEADLINES = "name" in signature(DeadlineAlert).parameters  # not in Airflow 3.2
 except ImportError:
-    HAS_DEADLINES = False
+    HAS_DEADLINES = NAMES_DEADLINES = False
 
 try:
     from airflow.sdk.execution_time.context import InletEventsAccessor
@@ -45,6 +50,7 @@ except ImportError:
 __all__ = [
     "HAS_DEADLINES",
     "HAS_PARTITIONS",
+    "NAMES_DEADLINES",
     "AirflowException",
     "AirflowFailException",
     "AirflowSkipException",

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tussock_airflow import HAS_DEADLINES
+from tussock_airflow import HAS_DEADLINES, NAMES_DEADLINES
 from tussock_steps import opened
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -40,7 +40,7 @@ def deadlines(pipeline: Pipeline) -> "list[DeadlineAlert]":
             reference=IntervalEnd(),
             interval=timedelta(milliseconds=wanted_ms),
             callback=AsyncCallback(say_if_stale, {"pipeline": pipeline.name, "view": view}),
-            name=f"{view} is published",
+            **({"name": f"{view} is published"} if NAMES_DEADLINES else {}),
         )
         for view, wanted_ms in pipeline.freshness.items()
     ]

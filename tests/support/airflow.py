@@ -1,5 +1,6 @@
 """The parts of Airflow that tests need and whose place differs between the supported releases."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,15 @@ def stored_and_read(dag: Any) -> Any:
 def start_metrics() -> None:
     """Read Airflow's settings of metrics anew, as its task runner does in each task."""
     try:
-        from airflow.sdk.observability import stats
         from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+        from tussock_airflow import stats
     except ImportError:  # Airflow 3.1
         from airflow.metrics.statsd_logger import get_statsd_logger  # type: ignore
         from airflow.stats import Stats  # type: ignore
 
         type(Stats).factory, Stats.instance = staticmethod(lambda: get_statsd_logger(Stats)), None
     else:
-        stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+        if signature(get_stats_factory).parameters:  # Airflow 3.2
+            stats.initialize(factory=get_stats_factory(stats))
+        else:
+            stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
