@@ -21,7 +21,7 @@ try:
     from airflow.sdk.observability import stats
 
     if not hasattr(stats, "incr"):  # Airflow 3.2
-        from airflow.sdk.observability.stats import Stats as stats  # type: ignore[attr-defined,no-redef]
+        from airflow.sdk.observability.stats import Stats as stats  # type: ignore[no-redef]
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf
     from airflow.exceptions import (  # type: ignore[attr-defined,no-redef]
