@@ -106,7 +106,7 @@ class WorkerPool:
         done, total = dict.fromkeys(range(count), 0), task.unit_count * len(task.schedule.levels)
         far.ask = lambda: (sum(done.values()), total)
         try:
-            self._send(WorkerTask(task, count))
+            self._send(WorkerTask(task, count, dict(os.environ)))
             found: dict[int, End | Failed] = {}
             while len(found) < count:
                 for rank, answer in self._answers(found, count):

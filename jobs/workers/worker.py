@@ -9,7 +9,7 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recvfds
@@ -19,6 +19,7 @@ import pyarrow as pa
 from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import TaskError
+from tussock.jobs.settings.local_disk import LOCAL_DIRS
 from tussock.jobs.settings.logs import configure_logging
 from tussock.jobs.task.collector import collect_own_garbage
 from tussock.jobs.task.stage import flushed, run_stage
@@ -33,10 +34,11 @@ IDLE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """An epoch. Unit `u` belongs to worker `u % count`."""
+    """An epoch. Unit `u` belongs to worker `u % count`. `environment`: the driver's variables, such as credentials."""
 
     task: EpochTask
     count: int
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,20 @@ def serve(driver: Connection, rank: int, budgets: Budgets) -> None:
     try:
         while driver.poll(IDLE_S):
             given: WorkerTask = pickle.loads(driver.recv_bytes())
+            _adopt(given.environment)
             connections = _connections(driver, rank, given.count)
             driver.send(_answer(driver, rank, given, connections, budgets.mail))
             collect_own_garbage()
     except (EOFError, OSError):  # the driver is gone
         return
+
+
+def _adopt(environment: Mapping[str, str]) -> None:
+    """Use the driver's variables, except the folder for temporary files. They may have changed since the last epoch."""
+    wanted = {**environment, LOCAL_DIRS: os.environ[LOCAL_DIRS]}
+    if dict(os.environ) != wanted:
+        os.environ.clear()
+        os.environ.update(wanted)
 
 
 def _connections(driver: Connection, own: int, count: int) -> dict[int, tuple[str, socket.socket]]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,9 +19,10 @@ from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.settings.local_disk import LOCAL_DIRS
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import Measurement, MeasurementSum
-from tussock.jobs.workers import pool
+from tussock.jobs.workers import pool, worker
 from tussock.jobs.workers.budgets import Budgets
 from tussock.jobs.workers.pool import WorkerLostError, pool_runs, worker_pool
 from tussock.statestore.meta.store import MetaStore
@@ -110,6 +112,13 @@ def test_a_killed_worker_fails_the_epoch_which_can_run_again(
     assert there.latest() == before, "nothing was committed"
     run_epoch(LocalRunner(workers=WORKERS), there, barrier)
     assert there.latest() == expected
+
+
+def test_a_worker_adopts_the_environment_of_its_driver() -> None:
+    """Credentials may be set after the workers have started."""
+    with patch.dict(os.environ, {LOCAL_DIRS: "/own", "OLD": "1", "SAME": "2"}, clear=True):
+        worker._adopt({LOCAL_DIRS: "/drivers", "SAME": "2", "NEW": "3"})
+        assert dict(os.environ) == {LOCAL_DIRS: "/own", "SAME": "2", "NEW": "3"}
 
 
 @pytest.mark.deep
