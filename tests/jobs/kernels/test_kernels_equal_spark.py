@@ -117,7 +117,7 @@ def moved(kernel: Kernel, rows: pa.Table, exprs: Sequence[Expr]) -> list[str]:
         for e, one, other in zip(exprs, found.columns, expected.columns, strict=True)
         if repr(plain(one)) != repr(plain(other))
     ]
-    return wrong + [sql for (sql, _), keeps in kernel._plans.items() if not keeps]
+    return wrong + [query.columns for query, prepared in kernel._prepared.items() if not prepared.keeps_order]
 
 
 #: Expressions that only Catalyst creates. MapSort, for maps in a GROUP BY: tests/jobs/test_nested_types.py.
