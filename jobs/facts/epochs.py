@@ -109,5 +109,5 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
         sum(s.size for s in sealed.ssts),
         sealed.units,
         sealed.requests,
-        sealed.ran,
+        sealed.ran or "",
     )

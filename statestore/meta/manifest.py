@@ -72,7 +72,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitWork, ...] = ()  # units that had work, in order; empty if an earlier release sealed it
     # Requests of driver and workers to the bucket since the manifest before; None: not counted.
     requests: Requests | None = None
-    ran: str = ""  # where its levels ran and why, as text for people; empty if an earlier release sealed it
+    # Where its levels ran and why, as text for people; absent if an earlier release sealed it, or no fragment ran.
+    ran: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def manifest_of(
@@ -101,7 +102,7 @@ def manifest_of(
         skipped=barrier.skipped,
         units=units,
         requests=requests,
-        ran=ran,
+        ran=ran or msgspec.UNSET,
     )
 
 

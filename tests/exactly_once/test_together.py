@@ -67,7 +67,7 @@ def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkS
     history, rng = History(seconds), random.Random(seconds)
     data, store = tmp_path / "sales", tmp_path / "store"
     data.mkdir()
-    with Session(str(store), spark) as session:
+    with Session(str(store), spark, runner="spark") as session:  # so that the workers of the train are warm
         session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
         session.execute(f"CREATE SOURCE sales (id bigint, g int, amount bigint) USING parquet OPTIONS (path '{data}')")
         session.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in _VIEWS.items()))

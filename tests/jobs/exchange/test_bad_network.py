@@ -100,9 +100,9 @@ def run() -> list[object]:
 
 def delaying(one: socket.socket, other: socket.socket) -> None:
     """Pass data on in small pieces, with pauses."""
-    rnd = random.Random()
+    rnd, pause = random.Random(), threading.Event()
     while data := one.recv(rnd.choice((1, 17, 900, 60_000))):
-        time.sleep(rnd.choice((0, 0, 0, 0.002, 0.02)))
+        pause.wait(rnd.choice((0, 0, 0, 0.002, 0.02)))
         other.sendall(data)
     other.shutdown(socket.SHUT_WR)
 
