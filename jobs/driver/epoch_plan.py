@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tussock.jobs.executors.operator import Entry
 from tussock.jobs.logical.statements import Change, Insert
@@ -65,27 +66,30 @@ class EpochPlan:
         """The number of parallel units, which are numbered from 0."""
         return self.barrier.mapping.unit_count
 
-    @property
-    def creates(self) -> bool:
-        """Whether the epoch creates relations, and so may read existing ones in full."""
-        return self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
-
-    @property
-    def file_bytes(self) -> int:
-        """Size of the source files that the epoch takes."""
-        return sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
-
-    @property
-    def logged_rows(self) -> int:
-        """Number of row changes of the log that the epoch takes."""
+    def input_size(self) -> "InputSize":
+        """Return the estimated size of the input."""
+        creates = self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
         logged = (e.statement for entries in self.changes.values() for e in entries)
-        return sum(statement.rows for statement in logged if isinstance(statement, Insert | Change))
+        return InputSize(
+            sum(item.nbytes for item in pinned_items(self.barrier, self.catalog)),
+            sum(statement.rows for statement in logged if isinstance(statement, Insert | Change)),
+            creates,
+            sum(sst.size for level in self.base.version.levels for sst in level) if creates else 0,
+        )
+
+
+class InputSize(NamedTuple):
+    """The estimated input of an epoch. If it creates relations, it may read existing ones in full: all state."""
+
+    file_bytes: int
+    logged_rows: int
+    creates: bool
+    state_bytes: int
 
     @property
-    def read_bytes(self) -> int:
-        """Estimated size of the input: files, row changes, and all state if the epoch creates relations."""
-        state = sum(sst.size for level in self.base.version.levels for sst in level) if self.creates else 0
-        return self.file_bytes + self.logged_rows * _ROW_BYTES + state
+    def nbytes(self) -> int:
+        """Size of the whole input."""
+        return self.file_bytes + self.logged_rows * _ROW_BYTES + self.state_bytes
 
     def expected(self, policy: FlushPolicy) -> Expected:
         """Return whether the epoch will probably seal little or much."""

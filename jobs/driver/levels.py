@@ -74,13 +74,14 @@ def run_levels(
     own, reads = list(leaf.batches()), leaf.spark_reads()
     if not own and not reads:
         return Ran()
+    size = plan.input_size()
     task = EpochTask(
         meta.objects.uri,
         msgspec.json.encode(plan.base.version),
         plan.schedule,
         plan.barrier.epoch,
         plan.units,
-        plan.expected(runner.policy),
+        size.expected(runner.policy),
         runner.policy,
         tuple(one.epoch for one in held),
         functions_of(plan.catalog.stored()),
@@ -103,7 +104,7 @@ def run_levels(
         held,
         meta.settings.time_zone,
         views_by_spark(plan.schedule, started),
-        plan.read_bytes,
+        size.nbytes,
     )
     with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
         answers, sealed = runner.run(levels)

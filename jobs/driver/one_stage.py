@@ -24,7 +24,7 @@ from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
 from tussock.jobs.task.stage import flushed, last_units, run_stage
 from tussock.jobs.wire.cell import CELL_SCHEMA
-from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.epoch_task import EpochTask, cells_in, cells_of
 from tussock.jobs.wire.measured import Report
 from tussock.jobs.wire.typed_rows import steps_behind
 from tussock.statestore.errors import InputError
@@ -141,14 +141,9 @@ def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: 
         function = stage_function(lambda: task, range(len(task.schedule.levels)), meeting, is_local(context), report)
 
         def run(nothing: Iterable[Never]) -> Iterable[bytes]:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, CELL_SCHEMA) as writer:
-                for batch in in_spark_task(function, CELL_SCHEMA)(iter(nothing)):
-                    writer.write_batch(batch)
-            yield sink.getvalue().to_pybytes()
+            yield cells_of(in_spark_task(function, CELL_SCHEMA)(iter(nothing)))
 
-        parts = context.parallelize([], meeting.count).barrier().mapPartitions(run).collect()
-    return pa.concat_tables([CELL_SCHEMA.empty_table(), *(pa.ipc.open_stream(part).read_all() for part in parts)])
+        return cells_in(context.parallelize([], meeting.count).barrier().mapPartitions(run).collect())
 
 
 def repeated(job: Callable[[], pa.Table]) -> pa.Table:

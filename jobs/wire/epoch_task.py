@@ -1,6 +1,6 @@
 """The task that the driver sends to every unit of an epoch, and the report that an actor returns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -85,11 +85,16 @@ class FragmentReport(msgspec.Struct, frozen=True):
     hot: HotKeyFound | None = None
 
 
-def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Encode the driver's cells. They are small, so they travel with the task and need no exchange."""
+def cells_of(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Encode cells that travel between the driver and the processes of an epoch. They are small: no exchange."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, CELL_SCHEMA) as writer:
         for batch in batches:
             writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def cells_in(parts: Iterable[bytes]) -> pa.Table:
+    """All cells of several results of `cells_of`."""
+    return pa.concat_tables([CELL_SCHEMA.empty_table(), *(pa.ipc.open_stream(part).read_all() for part in parts)])

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import sendfds
@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from tussock.jobs.exchange import peers
 from tussock.jobs.flow.failure import TaskError, carried_failure
-from tussock.jobs.wire.cell import CELL_SCHEMA
-from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.epoch_task import EpochTask, cells_in
 from tussock.jobs.wire.measured import Report
 from tussock.jobs.workers.worker import IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
 from tussock.statestore.errors import RetryableError
@@ -121,12 +120,9 @@ class WorkerPool:
             self.close(at_once=True)
             raise
         self._used = time.monotonic()
-        failed = [answer for answer in found.values() if isinstance(answer, Failed)]
-        for failure in sorted(failed, key=lambda one: one.lost_peer):
-            error = TaskError(failure.text)
-            raise carried_failure(error) or error
-        streams = [answer.cells for answer in found.values() if isinstance(answer, End)]
-        return pa.concat_tables([CELL_SCHEMA.empty_table(), *(pa.ipc.open_stream(one).read_all() for one in streams)])
+        if failed := [answer.text for answer in found.values() if isinstance(answer, Failed)]:
+            raise cause_of_failures(failed)
+        return cells_in(answer.cells for answer in found.values() if isinstance(answer, End))
 
     def _send(self, work: WorkerTask) -> None:
         """Give workers their work, and to each pair a pair of sockets."""
@@ -185,6 +181,12 @@ class WorkerPool:
             connection.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_START_S)
+
+
+def cause_of_failures(texts: Sequence[str]) -> Exception:
+    """The error of an epoch in which workers failed: the loss of another worker only if there is no other cause."""
+    errors = [carried_failure(error) or error for error in map(TaskError, texts)]
+    return min(errors, key=lambda error: isinstance(error, peers.PeerLostError))
 
 
 class _OfProcess:

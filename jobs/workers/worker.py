@@ -9,12 +9,10 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recvfds
-
-import pyarrow as pa
 
 from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.peers import Peers
@@ -23,8 +21,7 @@ from tussock.jobs.settings.local_disk import LOCAL_DIRS
 from tussock.jobs.settings.logs import configure_logging
 from tussock.jobs.task.collector import collect_own_garbage
 from tussock.jobs.task.stage import flushed, run_stage
-from tussock.jobs.wire.cell import CELL_SCHEMA
-from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.epoch_task import EpochTask, cells_of
 from tussock.jobs.wire.measured import Measurement
 from tussock.jobs.workers.budgets import Budgets
 from tussock.statestore.allocator import keep_freed_memory
@@ -57,15 +54,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker could not do its part.
-
-    Args:
-        text: the error's text, with the error in it if `carried_failure` finds it.
-        lost_peer: whether another worker's end is the reason. Then that worker's error says more.
-    """
+    """A worker could not do its part. `text`: of the error, which `carried_failure` finds in it if it is ours."""
 
     text: str
-    lost_peer: bool
 
 
 Answer = WorkerProgress | Measurement | End | Failed
@@ -76,15 +67,23 @@ def serve(driver: Connection, rank: int, budgets: Budgets) -> None:
     configure_logging()
     keep_freed_memory()
     budgets.apply()
+    while (given := _received(driver)) is not None:
+        _adopt(given.environment)
+        connections = _connections(driver, rank, given.count)
+        answer = _answer(driver, rank, given, connections, budgets.mail)
+        try:
+            driver.send(answer)
+        except BrokenPipeError:  # the driver is gone
+            return
+        collect_own_garbage()
+
+
+def _received(driver: Connection) -> WorkerTask | None:
+    """The next task; None if the driver is gone, or was idle for too long."""
     try:
-        while driver.poll(IDLE_S):
-            given: WorkerTask = pickle.loads(driver.recv_bytes())
-            _adopt(given.environment)
-            connections = _connections(driver, rank, given.count)
-            driver.send(_answer(driver, rank, given, connections, budgets.mail))
-            collect_own_garbage()
-    except (EOFError, OSError):  # the driver is gone
-        return
+        return pickle.loads(driver.recv_bytes()) if driver.poll(IDLE_S) else None
+    except (EOFError, ConnectionResetError):
+        return None
 
 
 def _adopt(environment: Mapping[str, str]) -> None:
@@ -122,17 +121,8 @@ def _answer(
             cells = run_stage(task, range(len(task.schedule.levels)), peers, iter(()), driver.send)
             if task.policy.may_exchange(task.expected, task.unit_count):
                 cells = flushed(task, cells, peers, driver.send)
-            return End(_stream(cells))
+            return End(cells_of(cells))
     except TaskError as err:
-        return Failed(str(err), "PeerLostError" in str(err))
+        return Failed(str(err))
     except Exception:
-        return Failed(traceback.format_exc(), lost_peer=False)
-
-
-def _stream(cells: Iterator[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, CELL_SCHEMA) as writer:
-        for batch in cells:
-            writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+        return Failed(traceback.format_exc())

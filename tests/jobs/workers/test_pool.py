@@ -19,6 +19,9 @@ from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.exchange.mailbox import LocalDiskError
+from tussock.jobs.exchange.peers import PeerLostError
+from tussock.jobs.flow.failure import TaskError, carried_by_spark
 from tussock.jobs.settings.local_disk import LOCAL_DIRS
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import Measurement, MeasurementSum
@@ -220,6 +223,17 @@ def test_workers_that_cannot_start_are_reported(meta: MetaStore, monkeypatch: py
     monkeypatch.setattr(pool, "_SERVER", "raise SystemExit(3)")
     with pytest.raises(WorkerLostError, match="the worker processes did not start: status 3"):
         epoch(meta, LocalRunner(workers=WORKERS))
+
+
+def test_the_cause_of_a_failure_comes_before_its_consequence() -> None:
+    texts = []
+    for error in (PeerLostError("worker 1", "it closed the connection"), LocalDiskError("/d", 5, "no space")):
+        with pytest.raises(TaskError) as raised, carried_by_spark("exchange"):
+            raise error
+        texts.append(str(raised.value))
+    assert isinstance(pool.cause_of_failures(texts), LocalDiskError)
+    assert isinstance(pool.cause_of_failures(texts[:1]), PeerLostError)
+    assert "Traceback" in str(pool.cause_of_failures([texts[0], "Traceback: a fault of ours"]))
 
 
 def test_workers_share_the_memory_of_their_host() -> None:
