@@ -4,10 +4,10 @@
     python -m benchmarks operators --rows 200000 1000000 --only rank lag
 
 A view is created over a loaded table, updated by some epochs, and dropped; then the next one follows. The first load is
-measured with the same view over sources (Parquet files with the same rows) in a separate store. The peer runs on the
-same files: Spark computes and writes the same SELECT, once warm. The inner join and the plain group-by come first. The
-epoch of another operator is shown as a multiple of its peer's among these two. Growth is the epoch at the largest size
-over that at the smallest.
+measured with the same view over sources (Parquet files with the same rows) in a separate store: on Spark, and without
+Spark in worker processes, which the first such load starts. The peer runs on the same files: Spark computes and writes
+the same SELECT, once warm. The inner join and the plain group-by come first. The epoch of another operator is shown as
+a multiple of its peer's among these two. Growth is the epoch at the largest size over that at the smallest.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.report import Figure, write_json
 from tussock import Session
+from tussock.jobs.driver.runner import NeedsSparkError
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact, compact_with_spark
 from tussock.jobs.upkeep.vacuum import apply_retention, sweep
@@ -140,7 +141,8 @@ class Sizes:
 class Measured:
     """Seconds of one operator at one size."""
 
-    load: float  # from files
+    load: float  # from files, on Spark
+    load_alone: float  # from files, without Spark; NaN if the view needs Spark
     spark: float  # Spark computes and writes the same rows
     epochs: list[float] = field(default_factory=list)
 
@@ -167,7 +169,8 @@ class Facts:
 
     def measure(self, operator: Operator) -> Measured:
         """Measure first load, epochs, and Spark's time. Raises InputError if the view is not supported."""
-        measured = Measured(self._load_seconds(operator), self._spark_seconds(operator))
+        alone = self._load_seconds(operator, None)
+        measured = Measured(self._load_seconds(operator, self.spark), alone, self._spark_seconds(operator))
         if not self.sizes.epochs:
             return measured
         session = self.session
@@ -258,11 +261,11 @@ class Facts:
         compact(self.session.meta)
         sweep(self.session.meta)
 
-    def _load_seconds(self, operator: Operator) -> float:
-        """Seconds of the view's first epoch over files."""
+    def _load_seconds(self, operator: Operator, spark: SparkSession | None) -> float:
+        """Seconds of the view's first epoch over files; NaN if `spark` is None and the view needs it."""
         store = self.folder / "from-files"
         try:
-            with Session(str(store), self.spark) as session:
+            with Session(str(store), spark) as session:
                 for name in ("facts", "parts", "ranges"):
                     session.execute(
                         f"CREATE SOURCE {name} USING parquet OPTIONS (path '{self._files(name)}', retain 'none')"
@@ -271,6 +274,8 @@ class Facts:
                 began = time.perf_counter()
                 session.flush()
                 return time.perf_counter() - began
+        except NeedsSparkError:
+            return math.nan
         finally:
             shutil.rmtree(store, ignore_errors=True)
 
@@ -342,12 +347,13 @@ def _chosen(only: Sequence[str] | None) -> tuple[Operator, ...]:
 
 
 def table_of(operators: Sequence[Operator], found: dict[str, list[Measured]], sizes: Sequence[int]) -> str:
-    """One line per operator: at each size, the first load over Spark's time, the epoch, and the epoch's ratios."""
+    """One line per operator: at each size, both first loads over Spark's time, the epoch, and the epoch's ratios."""
     lines = []
     for at, rows in enumerate(sizes):
         lines += [
             f"{rows:,} rows",
-            f"  {'':20}{'load s':>9}{'/ Spark':>9}{'epoch s':>9}{'/ peer':>8}{'Spark / epoch':>15}{'growth':>9}",
+            f"  {'':20}{'load s':>9}{'/ Spark':>9}{'alone':>9}{'/ Spark':>9}"
+            f"{'epoch s':>9}{'/ peer':>8}{'Spark / epoch':>15}{'growth':>9}",
         ]
         for operator in operators:
             if len(measured := found.get(operator.name, [])) <= at:
@@ -356,7 +362,8 @@ def table_of(operators: Sequence[Operator], found: dict[str, list[Measured]], si
             here, peer = measured[at], found[operator.beside][at]
             growth = "" if at == 0 else f"{here.epoch / measured[0].epoch:.2f}x"
             ratios = (
-                f"{here.load / here.spark:>8.2f}x{here.epoch:>9.3f}{here.epoch / peer.epoch:>7.2f}x"
+                f"{here.load / here.spark:>8.2f}x{here.load_alone:>9.2f}{here.load_alone / here.spark:>8.2f}x"
+                f"{here.epoch:>9.3f}{here.epoch / peer.epoch:>7.2f}x"
                 f"{here.spark / here.epoch:>14.2f}x"
             )
             lines.append(f"  {operator.name:20}{here.load:>9.2f}{ratios}{growth:>9}")
@@ -368,7 +375,12 @@ def _figures(operators: Sequence[Operator], found: dict[str, list[Measured]], si
     for operator in operators:
         measured = found.get(operator.name, [])
         for rows, here in zip(sizes, measured, strict=False):
-            facts = {"load s": here.load, "spark s": here.spark, "epochs s": here.epochs}
+            facts = {
+                "load s": here.load,
+                "load without Spark s": here.load_alone,
+                "spark s": here.spark,
+                "epochs s": here.epochs,
+            }
             if here.epochs:
                 figures.append(Figure(f"{operator.name}: an epoch at {rows:,} rows", here.epoch, "s", facts=facts))
             figures.append(
