@@ -6,7 +6,7 @@ The changes take effect with the next epoch. Parsing reads only the small pipeli
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from tussock_defaults import task_defaults
+from tussock_defaults import store_note, task_defaults
 from tussock_deploy import PARAMS, apply, approve, plan
 from tussock_steps import definitions
 
@@ -25,7 +25,7 @@ def deploy_dag(pipeline: Pipeline) -> DAG:
         params=dict(PARAMS),
         default_args=task_defaults(pipeline),
         tags=["tussock"],
-        doc_md=f"Store: `{pipeline.store}`",
+        doc_md=store_note(pipeline),
     ) as dag:
         planned = plan(pipeline)
         (planned >> approve(pipeline) if pipeline.deploy.approve else planned) >> apply(pipeline)

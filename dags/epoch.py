@@ -7,7 +7,7 @@ pipelines/*/pipeline.toml and the names in the SQL files next to them.
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from tussock_defaults import task_defaults
+from tussock_defaults import store_note, task_defaults
 from tussock_freshness import deadlines, missing_deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
@@ -46,7 +46,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         deadline=deadlines(pipeline) or None,
         default_args=task_defaults(pipeline),
         tags=["tussock"],
-        doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`{missing_deadlines(pipeline)}",
+        doc_md=f"{pipeline.description}\n\n{store_note(pipeline)}{missing_deadlines(pipeline)}",
     ) as dag:
         ran = inject_barrier(pipeline) >> run_actors(pipeline)
         ran >> held_sources(pipeline)  # fails the run if a held source kept files from it

@@ -9,7 +9,7 @@ small pipelines/*/pipeline.toml.
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from tussock_defaults import task_defaults
+from tussock_defaults import store_note, task_defaults
 from tussock_rebalance import approve, decide, measure, move, params, verify
 from tussock_steps import definitions
 
@@ -28,7 +28,7 @@ def rebalance_dag(pipeline: Pipeline) -> DAG:
         params=params(pipeline),
         default_args=task_defaults(pipeline),
         tags=["tussock"],
-        doc_md=f"Store: `{pipeline.store}`",
+        doc_md=store_note(pipeline),
     ) as dag:
         decided = measure(pipeline) >> decide(pipeline)
         (decided >> approve(pipeline) if pipeline.rebalance.approve else decided) >> move(pipeline) >> verify(pipeline)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
-from tussock_defaults import task_defaults
+from tussock_defaults import store_note, task_defaults
 from tussock_steps import definitions
 from tussock_upkeep import PARAMS, compact, raise_floor, tidy_tables, vacuum
 
@@ -28,7 +28,7 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
         params=dict(PARAMS),
         default_args=task_defaults(pipeline),
         tags=["tussock"],
-        doc_md=f"Store: `{pipeline.store}`",
+        doc_md=store_note(pipeline),
     ) as dag:
         (
             raise_floor(pipeline)  # first, so that compaction drops expired rows instead of merging them

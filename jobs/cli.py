@@ -54,6 +54,7 @@ environment:
   TUSSOCK_STORE      store to use without --store and --pipeline
   TUSSOCK_PIPELINES  folder of the pipelines (default: the nearest pipelines/ in
                      the working directory or its parents)
+  TUSSOCK_ENV        environment of the pipelines, without --env
   TUSSOCK_LOG=INFO   log the driver and the workers to standard error
   TUSSOCK_DEBUG=1    print tracebacks of errors, and Spark's own log
 

@@ -1,4 +1,4 @@
-"""The default arguments of all tasks of a pipeline. Parsing this reads nothing."""
+"""The arguments that all DAGs and tasks of a pipeline share. Parsing this reads nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,3 +15,9 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
             milliseconds=pipeline.epoch.limit
         ),  # a task that hangs would block all later runs
     }
+
+
+def store_note(pipeline: Pipeline) -> str:
+    """The text of a DAG in Airflow about the pipeline's environment and store."""
+    environment = f"Environment: `{pipeline.environment}`\n\n" if pipeline.environment else ""
+    return f"{environment}Store: `{pipeline.store}`"

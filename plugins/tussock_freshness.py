@@ -52,7 +52,7 @@ def missing_deadlines(pipeline: Pipeline) -> str:
         return ""
     return (
         "\n\nThe deadlines of `[freshness]` need Airflow 3.2 or later: no alert is sent when a view is stale. "
-        f"`tussock status {pipeline.name}` and the pages show stale views."
+        f"`tussock status {pipeline.argument}` and the pages show stale views."
     )
 
 

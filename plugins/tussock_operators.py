@@ -42,6 +42,7 @@ from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
+from tussock.jobs.submitted.which_pipeline import options_of
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -330,7 +331,7 @@ class SubmitJob(SparkSubmitOperator):
             conf={**QUIET, **(with_delta(pipeline.spark) if application == "publish.py" else pipeline.spark)},
             **more,
         )
-        self.pipeline_name = pipeline.name
+        self.pipeline, self.pipeline_name = pipeline, pipeline.name
 
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job to its end. Raises AirflowException if it fails; the task's log contains its last lines."""
@@ -347,7 +348,7 @@ class SubmitJob(SparkSubmitOperator):
             "TUSSOCK_LOG": log_level,
             **submit_options(),
         }
-        self.application_args = ["--pipeline", str(pipelines_folder() / self.pipeline_name), *arguments]
+        self.application_args = [*options_of(self.pipeline, pipelines_folder() / self.pipeline.name), *arguments]
         super().execute(context)
 
 

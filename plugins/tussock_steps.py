@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.operations.folder import named_folder
-from tussock.jobs.settings.pipeline import Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
+from tussock.jobs.settings.pipeline import Pipeline, find_pipeline, load_pipeline, pipeline_names
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,6 +90,6 @@ def definitions() -> Definitions:
     for name in pipeline_names(folder):
         try:
             pipelines.append(load_pipeline(folder / name))
-        except PipelineError as err:
+        except InputError as err:  # an invalid file, or no such environment
             errors.append(err)
     return Definitions(tuple(pipelines), tuple(errors))

@@ -18,7 +18,7 @@ from tussock.jobs.shell.command import Command, build_parser
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- made: ([\w ]+) -->)\n.*?<!-- end -->", re.DOTALL)
-_KEY = re.compile(r"^(?P<key>\"[\w.]+\"|\w+) = (?P<example>.+?)\s+# (?P<meaning>.+)$")
+_KEY = re.compile(r"^(?P<key>\"[\w.]+\"|[\w.]+) = (?P<example>.+?)\s+# (?P<meaning>.+)$")
 
 
 def pages() -> dict[Path, str]:
@@ -111,10 +111,11 @@ def _introduction() -> list[str]:
         ),
         "",
         *wrapped(
-            "A string may contain environment variables, as `${NAME}` or `${NAME:-default}`. Relative paths start at "
-            "the folder that contains `pipelines/`. An unknown key is an error, and the message names the most similar "
-            "known key. [Words](design/words.md) explains the terms, such as unit and vnode. `make docs` makes this "
-            "page from the code that reads the file."
+            "A string may contain `${NAME}` or `${NAME:-default}`, from `[variables]` or from environment variables. "
+            "Relative paths start at the folder that contains `pipelines/`. A table `[env.prod]` changes settings in "
+            "one [environment](operations.md#use-one-pipeline-in-several-environments). An unknown key is an error, "
+            "and the message names the most similar known key. [Words](design/words.md) explains the terms, such as "
+            "unit and vnode. `make docs` makes this page from the code that reads the file."
         ),
     ]
 

@@ -50,6 +50,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline at one moment. All parts are of one version."""
 
     pipeline: str  # empty if only its store was given
+    environment: str = ""  # the chosen environment of the pipeline; empty if none
     store: str  # its address
     at: datetime
     version: int
@@ -82,6 +83,7 @@ def status(
     now: datetime,
     *,
     pipeline: str = "",
+    environment: str = "",
     prices: Prices | None = None,
     last: int = 5,
     everything: bool = False,
@@ -91,6 +93,7 @@ def status(
     """Return a pipeline's current status.
 
     Args:
+        pipeline, environment: the names to show; empty without a pipeline or an environment.
         now: the time to which ages are counted.
         last: the number of newest epochs to include; units and cost cover these.
         freshness: the pipeline's maximum age of views, ms by name.
@@ -116,7 +119,7 @@ def status(
     tables = published(meta, publish) if publish is not None and version.published else None
     troubles = [
         *_of_copy(copy, publish),
-        *_of_tables(tables, copy, pipeline),
+        *_of_tables(tables, copy, f"{pipeline} --env {environment}" if environment else pipeline),
         *_of_sources(waits),
         *_of_views(seen, version.epoch if version.published < version.epoch else None),
         *_of_freshness(seen, freshness or {}),
@@ -127,6 +130,7 @@ def status(
     ]
     return Status(
         pipeline=pipeline,
+        environment=environment,
         store=meta.objects.uri,
         at=now,
         version=version.id,

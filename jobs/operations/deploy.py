@@ -81,7 +81,7 @@ def plan(
     with ExitStack() as stack:
         store = pipeline.store
         if read.makes_store:
-            progress(f"{store} does not exist yet; `tussock apply {pipeline.name}` creates it")
+            progress(f"{store} does not exist yet; `tussock apply {pipeline.argument}` creates it")
             store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_session(pipeline, store, progress))
@@ -176,6 +176,7 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
     suites, makes_store = _suites(pipeline), not store_exists(pipeline.store)
     folder = pipeline.folder
     settings = {
+        **({"env": pipeline.environment} if pipeline.environment else {}),
         "store": pipeline.store,
         "data": pipeline.data or "",
         "time_zone": pipeline.time_zone,
@@ -192,7 +193,7 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         *(PlanItem(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
     )
-    return _Read(pipeline.name, pipeline.scripts(), partial(statements_for, suites), items, makes_store)
+    return _Read(pipeline.argument, pipeline.scripts(), partial(statements_for, suites), items, makes_store)
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:

@@ -1,5 +1,6 @@
 """A pipeline with its opened store: the first argument of every operation."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,8 @@ from tussock.jobs.settings import process
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.store import MetaStore
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ def open_pipeline(pipeline: Pipeline) -> PipelineStore:
     """Open a pipeline's store. Raises NotInitialisedError if it does not exist."""
     meta = process.open_meta(pipeline.store)
     _ = meta.settings  # read now, so that a missing store is an error before any work
+    log.info("pipeline %s: store %s", pipeline.title, pipeline.store)
     return PipelineStore(pipeline, meta)
 
 

@@ -11,7 +11,7 @@ and reads one small file per pipeline.
     time_zone = "UTC"                                  # optional; time zone of all SQL
 
     [schedule]                                         # optional; without it, the pipeline runs only when triggered
-    cron = "@daily"                                    # a run per interval, which fills {start:…} and {end:…} in paths
+    cron = "@daily"                                    # a run per interval, {start:…} to {end:…} in paths; or "none"
     start = 2013-01-01                                 # start of the first interval
     end = 2013-12-31                                   # optional; start of the last interval
     catchup = true                                     # optional; also run the intervals that have already passed
@@ -72,14 +72,22 @@ and reads one small file per pipeline.
     engine = "deltalake"                               # permanent writer of Delta tables; or "spark", which needs a JVM
     keep = "7d"                                        # time span in which all states of a table stay readable
 
-A string may contain `${NAME}` or `${NAME:-default}` from the environment. Relative paths start at the folder that
-contains `pipelines/`.
+    [variables]                                        # optional; values of `${NAME}` in this file and the SQL files
+    bucket = "${BUCKET:-lake}"                         # takes precedence over an environment variable `bucket`
+
+    [env.prod]                                         # optional; settings that differ in the environment `prod`
+    store = "s3://lake/flights"                        # any key of the top level except `name`
+    schedule.cron = "@hourly"                          # a key of a table; other keys of the table stay as they are
+
+A string may contain `${NAME}` or `${NAME:-default}`, from `[variables]` or from environment variables. Relative paths
+start at the folder that contains `pipelines/`. `--env prod` or TUSSOCK_ENV=prod chooses an environment.
 """
 
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -92,6 +100,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, inspect
 
+from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlaid
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.retention import BadDurationError, Retention, duration_ms
 from tussock.statestore.decoding import converted
@@ -103,6 +112,7 @@ NEW_STORE_UNITS = 2  # default number of units of a new store
 MAX_KEPT_EPOCHS = 1024  # a version lists at most this many readable epochs
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_KEPT_TABLES = 30 * 86_400_000  # ms
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {
     str: "string",
@@ -173,10 +183,6 @@ class _Span(int):
 
 
 _SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
-
-
-class _Cron(str):
-    """A cron expression."""
 
 
 class _CronOrNone(str):
@@ -321,7 +327,10 @@ class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A checked pipeline.toml. `store` and `data` are absolute paths or `s3://` addresses."""
+    """A checked pipeline.toml. `store` and `data` are absolute paths or `s3://` addresses.
+
+    `environment` is the chosen table of `[env]`; empty if none was chosen.
+    """
 
     name: str
     folder: Path
@@ -342,32 +351,38 @@ class Pipeline:
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
-    of_environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # variables used in pipeline.toml, except in [spark]
+    environment: str = ""
+    own_variables: Mapping[str, str] = field(default_factory=dict)  # [variables]
+    used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml, except in [spark]
+
+    @property
+    def title(self) -> str:
+        """The name for people: `shop`, or `shop (prod)` in an environment."""
+        return f"{self.name} ({self.environment})" if self.environment else self.name
+
+    @property
+    def argument(self) -> str:
+        """The name in a printed command: `shop`, or `shop --env prod` in an environment."""
+        return f"{self.name} --env {self.environment}" if self.environment else self.name
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
-        """Return the SQL files and their texts in order, with `${data}` and environment variables substituted.
+        """Return the SQL files and their texts in order, with all `${…}` substituted.
 
         Raises:
             PipelineError: a file is missing, or uses a variable without a value.
         """
-        scripts = []
-        for path in self.sql:
-            text = _text_of(path, self.folder)
-            scripts.append(
-                (path, _substitute_in_sql(text, os.environ | ({"data": self.data} if self.data else {}), str(path)))
-            )
-        return tuple(scripts)
+        values = os.environ | self.own_variables | ({"data": self.data} if self.data else {})
+        return tuple((path, _substitute_in_sql(_text_of(path, self.folder), values, str(path))) for path in self.sql)
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables of pipeline.toml and the SQL files, with their values or defaults.
+        """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
 
         Omits the variables of [spark], which may be secrets. Raises as `scripts`.
         """
         texts = [_text_of(path, self.folder) for path in self.sql]
-        return dict(self.of_environment) | {
-            k: v for text in texts for k, v in _variables_in(text).items() if k != "data"
+        values = os.environ | self.own_variables
+        return dict(self.used_variables) | {
+            k: v for text in texts for k, v in _variables_in(text, values).items() if k != "data"
         }
 
 
@@ -378,11 +393,15 @@ def _text_of(path: Path, folder: Path) -> str:
         raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a readable file") from err
 
 
-def load_pipeline(folder: Path) -> Pipeline:
+def load_pipeline(folder: Path, environment: str | None = None) -> Pipeline:
     """Read and check `folder/pipeline.toml`.
+
+    Args:
+        environment: a table of `[env]`. None: the one in TUSSOCK_ENV, or none if the variable is unset.
 
     Raises:
         UnknownPipelineError: the folder contains no pipeline.toml.
+        UnknownEnvironmentError: `[env]` has no such table. A pipeline without `[env]` ignores TUSSOCK_ENV.
         PipelineError: a key is unknown or missing, or a value is invalid. Contains the file, the key, and the found
             and the expected value.
     """
@@ -396,17 +415,17 @@ def load_pipeline(folder: Path) -> Pipeline:
         raise PipelineError(str(path), "the file", err.strerror or str(err), "a readable file") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise PipelineError(str(path), "the file", f"an error of syntax ({err})", "a valid TOML file") from err
-    return _pipeline_of(document, folder)
+    return _in_environment(document, folder, environment)
 
 
-def find_pipeline(name: str, pipelines: Path) -> Pipeline:
+def find_pipeline(name: str, pipelines: Path, environment: str | None = None) -> Pipeline:
     """Return the pipeline `name` in the folder `pipelines`. Checks the name before it becomes part of a path.
 
-    Raises: UnknownPipelineError; PipelineError.
+    Args and errors: as `load_pipeline`.
     """
     if NAME.fullmatch(name) is None or not (pipelines / name / FILE).is_file():
         raise UnknownPipelineError(name, str(pipelines.absolute()), pipeline_names(pipelines))
-    return load_pipeline(pipelines / name)
+    return load_pipeline(pipelines / name, environment)
 
 
 def pipeline_names(pipelines: Path) -> tuple[str, ...]:
@@ -419,7 +438,7 @@ def pipeline_names(pipelines: Path) -> tuple[str, ...]:
 
 
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cron: Annotated[_Cron, Meta(description=_CRON)]
+    cron: Annotated[_CronOrNone, _CRON_OR_NONE]
     start: Any  # a date or a datetime; msgspec does not support their union
     end: Any = None
     catchup: Annotated[bool, _YES] = False
@@ -453,6 +472,8 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prices: Annotated[Prices, _TABLE] = Prices()
     quality: Annotated[_Quality, _TABLE] | None = None
     publish: Annotated[PublishSettings, _TABLE] | None = None
+    variables: Annotated[dict[str, Any], _TABLE] = {}
+    env: Annotated[dict[str, Any], _TABLE] = {}
 
 
 def known_keys() -> dict[str, str]:
@@ -473,12 +494,16 @@ def known_keys() -> dict[str, str]:
     return found
 
 
+def _fields_of(table: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    return cast(inspect.StructType, inspect.type_info(table)).fields
+
+
 def _read(kind: type, value: Any) -> Any:
     """Convert a value to one of this module's own types, or to a time zone, for msgspec. Raises ValueError."""
     if kind is _CronOrNone and value == "none":
         return _CronOrNone()
     try:
-        if isinstance(value, str) and (kind not in (_Cron, _CronOrNone) or _is_cron(value)):
+        if isinstance(value, str) and (kind is not _CronOrNone or _is_cron(value)):
             return _Span(duration_ms(value)) if kind is _Span else kind(value)
     except (BadDurationError, OSError, KeyError) as err:
         raise ValueError from err
@@ -530,17 +555,70 @@ def _described(kind: inspect.Type) -> tuple[Any, str]:
     )
 
 
-def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
+def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> Pipeline:
+    """Check the file in each of its environments, and return the pipeline in the chosen one."""
+    file = str(folder / FILE)
+    tables = _environments(file, values.get("env", {}))
+    if not tables:
+        _converted(values, _Document, file)  # before the choice, since the table of environments may be mistyped
+    for name in tables:
+        with _placed_in(name, values):
+            _converted(overlaid(values, tables[name]), _Document, file)
+    if chosen := chosen_environment(file, tuple(tables), asked):
+        with _placed_in(chosen, values):
+            return _pipeline_of(overlaid(values, tables[chosen]), folder, chosen)
+    required = (key.name for key in _fields_of(_Document) if key.required)
+    if tables and (missing := next((key for key in required if key not in values), None)) is not None:
+        raise PipelineError(
+            file,
+            missing,
+            "a value only in [env]",
+            f"an environment: pass --env NAME or set {VARIABLE}, with one of {', '.join(tables)}",
+        )
+    return _pipeline_of(values, folder, "")
+
+
+def _environments(file: str, tables: Any) -> dict[str, dict[str, Any]]:
+    """Check the names of environments and that they contain tables. Their values are not checked."""
+    if not isinstance(tables, dict):
+        raise PipelineError(file, "env", _shown(tables), "a table with a table per environment")
+    for name, table in tables.items():
+        key = f"env.{name}"
+        if NAME.fullmatch(name) is None:
+            raise PipelineError(file, key, repr(name), "a lower-case letter, then lower-case letters, digits and _")
+        if not isinstance(table, dict):
+            raise PipelineError(file, key, _shown(table), "a table with the settings of an environment")
+        if (same := next((key for key in SAME_EVERYWHERE if key in table), None)) is not None:
+            raise PipelineError(file, f"{key}.{same}", "a value", "none: it is the same in all environments")
+    return tables
+
+
+@contextmanager
+def _placed_in(environment: str, values: Mapping[str, Any]) -> Iterator[None]:
+    """Name the environment in the error of a key that it sets, or that is missing only in it."""
+    try:
+        yield
+    except PipelineError as err:
+        if err.key in SAME_EVERYWHERE or (
+            has_key(values, err.key) and not has_key(values["env"][environment], err.key)
+        ):
+            raise
+        raise PipelineError(err.file, f"env.{environment}.{err.key}", err.found, err.expected) from None
+
+
+def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipeline:
     file, home = str(folder / FILE), folder.parent.parent
     document: _Document = _converted(values, _Document, file)
     error = partial(PipelineError, file)
+    variables = {name: _variable(file, name, value) for name, value in document.variables.items()}
+    values_of_names = os.environ | variables
 
     used: dict[str, str] = {}
 
     def text(key: str, value: str) -> str:
         if not key.startswith("spark."):
-            used.update(_variables_in(value))
-        return _substitute(value, os.environ, file, key)
+            used.update(_variables_in(value, values_of_names))
+        return _substitute(value, values_of_names, file, key)
 
     name = text("name", document.name)
     if NAME.fullmatch(name) is None:
@@ -584,8 +662,20 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         if document.quality is None
         else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
         publish=None if document.publish is None else _publish_settings(document.publish, text, home, error),
-        of_environment=used,
+        environment=environment,
+        own_variables=variables,
+        used_variables=used,
     )
+
+
+def _variable(file: str, name: str, value: Any) -> str:
+    """Return the value of an entry of `[variables]`. It may contain environment variables."""
+    key = f"variables.{name}"
+    if name == "data" or _VARIABLE_NAME.fullmatch(name) is None:
+        raise PipelineError(
+            file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, a key of its own"
+        )
+    return _substitute(_converted(value, _Text, file, key), os.environ, file, key)
 
 
 def _publish_settings(
@@ -605,11 +695,13 @@ def _publish_settings(
     return msgspec.structs.replace(table, to=_place(to, home))
 
 
-def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule:
+def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule | None:
     start = _moment(table.start, zone, file, "schedule.start")
     end = None if table.end is None else _moment(table.end, zone, file, "schedule.end")
     if end is not None and end < start:
         raise PipelineError(file, "schedule.end", end.isoformat(), f"not before start, {start.isoformat()}")
+    if not table.cron:
+        return None
     return RunSchedule(str(table.cron), start, end, table.catchup, table.partitions)
 
 
@@ -661,8 +753,8 @@ def _substitute_in_sql(text: str, variables: Mapping[str, str], file: str) -> st
     return filled + _substitute(text[at:], variables, file, "the script")
 
 
-def _variables_in(text: str) -> dict[str, str]:
-    return {match[1]: os.environ.get(match[1]) or match[2] or "" for match in _VARIABLE.finditer(text)}
+def _variables_in(text: str, values: Mapping[str, str]) -> dict[str, str]:
+    return {match[1]: values.get(match[1]) or match[2] or "" for match in _VARIABLE.finditer(text)}
 
 
 def _place(text: str, home: Path) -> str:

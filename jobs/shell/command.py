@@ -49,6 +49,17 @@ class WhichStoreError(InputError):
         return "No store is given. Pass --store URI or --pipeline NAME, or set TUSSOCK_STORE."
 
 
+class NoPipelineError(InputError):
+    """The command line names an environment, but no pipeline."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(environment)
+        self.environment = environment
+
+    def __str__(self) -> str:
+        return f"--env {self.environment} is an environment of a pipeline. Name the pipeline with --pipeline NAME."
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that suggests a command for a mistyped one and adds its arguments on first use."""
 
@@ -101,17 +112,27 @@ def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
         where = parser.add_mutually_exclusive_group()
         where.add_argument("--store", metavar="URI", help="address of the store (default: $TUSSOCK_STORE)")
         where.add_argument("--pipeline", metavar="NAME", help="use the store of this pipeline")
+        environment_argument(parser)
+
+
+def environment_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option --env, for commands that name a pipeline."""
+    parser.add_argument(
+        "--env", metavar="NAME", help="environment of the pipeline, [env.NAME] of its file (default: $TUSSOCK_ENV)"
+    )
 
 
 def named_pipeline(chosen: argparse.Namespace) -> "Pipeline":
     """Return the pipeline that the command line names. Raises UnknownPipelineError, PipelineError."""
     from tussock.jobs.settings.pipeline import find_pipeline
 
-    return find_pipeline(chosen.pipeline, pipelines_folder())
+    return find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env)
 
 
 def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
-    """Return the pipeline that the command line names, or None."""
+    """Return the pipeline that the command line names, or None. Raises NoPipelineError, and as `named_pipeline`."""
+    if not chosen.pipeline and chosen.env:
+        raise NoPipelineError(chosen.env)
     return named_pipeline(chosen) if chosen.pipeline else None
 
 

@@ -10,6 +10,7 @@ from tussock.jobs.settings.pipeline import EPOCH_BYTES, NEW_STORE_UNITS
 from tussock.jobs.shell.command import (
     Command,
     chosen_store,
+    environment_argument,
     named_pipeline,
     opened,
     pipelines_folder,
@@ -106,7 +107,7 @@ def _plan(chosen: argparse.Namespace) -> int:
 
     pipeline = named_pipeline(chosen)
     deployment = plan(pipeline, chosen.prune, chosen.resume, say)
-    print(deployment_text(deployment, pipeline.name, chosen.full))
+    print(deployment_text(deployment, pipeline.argument, chosen.full))
     if chosen.save is not None:
         Path(chosen.save).write_text(deployment.approval.json())
     return SOMETHING_TO_DO if deployment.pending else 0
@@ -130,7 +131,7 @@ def _apply(chosen: argparse.Namespace) -> None:
     approved = chosen.approved
     if approved is not None and Path(approved).is_file():
         approved = Path(approved).read_text()
-    print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, approved, say), pipeline.name))
+    print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, approved, say), pipeline.argument))
 
 
 def _apply_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +142,7 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder in pipelines/")
+    environment_argument(parser)
     parser.add_argument(
         "--prune", action="store_true", help="drop views that the files do not define (tables and sources stay)"
     )
@@ -258,6 +260,7 @@ def _publish(chosen: argparse.Namespace) -> None:
 
 def _publish_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder in pipelines/")
+    environment_argument(parser)
     publish_arguments(parser)
 
 

@@ -21,6 +21,7 @@ def _status(chosen: argparse.Namespace) -> int:
         meta,
         now_of(clock_ms()),
         pipeline="" if pipeline is None else pipeline.name,
+        environment="" if pipeline is None else pipeline.environment,
         prices=None if pipeline is None else pipeline.prices,
         last=chosen.last,
         everything=chosen.everything,

@@ -17,7 +17,7 @@ def _verify(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.verification import verification_text
 
     at = opened(chosen)
-    where = f"--pipeline {at.pipeline.name}" if at.pipeline.name else f"--store {shlex.quote(at.pipeline.store)}"
+    where = f"--pipeline {at.pipeline.argument}" if at.pipeline.name else f"--store {shlex.quote(at.pipeline.store)}"
     found = verify(
         at,
         *chosen.views,

@@ -10,22 +10,19 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tussock.jobs.operations.compaction import compact_forever
 from tussock.jobs.operations.store import open_pipeline, open_store
-from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.shell.command import compact, compact_arguments
 from tussock.jobs.submitted.exits import exit_code, say
+from tussock.jobs.submitted.which_pipeline import given_pipeline, pipeline_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job. Exit code 0: success; 1: error, with one message; 130, 143: stopped."""
     about = "Compact a store. Safe while other processes use the store."
     parser = argparse.ArgumentParser(prog="python -m tussock.jobs.submitted.compaction", description=about)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--pipeline", metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
-    where.add_argument("--store", metavar="URI")
+    pipeline_arguments(parser, or_store=True)
     parser.add_argument("--once", action="store_true", help="exit when nothing is due, instead of waiting")
     parser.add_argument(
         "--spark", action="store_true", help="merge pieces as tasks of a Spark application until nothing is due"
@@ -36,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises, so that open tasks are closed
 
     def job() -> None:
-        at = open_pipeline(load_pipeline(Path(chosen.pipeline))) if chosen.pipeline else open_store(chosen.store)
+        at = open_pipeline(given_pipeline(chosen)) if chosen.pipeline else open_store(chosen.store)
         if chosen.once or chosen.full or chosen.dry_run or chosen.spark:
             compact(at, chosen, on_spark=chosen.spark)
         else:

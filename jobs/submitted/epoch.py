@@ -1,6 +1,6 @@
 """The epoch job: finish the open barrier or inject one, run its actors, seal, and commit.
 
-    python -m tussock.jobs.submitted.epoch --pipeline FOLDER [--interval START END]
+    python -m tussock.jobs.submitted.epoch --pipeline FOLDER [--env NAME] [--interval START END]
 
 Safe to kill at any point, and to run twice concurrently: all work before the commit can be repeated with the same
 result, and only one of two commits succeeds. Under spark-submit, spark-submit sets the master and the memory; otherwise
@@ -10,13 +10,12 @@ the job runs locally.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of
 from tussock.jobs.operations.store import open_pipeline
-from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.submitted.exits import exit_code, say
+from tussock.jobs.submitted.which_pipeline import given_pipeline, pipeline_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,9 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tussock.jobs.submitted.epoch",
         description="Update all views of a pipeline with the waiting input.",
     )
-    parser.add_argument(
-        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
-    )
+    pipeline_arguments(parser)
     parser.add_argument(
         "--interval", nargs=2, metavar=("START", "END"), help="take only this data interval's files (ISO 8601)"
     )
@@ -43,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _advance(chosen: argparse.Namespace) -> None:
-    at = open_pipeline(load_pipeline(Path(chosen.pipeline)))
+    at = open_pipeline(given_pipeline(chosen))
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     done = advance(at, Wish(interval, run=dict(chosen.run)), Where.SPARK, say)
     for summary in done.summaries:

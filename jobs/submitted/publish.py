@@ -1,6 +1,6 @@
 """The publish job, which updates tables outside of the store. A DAG submits it if Spark writes the tables.
 
-    python -m tussock.jobs.submitted.publish --pipeline FOLDER [--epoch N | --tidy]
+    python -m tussock.jobs.submitted.publish --pipeline FOLDER [--env NAME] [--epoch N | --tidy]
 
 Safe to kill at any point, and to run twice concurrently (jobs/sinks/publication.py). Under spark-submit, the session
 must have the settings of jobs/lake/delta_packages.py when it starts.
@@ -9,12 +9,11 @@ must have the settings of jobs/lake/delta_packages.py when it starts.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tussock.jobs.operations.store import open_pipeline
-from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.shell.command import publish, publish_arguments
 from tussock.jobs.submitted.exits import exit_code
+from tussock.jobs.submitted.which_pipeline import given_pipeline, pipeline_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,14 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tussock.jobs.submitted.publish", description="Update a pipeline's tables to a published epoch."
     )
-    parser.add_argument(
-        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
-    )
+    pipeline_arguments(parser)
     publish_arguments(parser)
     chosen = parser.parse_args(arguments)
 
     def job() -> None:
-        publish(open_pipeline(load_pipeline(Path(chosen.pipeline))), chosen)
+        publish(open_pipeline(given_pipeline(chosen)), chosen)
 
     return exit_code(job)
 

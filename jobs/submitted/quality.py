@@ -4,20 +4,19 @@ Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite
 a record in the store (jobs/gate/record.py), which `publish_views` checks, and Data Docs in a folder outside of the
 store. If the current suites have already judged the epoch, they do not run again.
 
-    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N
+    spark-submit jobs/submitted/quality.py --pipeline FOLDER [--env NAME] --epoch N
     python -m tussock.jobs.submitted.quality --pipeline FOLDER --epoch N
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tussock.jobs.gate.record import HeldViewsError, record_lines
 from tussock.jobs.operations import quality
 from tussock.jobs.operations.store import open_pipeline
-from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.submitted.exits import exit_code, say
+from tussock.jobs.submitted.which_pipeline import given_pipeline, pipeline_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,14 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tussock.jobs.submitted.quality",
         description="Run a pipeline's quality suites on a committed epoch.",
     )
-    parser.add_argument(
-        "--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml"
-    )
+    pipeline_arguments(parser)
     parser.add_argument("--epoch", required=True, type=int, help="a committed epoch")
     chosen = parser.parse_args(arguments)
 
     def job() -> None:
-        at = open_pipeline(load_pipeline(Path(chosen.pipeline)))
+        at = open_pipeline(given_pipeline(chosen))
         if (record := quality.known(at, chosen.epoch)) is not None:
             say(f"these suites have already judged epoch {chosen.epoch}")
         else:

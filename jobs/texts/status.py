@@ -43,7 +43,8 @@ def bytes_text(size: float) -> str:
 
 def _head(found: Status) -> str:
     wrong, notes = sum(t.wrong for t in found.troubles), sum(not t.wrong for t in found.troubles)
-    name = f"pipeline {found.pipeline}" if found.pipeline else "store"
+    environment = f" ({found.environment})" if found.environment else ""
+    name = f"pipeline {found.pipeline}{environment}" if found.pipeline else "store"
     verdict = "all is well" if not wrong else "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
     verdict += f", notes: {notes}" if notes else ""
     return f"{name}: {verdict}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"

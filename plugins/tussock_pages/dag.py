@@ -49,6 +49,8 @@ class PageHead:
 
     dag_id: str
     name: str
+    environment: str
+    argument: str  # the pipeline in a printed command
     description: str
     state: PipelineState
     may_edit: bool
@@ -70,7 +72,8 @@ def store_of(dag_id: str) -> Store:
 def head_of(store: Store, dag_id: str, user: User) -> PageHead:
     """The head of a DAG's page."""
     state = store.at_version("state", lambda _, version: pipeline_state(version))
-    return PageHead(dag_id, store.pipeline.name, store.pipeline.description, state, may_edit(user, dag_id))
+    of = store.pipeline
+    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, state, may_edit(user, dag_id))
 
 
 @router.get("/dags/{dag_id}")

@@ -60,8 +60,15 @@ def look_at_status(store: Store) -> Looked:
     of = store.pipeline
 
     def look(meta: MetaStore) -> Status:
-        now = now_of(clock_ms())
-        return status(meta, now, pipeline=of.name, last=EPOCHS_LOOKED_AT, freshness=of.freshness, publish=of.publish)
+        return status(
+            meta,
+            now_of(clock_ms()),
+            pipeline=of.name,
+            environment=of.environment,
+            last=EPOCHS_LOOKED_AT,
+            freshness=of.freshness,
+            publish=of.publish,
+        )
 
     return store.look("status", look)
 

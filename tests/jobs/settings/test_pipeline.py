@@ -197,10 +197,6 @@ MISTAKES = {
         MINIMAL + "[quality]\n'- at `$.x`' = 1",
         "quality.- at `$.x`: found an unknown key, expected one of folder, docs, scope.",
     ),
-    'a schedule of runs that is "none"': (
-        MINIMAL + '[schedule]\ncron = "none"\nstart = 2013-01-01',
-        "schedule.cron: found string 'none', expected a cron expression of five fields, or one of @hourly",
-    ),
     "more bytes than a number holds": (
         MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
         f"epoch.max_bytes: found integer {2**64}, expected a whole number from 1 to {2**63 - 1}",
