@@ -51,7 +51,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
     """Return the SSTs of a version, level by level, newest first on level 0."""
     names = {
-        t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}"
+        t.table_id: f"{r.name}.{role_of(r, t.name)}#{t.table_id}"
         for r in version.catalog.stored()
         for t in r.state_tables
     }
@@ -82,7 +82,7 @@ def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
             t.table_id,
             name,
             r.kind,
-            _role(r, t.name),
+            role_of(r, t.name),
             tuple(f"{c.name} {c.type}" for c in t.columns),
             rows.get(t.table_id, 0),
             size.get(t.table_id, 0),
@@ -130,6 +130,6 @@ def all_ssts(version: HummockVersion) -> list[SstInfo]:
     return [s for level in version.levels for s in level]
 
 
-def _role(relation: Relation, table: str) -> str:
+def role_of(relation: Relation, table: str) -> str:
     """Return a state table's name without its relation's name as prefix."""
     return table.removeprefix(f"{relation.name}.")

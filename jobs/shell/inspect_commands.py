@@ -110,6 +110,21 @@ def _levels(chosen: argparse.Namespace) -> None:
     print(amplification_text(shape(opened(chosen))))
 
 
+def _bytes(chosen: argparse.Namespace) -> None:
+    import msgspec
+
+    from tussock.jobs.facts.size import size
+    from tussock.jobs.texts.size import size_text
+
+    found = size(chosen_meta(chosen))
+    print(msgspec.json.format(msgspec.json.encode(found)).decode() if chosen.json else size_text(found, chosen.most))
+
+
+def _bytes_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--most", type=int, default=20, metavar="N", help="maximum number of state tables (default 20)")
+
+
 def _rows(chosen: argparse.Namespace) -> None:
     from tussock.jobs.facts.tables import table_rows, tables
     from tussock.jobs.texts.table import text_table
@@ -222,7 +237,7 @@ COMMANDS = (
     Command(
         "inspect",
         "look inside a store",
-        "Prints its epochs, versions, SSTs, levels and sources, and the rows of its state tables.",
+        "Prints its epochs, versions, SSTs, levels, bytes and sources, and the rows of its state tables.",
         ("tussock inspect epochs --store ./demo",),
     ),
     Command(
@@ -258,6 +273,16 @@ COMMANDS = (
         "stored and written per byte of live data.",
         ("tussock inspect levels --store ./demo",),
         _levels,
+    ),
+    Command(
+        "inspect bytes",
+        "show the causes of the bytes in a store",
+        "Prints the bytes of the whole store by cause: keys and values of rows, filters, indexes, SSTs that only older "
+        "versions need, copies of source files, documents. Then the same by state table. Reads the index of each SST, "
+        "and a sample of its blocks.",
+        ("tussock inspect bytes --store ./demo", "tussock inspect bytes --pipeline flights --json"),
+        _bytes,
+        _bytes_arguments,
     ),
     Command(
         "inspect rows",

@@ -1,0 +1,166 @@
+"""Attributes the bytes of SSTs to causes: keys, epochs, values, block heads, filters and indexes, per table.
+
+Filters and indexes are exact, from the footers. The parts of the blocks come from the heads of sampled blocks, which
+list the length of each buffer, so no block is decompressed. A table with at most SAMPLE blocks is measured exactly.
+
+A block is an encapsulated Arrow message: a marker and a length (4 B each), a flatbuffer of that length, and the body.
+Its flatbuffer is a Message (Message.fbs in Arrow's format) whose field 2 is a RecordBatch, whose field 2 is a vector of
+(offset i64, length i64), one per buffer, column by column.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.statestore.hummock.block_source import BlockSource
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE
+from tussock.statestore.hummock.sst_reader import SectionReader, SstReader
+from tussock.statestore.meta.version import SstInfo
+
+SAMPLE = 64  # blocks per table
+_AT_ONCE = 64  # SSTs per fetch of footers
+_HEADER, _BATCH_BUFFERS = 2, 2  # field numbers in Message.fbs
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TableBytes:
+    """The bytes of one table's sections.
+
+    The sum of all parts is exact. `keys`, `epochs`, `values` and `heads` are estimates for tables with many blocks.
+    """
+
+    keys: int
+    epochs: int  # the columns epoch and op
+    values: int  # the row's columns
+    heads: int  # of blocks: message heads and padding; schema messages; ends of streams
+    filters: int
+    index: int  # of the SSTs' indexes and tails, by the table's share of their blocks
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return self.keys + self.epochs + self.values + self.heads + self.filters + self.index
+
+
+class _Block(NamedTuple):
+    sst: SstInfo
+    section: SectionReader
+    number: int
+
+
+def table_bytes(source: BlockSource, ssts: Sequence[SstInfo], sample: int = SAMPLE) -> dict[int, TableBytes]:
+    """The bytes of SSTs by table id and cause. Their sum is the sum of the SSTs' sizes.
+
+    Raises: MissingSstError, DamagedSstError.
+    Cost: one range read per SST that the source has not opened yet, and one per sampled block: at most `sample` blocks
+    per table. Memory: the footers of _AT_ONCE SSTs, and the block lengths of all.
+    """
+    known: dict[int, _Known] = {}
+    for start in range(0, len(ssts), _AT_ONCE):
+        for sst, reader in zip(chunk := ssts[start : start + _AT_ONCE], source.open(chunk), strict=True):
+            _count(known, sst, reader)
+    shares = _shares(source, {table_id: one.sampled(sample) for table_id, one in known.items()})
+    return {table_id: one.split(shares[table_id]) for table_id, one in known.items()}
+
+
+@dataclass(slots=True)
+class _Known:
+    """The exact sums of one table, and its blocks."""
+
+    blocks: list[tuple[SstInfo, SectionReader]]
+    block_bytes: int = 0
+    stream_bytes: int = 0  # schema messages and ends of streams
+    filters: int = 0
+    index: int = 0
+
+    def sampled(self, most: int) -> list[_Block]:
+        """At most `most` blocks, evenly spaced over all blocks of the table."""
+        ends = np.cumsum([len(section) for _, section in self.blocks])
+        count = int(ends[-1])
+        chosen = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+        owners = np.searchsorted(ends, chosen, "right")
+        return [
+            _Block(sst, section, int(block - ends[owner] + len(section)))
+            for owner, block in zip(owners.tolist(), chosen.tolist(), strict=True)
+            for sst, section in self.blocks[owner : owner + 1]
+        ]
+
+    def split(self, shares: npt.NDArray[np.float64]) -> TableBytes:
+        """The table's bytes. `shares`: of keys, epochs and values in the bytes of blocks."""
+        keys, epochs, values = (int(part) for part in np.floor(shares * self.block_bytes))
+        heads = self.block_bytes - keys - epochs - values + self.stream_bytes
+        return TableBytes(keys, epochs, values, heads, self.filters, self.index)
+
+
+def _count(known: dict[int, _Known], sst: SstInfo, reader: SstReader) -> None:
+    """Add the sections of one SST. The index is divided by blocks, so that the parts sum up to the SST's size."""
+    sections = [reader.section(table_id) for table_id in reader.table_ids]
+    index = reader.tail.index_len + TAIL_SIZE
+    blocks = np.cumsum([len(section) for section in sections])
+    parts = np.diff(index * blocks // blocks[-1], prepend=0).tolist()
+    for info, section, part in zip(sst.sections, sections, parts, strict=True):
+        one = known.setdefault(info.table_id, _Known([]))
+        lengths = int(section.lengths.sum())
+        one.blocks.append((sst, section))
+        one.block_bytes += lengths
+        one.stream_bytes += info.bytes - lengths
+        one.filters += int(section.filter_lengths.sum())
+        one.index += part
+
+
+def _shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, npt.NDArray[np.float64]]:
+    """Per table: the shares of keys, epochs and values in the bytes of its sampled blocks."""
+    wanted: dict[str, tuple[SstInfo, list[tuple[int, int]]]] = {}
+    places: dict[int, list[tuple[str, int]]] = {}
+    for table_id, blocks in sampled.items():
+        for sst, section, number in blocks:
+            _, ranges = wanted.setdefault(sst.name, (sst, []))
+            places.setdefault(table_id, []).append((sst.name, len(ranges)))
+            ranges.append((int(section.offsets[number]), int(section.lengths[number])))
+    fetched = source.ranges.fetch(list(wanted.values()), keep=False)
+    data = dict(zip(wanted, fetched, strict=True))
+    answer = {}
+    for table_id, blocks in sampled.items():
+        found = [data[name][place] for name, place in places[table_id]]
+        parts = sum((_parts(block, section) for block, (_, section, _) in zip(found, blocks, strict=True)), np.zeros(3))
+        answer[table_id] = parts / sum(map(len, found))
+    return answer
+
+
+def _parts(block: bytes, section: SectionReader) -> npt.NDArray[np.float64]:
+    """Encoded bytes of a block's keys, of its epochs and ops, and of its values."""
+    lengths = buffer_lengths(block)
+    keys = 2 if pa.types.is_fixed_size_binary(section.schema.field(0).type) else 3  # validity, (offsets,) data
+    heads = keys + 2 * (HEAD_COLUMNS - 1)
+    return np.array([lengths[:keys].sum(), lengths[keys:heads].sum(), lengths[heads:].sum()], np.float64)
+
+
+def buffer_lengths(message: bytes) -> Ints:
+    """The length in bytes of each buffer of a record batch message, in the order of the columns."""
+    size = int.from_bytes(message[4:8], "little")
+    head = message[8 : 8 + size]
+    root = int.from_bytes(head[:4], "little")
+    batch = _target(head, _field(head, root, _HEADER))
+    vector = _target(head, _field(head, batch, _BATCH_BUFFERS))
+    count = int.from_bytes(head[vector : vector + 4], "little")
+    pairs: Ints = np.frombuffer(head, "<i8", 2 * count, vector + 4)
+    return pairs[1::2]
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Position of a field of a flatbuffer table. Requires: the field is present."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    offset: int = struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0]
+    return table + offset
+
+
+def _target(data: bytes, position: int) -> int:
+    """Position that a relative offset refers to."""
+    return position + int.from_bytes(data[position : position + 4], "little")
