@@ -6,7 +6,7 @@ The changes take effect with the next epoch. Parsing reads only the small pipeli
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from tussock_defaults import store_note, task_defaults
+from tussock_defaults import store_note, tags_of, task_defaults
 from tussock_deploy import PARAMS, apply, approve, plan
 from tussock_steps import definitions
 
@@ -24,7 +24,7 @@ def deploy_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,  # another run would make a plan that waits for approval obsolete
         params=dict(PARAMS),
         default_args=task_defaults(pipeline),
-        tags=["tussock"],
+        tags=tags_of(pipeline),
         doc_md=store_note(pipeline),
     ) as dag:
         planned = plan(pipeline)

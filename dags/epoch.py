@@ -7,7 +7,7 @@ pipelines/*/pipeline.toml and the names in the SQL files next to them.
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from tussock_defaults import store_note, task_defaults
+from tussock_defaults import run_limit, store_note, tags_of, task_defaults
 from tussock_freshness import deadlines, missing_deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
@@ -41,11 +41,12 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         schedule=IntervalsUntil(schedule.cron, pipeline.time_zone, schedule.end) if schedule else None,
         start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
         catchup=schedule.catchup if schedule else False,
-        max_active_runs=1,  # backfills ignore this, so inject_barrier also waits for the run's turn
+        max_active_runs=pipeline.airflow.max_active_runs,  # backfills ignore it, so inject_barrier waits for its turn
+        dagrun_timeout=run_limit(pipeline),
         params=dict(PARAMS),
         deadline=deadlines(pipeline) or None,
         default_args=task_defaults(pipeline),
-        tags=["tussock"],
+        tags=tags_of(pipeline),
         doc_md=f"{pipeline.description}\n\n{store_note(pipeline)}{missing_deadlines(pipeline)}",
     ) as dag:
         ran = inject_barrier(pipeline) >> run_actors(pipeline)

@@ -9,7 +9,7 @@ small pipelines/*/pipeline.toml.
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from tussock_defaults import store_note, task_defaults
+from tussock_defaults import store_note, tags_of, task_defaults
 from tussock_rebalance import approve, decide, measure, move, params, verify
 from tussock_steps import definitions
 
@@ -27,7 +27,7 @@ def rebalance_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,  # another run would make a plan that waits for approval obsolete
         params=params(pipeline),
         default_args=task_defaults(pipeline),
-        tags=["tussock"],
+        tags=tags_of(pipeline),
         doc_md=store_note(pipeline),
     ) as dag:
         decided = measure(pipeline) >> decide(pipeline)

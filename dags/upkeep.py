@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
-from tussock_defaults import store_note, task_defaults
+from tussock_defaults import store_note, tags_of, task_defaults
 from tussock_steps import definitions
 from tussock_upkeep import PARAMS, compact, raise_floor, tidy_tables, vacuum
 
@@ -27,7 +27,7 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,  # a second run would find the work in progress
         params=dict(PARAMS),
         default_args=task_defaults(pipeline),
-        tags=["tussock"],
+        tags=tags_of(pipeline),
         doc_md=store_note(pipeline),
     ) as dag:
         (

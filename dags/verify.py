@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
-from tussock_defaults import store_note, task_defaults
+from tussock_defaults import store_note, tags_of, task_defaults
 from tussock_steps import definitions
 from tussock_verify import params, verify_views
 
@@ -27,7 +27,7 @@ def verify_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,
         params=params(pipeline),
         default_args=task_defaults(pipeline) | {"retries": 0},  # a retry would find the same difference
-        tags=["tussock"],
+        tags=tags_of(pipeline),
         doc_md=store_note(pipeline),
     ) as dag:
         verify_views(pipeline)

@@ -3,18 +3,36 @@
 from datetime import timedelta
 from typing import Any
 
-from tussock.jobs.settings.pipeline import Pipeline
+from tussock_notify import on_failure
+
+from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
     """The `default_args` of a pipeline's DAGs. Tasks that wait for a person override the timeout."""
+    of = pipeline.airflow
+    chosen = {"owner": of.owner, "pool": of.pool, "queue": of.queue, "priority_weight": of.priority}
     return {
-        "retries": 2,
-        "retry_delay": timedelta(seconds=15),
+        **of.default_args,
+        **{name: value for name, value in chosen.items() if value is not None},
+        "retries": of.retries,
+        "retry_delay": timedelta(milliseconds=of.retry_delay),
         "execution_timeout": timedelta(
             milliseconds=pipeline.epoch.limit
         ),  # a task that hangs would block all later runs
+        **on_failure(pipeline, NoticeEvent.FAILED),
     }
+
+
+def tags_of(pipeline: Pipeline) -> list[str]:
+    """The tags of a pipeline's DAGs."""
+    return ["tussock", *(pipeline.airflow.tags or ())]
+
+
+def run_limit(pipeline: Pipeline) -> timedelta | None:
+    """The `dagrun_timeout` of the epoch DAG: Airflow fails a run that takes longer."""
+    limit = pipeline.airflow.run_limit
+    return None if limit is None else timedelta(milliseconds=limit)
 
 
 def store_note(pipeline: Pipeline) -> str:

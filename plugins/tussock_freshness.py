@@ -15,7 +15,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tussock_airflow import HAS_DEADLINES, NAMES_DEADLINES
-from tussock_steps import opened
+from tussock_notify import send_late
+from tussock_steps import opened, pipeline_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -68,6 +69,8 @@ async def say_if_stale(
     """
     while True:
         found = await asyncio.to_thread(_look, pipeline, view)
+        if found.is_news:
+            await send_late(pipeline_of(pipeline), view, found.said, context or {})
         if found.wait_s is None:
             return found.said
         log.info("%s; next check in %.0f s", found.said, found.wait_s)

@@ -35,12 +35,21 @@ from tussock_events import (
     subjects_of,
     wait_for_those_who_speak,
 )
+from tussock_notify import on_failure
 from tussock_steps import airflow_home, opened, pipelines_folder
 from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
-from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, Runner, TableEngine, is_local_master
+from tussock.jobs.settings.pipeline import (
+    GateScope,
+    NoticeEvent,
+    OnError,
+    Pipeline,
+    Runner,
+    TableEngine,
+    is_local_master,
+)
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.jobs.submitted.which_pipeline import options_of
 from tussock.statestore.errors import DamagedError, InputError
@@ -153,12 +162,12 @@ def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
 
 def held_sources(pipeline: Pipeline) -> "HeldSources":
     """Fail if a held source kept files from the run; otherwise skipped, at no cost."""
-    return HeldSources(pipeline=pipeline, task_id=HELD_SOURCES)
+    return HeldSources(pipeline=pipeline, task_id=HELD_SOURCES, **on_failure(pipeline, NoticeEvent.HELD))
 
 
 def paused_views(pipeline: Pipeline) -> "PausedViews":
     """Fail if the run paused a view; otherwise skipped, at no cost. Requires: `on_error = "pause"`."""
-    return PausedViews(pipeline=pipeline, task_id=PAUSED_VIEWS)
+    return PausedViews(pipeline=pipeline, task_id=PAUSED_VIEWS, **on_failure(pipeline, NoticeEvent.PAUSED))
 
 
 def pauses_views(pipeline: Pipeline) -> bool:
@@ -186,7 +195,7 @@ def held_views(pipeline: Pipeline) -> "HeldViews":
 
     Requires: `[quality] scope = "view"`.
     """
-    return HeldViews(pipeline=pipeline, task_id=HELD_VIEWS)
+    return HeldViews(pipeline=pipeline, task_id=HELD_VIEWS, **on_failure(pipeline, NoticeEvent.HELD))
 
 
 def holds_views_back(pipeline: Pipeline) -> bool:

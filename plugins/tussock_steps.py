@@ -5,11 +5,15 @@ DAG files import this module at every parse, so only tasks import the engine.
 
 import os
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow.sdk import BaseOperator
+
 from tussock.jobs.operations.folder import named_folder
-from tussock.jobs.settings.pipeline import Pipeline, find_pipeline, load_pipeline, pipeline_names
+from tussock.jobs.settings.pipeline import FILE, Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +93,19 @@ def definitions() -> Definitions:
         errors.append(NoPipelinesFolderError(str(folder)))
     for name in pipeline_names(folder):
         try:
-            pipelines.append(load_pipeline(folder / name))
+            pipelines.append(_with_known_arguments(load_pipeline(folder / name)))
         except InputError as err:  # an invalid file, or no such environment
             errors.append(err)
     return Definitions(tuple(pipelines), tuple(errors))
+
+
+def _with_known_arguments(pipeline: Pipeline) -> Pipeline:
+    """Check the names in `[airflow] default_args`, since Airflow ignores unknown ones. Raises PipelineError."""
+    known = signature(BaseOperator).parameters
+    for name in pipeline.airflow.default_args:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            expected = f"{near[0]!r}, the nearest argument" if near else "an argument of Airflow's BaseOperator"
+            key = f"airflow.default_args.{name}"
+            raise PipelineError(str(pipeline.folder / FILE), key, "an unknown argument", expected)
+    return pipeline

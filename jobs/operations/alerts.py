@@ -12,10 +12,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgeLook:
-    """The result of an age check. `wait_s`: seconds until the view becomes stale; None if that cannot happen."""
+    """The result of an age check.
+
+    Args:
+        wait_s: seconds until the view becomes stale; None if that cannot happen.
+        is_news: the view is stale, and no earlier check reported it.
+    """
 
     said: str
     wait_s: float | None = None
+    is_news: bool = False
 
 
 def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
@@ -40,7 +46,7 @@ def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
     if pipeline.alerts.call is not None:
         module, _, function = pipeline.alerts.call.rpartition(".")
         getattr(import_module(module), function)(pipeline.name, view, str(found))
-    return AgeLook(str(found))
+    return AgeLook(str(found), is_news=True)
 
 
 def let_go(at: PipelineStore) -> None:

@@ -12,6 +12,7 @@ from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval
 from tussock.jobs.catalog.deployment import Deployment, Derived
 from tussock.jobs.gate.measures import statements_for
 from tussock.jobs.gate.suite import Suite, read_suite
+from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
@@ -77,6 +78,7 @@ def plan(
 
     Raises: InputError branches with file and place.
     """
+    check_notifiers(pipeline, progress)
     read = _read(pipeline, prune, resume)
     with ExitStack() as stack:
         store = pipeline.store
@@ -106,6 +108,7 @@ def apply(
 
     Raises: PlanOutdatedError with each difference; NoApprovalError; as `plan`.
     """
+    check_notifiers(pipeline, progress)
     read = _read(pipeline, prune, resume)
     approved = approval_of(approved) if isinstance(approved, str) else approved
     if approved is not None:

@@ -60,6 +60,23 @@ and reads one small file per pipeline.
     [alerts]                                           # optional
     call = "company.pages.stale"                       # Python function (pipeline, view, text), called per stale view
 
+    [airflow]                                          # optional; arguments of the pipeline's DAGs and tasks
+    owner = "sales"                                    # default: Airflow's
+    tags = ["sales"]                                   # in addition to "tussock"
+    pool = "spark"                                     # must exist; default: Airflow's
+    queue = "large"                                    # of the executor; default: Airflow's
+    priority = 10                                      # priority_weight of the tasks; default: 1
+    retries = 2                                        # of a task that failed
+    retry_delay = "15s"                                # before a retry
+    run_limit = "6h"                                   # maximum time of a run of epochs; default: none
+    max_active_runs = 1                                # of the epoch DAG; runs wait for each other in any case
+    default_args = { depends_on_past = true }          # other arguments of Airflow's operators
+
+    [notify.team]                                      # optional; a message, by a notifier of Airflow or your own
+    notifier = "airflow.providers.smtp.notifications.smtp.SmtpNotifier" # a class, by its module and name
+    on = ["failed", "held", "paused", "late"]          # default: all of these
+    arguments = { to = "a@b.org", subject = "{{ tussock.title }}", html_content = "{{ tussock.text }}" } # of the class
+
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store
@@ -252,6 +269,49 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a function, by its module and name")] | None = None
 
 
+class AirflowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of the pipeline's DAGs and tasks. None: Airflow's default."""
+
+    owner: _Text | None = None
+    tags: _Texts | None = None
+    pool: _Text | None = None
+    queue: _Text | None = None
+    priority: Annotated[int, _whole(1, 2**31 - 1)] | None = None
+    retries: Annotated[int, _whole(0, 1000)] = 2
+    retry_delay: Annotated[_Span, _SPAN] = _Span(15_000)
+    run_limit: Annotated[_Span, _SPAN] | None = None
+    max_active_runs: Annotated[int, _whole(1, 1000)] = 1
+    default_args: Annotated[dict[str, Any], _TABLE] = {}
+
+
+_OTHER_PLACES = {
+    **{key: f"airflow.{key}" for key in ("owner", "tags", "pool", "queue", "retries", "retry_delay")},
+    "priority_weight": "airflow.priority",
+    "execution_timeout": "epoch.limit",
+    "start_date": "schedule.start",
+    "end_date": "schedule.end",
+    "on_failure_callback": "a table [notify.NAME]",
+}
+"""Arguments of operators that a key of its own sets."""
+
+
+class NoticeEvent(StrEnum):
+    """An event of a pipeline in Airflow that people may want a message about."""
+
+    FAILED = "failed"  # a task failed after its retries
+    HELD = "held"  # a source is held, or a failed suite holds views back
+    PAUSED = "paused"  # a run paused a view
+    LATE = "late"  # a view is older than its freshness
+
+
+class NotifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A notifier by its import path, the events that it reports, and the arguments of its class."""
+
+    notifier: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a class, by its module and name")]
+    on: Annotated[tuple[NoticeEvent, ...], Meta(description=f"a list of {', '.join(NoticeEvent)}")] = tuple(NoticeEvent)
+    arguments: Annotated[dict[str, Any], _TABLE] = {}
+
+
 class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule of compaction and vacuum (empty: only when triggered), and the retention."""
 
@@ -348,12 +408,14 @@ class Pipeline:
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
     freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    airflow: AirflowSettings = field(default_factory=AirflowSettings)
+    notify: Mapping[str, NotifierSettings] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
     environment: str = ""
     own_variables: Mapping[str, str] = field(default_factory=dict)  # [variables]
-    used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml, except in [spark]
+    used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml; not of [spark] and [notify]
 
     @property
     def title(self) -> str:
@@ -377,7 +439,7 @@ class Pipeline:
     def variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
 
-        Omits the variables of [spark], which may be secrets. Raises as `scripts`.
+        Omits the variables of [spark] and [notify], which may be secrets. Raises as `scripts`.
         """
         texts = [_text_of(path, self.folder) for path in self.sql]
         values = os.environ | self.own_variables
@@ -469,6 +531,8 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
     freshness: Annotated[dict[str, Any], _TABLE] = {}
     alerts: Annotated[AlertSettings, _TABLE] = AlertSettings()
+    airflow: Annotated[AirflowSettings, _TABLE] = AirflowSettings()
+    notify: Annotated[dict[str, Any], _TABLE] = {}
     prices: Annotated[Prices, _TABLE] = Prices()
     quality: Annotated[_Quality, _TABLE] | None = None
     publish: Annotated[PublishSettings, _TABLE] | None = None
@@ -616,7 +680,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     used: dict[str, str] = {}
 
     def text(key: str, value: str) -> str:
-        if not key.startswith("spark."):
+        if not key.startswith(("spark.", "notify.")):
             used.update(_variables_in(value, values_of_names))
         return _substitute(value, values_of_names, file, key)
 
@@ -635,6 +699,9 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     )
     if epoch.vnodes & (epoch.vnodes - 1):
         raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
+    for argument in document.airflow.default_args:
+        if argument in _OTHER_PLACES:
+            raise error(f"airflow.default_args.{argument}", "an argument that has its own key", _OTHER_PLACES[argument])
     if epoch.units is not None and epoch.units > epoch.vnodes:
         raise error("epoch.units", str(epoch.units), f"at most vnodes, {epoch.vnodes}")
     return Pipeline(
@@ -655,6 +722,11 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
             for view, v in document.freshness.items()
         },
         alerts=document.alerts,
+        airflow=document.airflow,
+        notify={
+            of: _with_text(_converted(table, NotifierSettings, file, f"notify.{of}"), partial(text, f"notify.{of}"))
+            for of, table in document.notify.items()
+        },
         prices=document.prices,
         upkeep=document.upkeep,
         verify=document.verify,
@@ -676,6 +748,23 @@ def _variable(file: str, name: str, value: Any) -> str:
             file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, a key of its own"
         )
     return _substitute(_converted(value, _Text, file, key), os.environ, file, key)
+
+
+def _with_text(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
+    """Substitute the variables in the arguments of a notifier."""
+
+    def filled(value: Any) -> Any:
+        match value:
+            case str():
+                return text(value)
+            case list():
+                return [filled(item) for item in value]
+            case dict():
+                return {key: filled(item) for key, item in value.items()}
+            case _:
+                return value
+
+    return msgspec.structs.replace(table, arguments=filled(table.arguments))
 
 
 def _publish_settings(

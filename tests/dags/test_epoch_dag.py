@@ -40,6 +40,11 @@ def write(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> No
 def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "epoch", **pipelines: str) -> ModuleType:
     """`dags/epoch.py`, or that of another kind, parsed over these pipelines."""
     write(folder, monkeypatch, **pipelines)
+    return parsed(kind)
+
+
+def parsed(kind: str) -> ModuleType:
+    """The DAG file of a kind, parsed over the pipelines that TUSSOCK_PIPELINES names."""
     spec = importlib.util.spec_from_file_location(f"{kind}_dags", ROOT / f"dags/{kind}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -33,6 +33,10 @@ runner = "auto"
 v = "1s"
 [alerts]
 call = "pages_of_a_company.stale"
+[notify.file]
+notifier = "notifier.FileNotifier"
+on = ["late"]
+arguments = {{ file = "{folder}/noted" }}
 """
 CALLED = "def stale(*facts):\n    with open({file!r}, 'a') as out:\n        out.write(' '.join(facts) + '\\n')\n"
 
@@ -57,7 +61,7 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
     environment = {
         **airflow_environment(tmp_path),
         "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
-        "PYTHONPATH": str(code),
+        "PYTHONPATH": f"{code}:{ROOT / 'tests/support'}",
     }
     home = AirflowHome(tmp_path, ROOT, environment)
     missed = "SELECT c.state FROM deadline d JOIN callback c ON c.id = d.callback_id WHERE d.missed"
@@ -68,4 +72,6 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
     said = (tmp_path / "said").read_text().splitlines()
     assert len(said) == 1
     assert said[0].startswith("shop v view v should be at most 1 s old: readers see it as of ")
+    (note,) = (tmp_path / "noted").read_text().splitlines()
+    assert note.startswith("late: shop: view v is late: view v should be at most 1 s old: readers see it as of ")
     assert [file.name for file in tmp_path.glob("store/alerts/*")] == ["v.json"]

@@ -39,6 +39,9 @@ on_error = "pause"
 [quality]
 docs = "{folder}/docs"
 scope = "view"
+[notify.file]
+notifier = "notifier.FileNotifier"
+arguments = {{ file = "{folder}/noted" }}
 """
 SQL = """
 CREATE SOURCE orders (shop int, amount int) USING parquet OPTIONS (path '${data}/orders/{start:%Y-%m-%d}.parquet');
@@ -130,7 +133,11 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     (pipeline / "pipeline.toml").write_text(TOML.format(folder=folder))
     (pipeline / "views.sql").write_text(SQL)
     (pipeline / "quality/per_shop.json").write_text(json.dumps(SUITE))
-    more = {"TUSSOCK_PIPELINES": str(folder / "pipelines"), "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"}
+    more = {
+        "TUSSOCK_PIPELINES": str(folder / "pipelines"),
+        "PYTHONPATH": str(ROOT / "tests/support"),
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+    }
     made = Shop(folder, ROOT, {**airflow_environment(folder), **more})
     made.write(0, [(1, 5), (2, 6)], [1])
     made.python("-m", "tussock.jobs.cli", "apply", "shop")
@@ -257,6 +264,16 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
         doubled(*passed),
         visitors(*visits),
     )
+    # One message per trouble, from the task that reports it.
+    notes = [note.partition(": shop: ")[::2] for note in (shop.folder / "noted").read_text().splitlines()]
+    assert [(event, text.partition(":")[0]) for event, text in notes] == [
+        ("held", "held_sources held"),
+        ("paused", "paused_views paused"),
+        ("held", "held_views held"),
+        ("failed", "validate_views failed"),
+    ]
+    assert "source 'visits' is held" in notes[0][1]
+    assert "tussock apply PIPELINE --resume doubled" in notes[1][1]
 
 
 def _tasks(shop: Shop) -> str:

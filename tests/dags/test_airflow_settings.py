@@ -1,0 +1,216 @@
+"""The settings of `[airflow]` and `[notify]` in the DAGs, and the messages that notifiers send."""
+
+import asyncio
+import socketserver
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from email import message_from_bytes, policy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tussock_notify
+import tussock_steps
+
+from tests.dags.test_epoch_dag import parsed
+from tussock.jobs.driver.source_holds import HeldSourcesError
+from tussock.jobs.operations.notifiers import check_notifiers
+from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline, PipelineError, load_pipeline
+
+pytestmark = pytest.mark.airflow
+SHOP = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
+AIRFLOW = """
+[airflow]
+owner = "sales"
+tags = ["daily"]
+pool = "spark"
+queue = "large"
+priority = 7
+retries = 5
+retry_delay = "2m"
+run_limit = "6h"
+max_active_runs = 3
+default_args = { depends_on_past = true, max_active_tis_per_dagrun = 2 }
+"""
+FILE = "tests.support.notifier.FileNotifier"
+SMTP = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
+
+
+def pipeline_of(folder: Path, text: str) -> Pipeline:
+    (folder / "shop").mkdir(exist_ok=True)
+    (folder / "shop/pipeline.toml").write_text(SHOP + text)
+    return load_pipeline(folder / "shop")
+
+
+def test_the_settings_of_airflow_are_those_of_every_dag_and_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline_of(tmp_path, AIRFLOW)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
+    for kind in ("epoch", "upkeep", "deploy", "rebalance", "verify"):
+        dag = getattr(parsed(kind), f"{kind}_shop")
+        assert set(dag.tags) == {"tussock", "daily"}
+        for task in dag.tasks:
+            assert (task.owner, task.pool, task.queue, task.priority_weight) == ("sales", "spark", "large", 7)
+            assert (task.depends_on_past, task.max_active_tis_per_dagrun) == (True, 2)
+            assert task.retries == (0 if kind == "verify" else 5)
+            assert task.retry_delay == timedelta(minutes=2)
+        epoch = kind == "epoch"
+        assert (dag.max_active_runs, dag.dagrun_timeout) == ((3, timedelta(hours=6)) if epoch else (1, None))
+
+
+def test_a_mistyped_argument_of_operators_keeps_only_its_pipeline_from_its_dags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline_of(tmp_path, "[airflow.default_args]\ndepend_on_past = true\n")
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
+    found = tussock_steps.definitions()
+    assert found.pipelines == ()
+    assert str(found.errors[0]).endswith(
+        ".depend_on_past: found an unknown argument, expected 'depends_on_past', the nearest argument."
+    )
+
+
+def test_tasks_call_the_notifiers_of_their_own_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = '[epoch]\non_error = "pause"\n[quality]\nscope = "view"\n'
+    events = {"held_sources": "held", "held_views": "held", "paused_views": "paused"}
+    pipeline_of(tmp_path, f'{more}[notify.all]\nnotifier = "{FILE}"\narguments = {{ file = "f" }}\n')
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
+    dag = parsed("epoch").epoch_shop
+    assert {t.task_id: [call.event for call in t.on_failure_callback] for t in dag.tasks} == {
+        task.task_id: [events.get(task.task_id, "failed")] for task in dag.tasks
+    }
+    pipeline_of(tmp_path, f'{more}[notify.some]\nnotifier = "{FILE}"\non = ["paused"]\narguments = {{ file = "f" }}\n')
+    dag = parsed("epoch").epoch_shop
+    assert [task.task_id for task in dag.tasks if task.on_failure_callback] == ["paused_views"]
+
+
+def test_a_message_contains_the_error_and_its_remedy_and_survives_a_broken_notifier(tmp_path: Path) -> None:
+    of = pipeline_of(
+        tmp_path,
+        f'[notify.broken]\nnotifier = "tests.support.notifier.NoSuch"\n'
+        f'[notify.file]\nnotifier = "{FILE}"\narguments = {{ file = "{tmp_path}/said" }}\n[env.prod]\n',
+    )
+    error = HeldSourcesError({"orders": "no file"})
+    error.add_note("Clear the run.")
+    task = SimpleNamespace(task_id="held_sources", run_id="r1")
+    send = tussock_notify.SendNotices(load_pipeline(of.folder, "prod"), NoticeEvent.HELD)
+    send({"ti": task, "exception": error})
+    (line,) = (tmp_path / "said").read_text().splitlines()
+    assert line == f"held: shop (prod): held_sources held: {str(error).replace(chr(10), ' ')} Clear the run."
+
+
+class _Mail(socketserver.StreamRequestHandler):
+    """A server of SMTP for one message."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 test\r\n")
+        body = False
+        for line in self.rfile:
+            if body and line == b".\r\n":
+                body = False
+                self.wfile.write(b"250 ok\r\n")
+            elif body:
+                self.server.received.append(line)  # type: ignore[attr-defined]
+            elif line.upper().startswith(b"DATA"):
+                body = True
+                self.wfile.write(b"354 go\r\n")
+            elif line.upper().startswith(b"QUIT"):
+                self.wfile.write(b"221 bye\r\n")
+                return
+            else:
+                self.wfile.write(b"250 ok\r\n")
+
+
+@pytest.fixture
+def mail(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """The lines that a mail server received, which Airflow's connection names."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Mail) as server:
+        server.received = []  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        extra = '{"disable_ssl": true, "disable_tls": true, "from_email": "a@b.org"}'
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_SMTP_DEFAULT",
+            f'{{"conn_type": "smtp", "host": "127.0.0.1", "port": {port}, "extra": {extra}}}',
+        )
+        yield server.received  # type: ignore[attr-defined]
+        server.shutdown()
+
+
+ARGUMENTS = '{ to = "on@call.org", subject = "{{ tussock.title }}", html_content = "{{ tussock.text }}" }'
+
+
+def test_airflows_notifier_of_mail_sends_what_a_failed_task_and_a_late_view_report(
+    tmp_path: Path, mail: list[bytes]
+) -> None:
+    of = pipeline_of(tmp_path, f'[notify.mail]\nnotifier = "{SMTP}"\narguments = {ARGUMENTS}\n')
+    check_notifiers(of, lambda line: pytest.fail(line))
+    tussock_notify.SendNotices(of, NoticeEvent.FAILED)(
+        {"ti": SimpleNamespace(task_id="run_actors", run_id="r1"), "exception": ValueError("row 7 is bad")}
+    )
+    assert _sent(mail) == ("shop: run_actors failed", "row 7 is bad")
+    mail.clear()
+    asyncio.run(tussock_notify.send_late(of, "daily_sales", "view daily_sales should be newer", {}))
+    assert _sent(mail) == ("shop: view daily_sales is late", "view daily_sales should be newer")
+
+
+def _sent(lines: list[bytes]) -> tuple[str, str]:
+    message = message_from_bytes(b"".join(lines), policy=policy.default)
+    body = message.get_body(("html",))
+    assert body is not None
+    return message["subject"], body.get_content().strip()
+
+
+MISTAKES = {
+    "a class that is not there": (
+        SMTP.replace("SmtpNotifier", "SmtpNotifer"),
+        "{}",
+        "notify.n.notifier: found .*expected a class of .*smtp Did you mean 'SmtpNotifier'",
+    ),
+    "a mistyped module of an installed package": (
+        SMTP.replace("notifications", "notification"),
+        "{}",
+        "expected a module that exists: no airflow.providers.smtp.notification",
+    ),
+    "no notifier": ("pathlib.Path", "{}", "expected a class with a method `notify`"),
+    "a mistyped argument": (
+        FILE,
+        '{ file = "f", txt = "t" }',
+        "notify.n.arguments.txt: found an unknown argument .*'text'",
+    ),
+    "a missing argument": (
+        FILE,
+        "{}",
+        "notify.n.arguments.file: found nothing, expected a value: FileNotifier requires it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("notifier", "arguments", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_notifier_that_cannot_work_is_an_error_of_the_plan(
+    tmp_path: Path, notifier: str, arguments: str, message: str
+) -> None:
+    of = pipeline_of(tmp_path, f'[notify.n]\nnotifier = "{notifier}"\narguments = {arguments}\n')
+    with pytest.raises(PipelineError, match=message):
+        check_notifiers(of, lambda line: pytest.fail(line))
+
+
+def test_a_notifier_of_a_package_that_is_not_installed_is_only_mentioned(tmp_path: Path) -> None:
+    slack = "airflow.providers.slack.notifications.slack.SlackNotifier"
+    of = pipeline_of(tmp_path, f'[notify.slack]\nnotifier = "{slack}"\n')
+    said: list[str] = []
+    check_notifiers(of, said.append)
+    assert said == ["[notify.slack] is not checked: airflow.providers.slack is not installed here"]
+
+
+def test_mistakes_in_the_file_name_their_key(tmp_path: Path) -> None:
+    for text, message in (
+        ('[notify.n]\nnotifier = "x"', "notify.n.notifier: found string 'x', expected a class, by its module and name"),
+        ('[notify.n]\nnotifier = "a.B"\non = ["gone"]', "notify.n.on: found array .*expected a list of failed, held"),
+        ("[airflow]\nretry = 3", "airflow.retry: found an unknown key, expected 'retries'"),
+        ("[airflow.default_args]\nretries = 3", "found an argument that has its own key, expected airflow.retries"),
+    ):
+        with pytest.raises(PipelineError, match=message):
+            pipeline_of(tmp_path, text)
