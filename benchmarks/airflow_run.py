@@ -35,12 +35,12 @@ DAG = "epoch_flights"
 TASKS = (
     "inject_barrier",
     "run_actors",
-    "held_sources",
     "commit_version",
     "validate_views",
     "publish_views",
     "publish_tables",
     "owed_events",
+    "health",
 )
 AIRFLOW = "Airflow itself"
 SECONDS = ("CPU s of tasks", "seconds on the clock")

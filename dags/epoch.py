@@ -14,13 +14,9 @@ from tussock_operators import (
     PARAMS,
     can_be_backfilled,
     commit_version,
-    held_sources,
-    held_views,
-    holds_views_back,
+    health,
     inject_barrier,
     owed_events,
-    paused_views,
-    pauses_views,
     publish_tables,
     publish_views,
     run_actors,
@@ -49,23 +45,19 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         tags=tags_of(pipeline),
         doc_md=f"{pipeline.description}\n\n{store_note(pipeline)}{missing_deadlines(pipeline)}",
     ) as dag:
-        ran = inject_barrier(pipeline) >> run_actors(pipeline)
-        ran >> held_sources(pipeline)  # fails the run if a held source kept files from it
-        if pauses_views(pipeline):
-            ran >> paused_views(pipeline)  # fails the run if it paused a view
-        judged = (
-            ran
+        published = (
+            inject_barrier(pipeline)
+            >> run_actors(pipeline)
             >> commit_version(pipeline)  # the only step besides run_actors that makes anything durable
             >> validate_views(pipeline)
+            >> publish_views(pipeline)  # the only step that makes anything visible to readers
         )
-        if holds_views_back(pipeline):
-            judged >> held_views(pipeline)
-        published = judged >> publish_views(pipeline)  # the only step that makes anything visible to readers
-        if pipeline.publish is not None:
-            published >> publish_tables(pipeline)  # for readers outside the store
         if can_be_backfilled(pipeline):
             # If the last run of a backfill fails, emit the events that the other runs left to it.
             published >> owed_events(pipeline)
+        if pipeline.publish is not None:
+            published = published >> publish_tables(pipeline)  # for readers outside the store
+        published >> health(pipeline)  # reports what is wrong, and fails the run for what it left undone
         for task_id in LINKED:
             dag.get_task(task_id).operator_extra_links = LINKS
     return dag

@@ -36,6 +36,7 @@ from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.restate import Restatement, Restating
+from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, cores
 from tussock.jobs.driver.source_holds import warn_of_held
 from tussock.jobs.driver.summary import EpochSummary, holds_of
@@ -281,7 +282,8 @@ class Session:
         with self._at_work():
             at = None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
-            summary = next_epoch(self._runner, self.meta, Wish(interval, at), settings, progress)
+            with recorded(self.meta, "epoch", interval=interval):
+                summary = next_epoch(self._runner, self.meta, Wish(interval, at), settings, progress)
             if summary is None:
                 version = self.meta.latest()
                 summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))

@@ -12,12 +12,7 @@ from airflow.sdk import Asset
 
 try:
     from airflow.sdk.configuration import conf
-    from airflow.sdk.exceptions import (
-        AirflowException,
-        AirflowFailException,
-        AirflowSkipException,
-        DownstreamTasksSkipped,
-    )
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
     from airflow.sdk.observability import stats
 
     if not hasattr(stats, "incr"):  # Airflow 3.2
@@ -28,7 +23,6 @@ except ImportError:  # Airflow 3.1
         AirflowException,
         AirflowFailException,
         AirflowSkipException,
-        DownstreamTasksSkipped,
     )
     from airflow.stats import Stats as stats  # type: ignore[no-redef]
 
@@ -54,7 +48,6 @@ __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowSkipException",
-    "DownstreamTasksSkipped",
     "conf",
     "metric_name",
     "newest_events",

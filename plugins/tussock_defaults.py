@@ -5,7 +5,7 @@ from typing import Any
 
 from tussock_notify import on_failure
 
-from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
         "execution_timeout": timedelta(
             milliseconds=pipeline.epoch.limit
         ),  # a task that hangs would block all later runs
-        **on_failure(pipeline, NoticeEvent.FAILED),
+        **on_failure(pipeline),
     }
 
 

@@ -24,7 +24,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
 from tussock_airflow import newest_events
 from tussock_steps import opened
-from tussock_turn import FINISHED, run_of
+from tussock_turn import FINISHED, LAST, run_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.catalog import RelationKind
@@ -126,9 +126,10 @@ def announce(
 def still_to_come(context: Mapping[str, Any]) -> str | None:
     """Return another run of a backfill that will emit this run's events.
 
-    None: this run is the last one, or does not belong to a backfill. A run whose OWED_EVENTS, its last task, is running
-    or has ended does not count, since that task may have looked before this run changed anything. Workers do not
-    receive the id of a run's backfill, but Airflow allows only one backfill per DAG at a time.
+    None: this run is the last one, or does not belong to a backfill. A run that has published does not count: it has
+    looked before this run changed anything, and its OWED_EVENTS does nothing. Nor does a run whose OWED_EVENTS, its
+    last task, is running or has ended. Workers do not receive the id of a run's backfill, but Airflow allows only one
+    backfill per DAG at a time.
 
     Cost: usually two requests to the API server; two per unfinished run if this run is the last one.
     """
@@ -136,9 +137,22 @@ def still_to_come(context: Mapping[str, Any]) -> str | None:
     if me.run_type != BACKFILL:
         return None
     for run in _unfinished(me.dag_id):
-        if run.run_id != me.run_id and _state(me.dag_id, run.run_id, OWED_EVENTS) not in FINISHED | {"running"}:
+        if run.run_id == me.run_id:
+            continue
+        states = task_states(me.dag_id, run.run_id, (LAST, OWED_EVENTS))
+        if states.get(LAST) != "success" and states.get(OWED_EVENTS) not in FINISHED | {"running"}:
             return str(run.run_id)
     return None
+
+
+def has_announced(context: Mapping[str, Any]) -> bool:
+    """Whether publish_views of this run has emitted its events or left them to a later run.
+
+    False if the task failed, or if a person marked it as successful: then it has returned nothing. Cost: two requests.
+    """
+    run = context["dag_run"]
+    succeeded = task_states(run.dag_id, run.run_id, (LAST,)).get(LAST) == "success"
+    return succeeded and context["ti"].xcom_pull(task_ids=LAST) is not None
 
 
 def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -> None:
@@ -146,7 +160,7 @@ def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -
     me = context["dag_run"]
     for _ in range(_WAIT_S if me.run_type == BACKFILL else 0):
         others = [run.run_id for run in _unfinished(me.dag_id) if run.run_id != me.run_id]
-        if not any(_state(me.dag_id, other, task) == "running" for other in others for task in tasks):
+        if not any("running" in task_states(me.dag_id, other, tasks).values() for other in others):
             return
         time.sleep(1)
 
@@ -166,11 +180,13 @@ def _unfinished(dag_id: str) -> Iterator[Any]:
             before = run.logical_date
 
 
-def _state(dag_id: str, run_id: str, task_id: str) -> str | None:
+def task_states(dag_id: str, run_id: str, tasks: Sequence[str]) -> Mapping[str, str | None]:
+    """The states of tasks of a run, in this order; a task without a state yet is omitted. Cost: one request."""
     states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(
-        dag_id, task_ids=[task_id], run_ids=[run_id]
+        dag_id, task_ids=list(tasks), run_ids=[run_id]
     )
-    return states.get(run_id, {}).get(task_id)
+    of_run = states.get(run_id, {})
+    return {task: of_run[task] for task in tasks if task in of_run}
 
 
 def _told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":

@@ -14,6 +14,7 @@ from tussock_steps import opened
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.metrics import MetricFacts
+    from tussock.jobs.facts.status import Status
     from tussock.statestore.meta.store import MetaStore
 
 log = logging.getLogger(__name__)
@@ -68,31 +69,16 @@ def _send_epochs(pipeline: str, before: int) -> None:
     send(pipeline, store_metrics(store(version)))
 
 
-def send_views(pipeline: str) -> None:
-    """Send metrics of all views and sources.
-
-    Cost: as `tussock.jobs.facts.sources.sources` and `tussock.jobs.facts.views.views`.
-    """
+def send_health(pipeline: str, found: "Status") -> None:
+    """Send metrics of the health, the views and the sources. Cost: none beyond the status."""
     with _failing_nothing(pipeline):
         if not wanted():
             return
-        from tussock.jobs.facts.epochs import epochs
-        from tussock.jobs.facts.metrics import source_metrics, view_metrics
-        from tussock.jobs.facts.sources import sources
-        from tussock.jobs.facts.status import now_of
-        from tussock.jobs.facts.views import views
-        from tussock.jobs.settings.process import clock_ms
+        from tussock.jobs.facts.metrics import health_metrics, source_metrics, view_metrics
 
-        meta = _open(pipeline)
-        version = meta.latest()
-        waits, newest = sources(meta, version), epochs(meta, 1, version=version)
-        send(pipeline, source_metrics(waits))
-        send(
-            pipeline,
-            view_metrics(
-                views(meta, now_of(clock_ms()), version, sources=waits, newest=newest[-1] if newest else None)
-            ),
-        )
+        send(pipeline, health_metrics(found.troubles))
+        send(pipeline, source_metrics(found.sources))
+        send(pipeline, view_metrics(found.views))
 
 
 def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:

@@ -31,39 +31,40 @@ class Notice:
 
     @property
     def title(self) -> str:
-        """A line for a subject, such as `shop (prod): held_sources failed`."""
+        """A line for a subject, such as `shop (prod): run_actors failed`."""
         where = f"{self.pipeline} ({self.environment})" if self.environment else self.pipeline
         return f"{where}: {f'view {self.view} is late' if self.view else f'{self.task} {self.event}'}"
 
 
 @dataclass(frozen=True, slots=True)
 class SendNotices:
-    """The callback of a failed task: send a message by each notifier that reports this event."""
+    """The callback of a failed task: send a message by each notifier that reports the event.
+
+    An error may have `notices`: pairs of an event and a text. Any other error is one message of the event `failed`.
+    """
 
     pipeline: Pipeline
-    event: NoticeEvent
 
     def __call__(self, context: Any) -> None:
         """Send all messages. An error of one notifier is logged, and does not affect the others."""
-        task, error = context["ti"], context.get("exception")
-        notice = Notice(
-            self.event,
-            self.pipeline.name,
-            self.pipeline.environment,
-            "\n".join([str(error or "see the log of the task"), *getattr(error, "__notes__", ())]),
-            task=task.task_id,
-            run=task.run_id,
-        )
-        for name, settings in _for_event(self.pipeline, self.event).items():
+        error = context.get("exception")
+        text = "\n".join([str(error or "see the log of the task"), *getattr(error, "__notes__", ())])
+        for event, said in getattr(error, "notices", ((NoticeEvent.FAILED, text),)):
+            self._send(context, event, said)
+
+    def _send(self, context: Any, event: NoticeEvent, text: str) -> None:
+        task, of = context["ti"], self.pipeline
+        notice = Notice(event, of.name, of.environment, text, task=task.task_id, run=task.run_id)
+        for name, settings in _for_event(of, event).items():
             try:
                 notifier_class(settings.notifier)(**settings.arguments)({**context, "tussock": notice})
             except Exception:
                 log.exception("no message by [notify.%s]", name)
 
 
-def on_failure(pipeline: Pipeline, event: NoticeEvent) -> dict[str, Any]:
-    """Return the arguments of a task whose failure is this event; empty if no notifier reports it."""
-    return {"on_failure_callback": SendNotices(pipeline, event)} if _for_event(pipeline, event) else {}
+def on_failure(pipeline: Pipeline) -> dict[str, Any]:
+    """Return the arguments of a task that reports its failure; empty if the pipeline has no notifier."""
+    return {"on_failure_callback": SendNotices(pipeline)} if pipeline.notify else {}
 
 
 async def send_late(pipeline: Pipeline, view: str, text: str, context: Mapping[str, Any]) -> None:

@@ -1,14 +1,14 @@
 """The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
-    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables, owed_events]
-                      run_actors >> held_sources [, paused_views]
-                      validate_views [>> held_views]
+    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables] >> health
+                                                                        publish_views [>> owed_events]
 
 Runs of all types (scheduled, triggered, backfills) take turns; see tussock_turn.py. They need no pool, and no
 connection except Spark's. The store makes them safe: for any order of the tasks of two runs, an open barrier is
 finished before another is injected, and an epoch is committed once.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import tussock_metrics as metrics
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, BaseOperator, Param
-from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException, DownstreamTasksSkipped
+from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException
 from tussock_events import (
     ONE_AT_A_TIME,
     OWED_EVENTS,
@@ -31,8 +31,10 @@ from tussock_events import (
     alias_of,
     announce,
     day_of,
+    has_announced,
     named_assets,
     subjects_of,
+    task_states,
     wait_for_those_who_speak,
 )
 from tussock_notify import on_failure
@@ -41,15 +43,7 @@ from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
-from tussock.jobs.settings.pipeline import (
-    GateScope,
-    NoticeEvent,
-    OnError,
-    Pipeline,
-    Runner,
-    TableEngine,
-    is_local_master,
-)
+from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.jobs.submitted.which_pipeline import options_of
 from tussock.statestore.errors import DamagedError, InputError
@@ -62,7 +56,7 @@ if TYPE_CHECKING:
     from tussock.jobs.sinks.manifest import TableState
     from tussock.statestore.meta.barrier import Barrier
 
-HELD_SOURCES, PAUSED_VIEWS, HELD_VIEWS = "held_sources", "paused_views", "held_views"
+HEALTH = "health"
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
@@ -160,19 +154,12 @@ def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
     return RunActors(pipeline=pipeline, task_id="run_actors", application="epoch.py")
 
 
-def held_sources(pipeline: Pipeline) -> "HeldSources":
-    """Fail if a held source kept files from the run; otherwise skipped, at no cost."""
-    return HeldSources(pipeline=pipeline, task_id=HELD_SOURCES, **on_failure(pipeline, NoticeEvent.HELD))
+def health(pipeline: Pipeline) -> "Health":
+    """Report the health of the pipeline, and fail if this run failed or left something undone. The last task of a run.
 
-
-def paused_views(pipeline: Pipeline) -> "PausedViews":
-    """Fail if the run paused a view; otherwise skipped, at no cost. Requires: `on_error = "pause"`."""
-    return PausedViews(pipeline=pipeline, task_id=PAUSED_VIEWS, **on_failure(pipeline, NoticeEvent.PAUSED))
-
-
-def pauses_views(pipeline: Pipeline) -> bool:
-    """Whether the pipeline's runs pause views whose rows raise an error."""
-    return pipeline.epoch.on_error is OnError.PAUSE
+    It runs in any state of the earlier tasks.
+    """
+    return Health(pipeline=pipeline, task_id=HEALTH, trigger_rule="all_done", **on_failure(pipeline))
 
 
 def commit_version(pipeline: Pipeline) -> "CommitVersion":
@@ -188,19 +175,6 @@ def commit_version(pipeline: Pipeline) -> "CommitVersion":
 def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
     """Run the suites on the epoch that commit_version returned."""
     return ValidateViews(pipeline=pipeline, task_id="validate_views", application="quality.py")
-
-
-def held_views(pipeline: Pipeline) -> "HeldViews":
-    """Fail if a suite failed and its view is held back; otherwise skipped, at no cost.
-
-    Requires: `[quality] scope = "view"`.
-    """
-    return HeldViews(pipeline=pipeline, task_id=HELD_VIEWS, **on_failure(pipeline, NoticeEvent.HELD))
-
-
-def holds_views_back(pipeline: Pipeline) -> bool:
-    """Whether a failing suite holds back only its view, not the whole epoch."""
-    return pipeline.quality is not None and pipeline.quality.scope is GateScope.VIEW
 
 
 def publish_views(pipeline: Pipeline) -> "PublishViews":
@@ -220,7 +194,7 @@ def publish_views(pipeline: Pipeline) -> "PublishViews":
 def owed_events(pipeline: Pipeline) -> "OwedEvents":
     """Emit the events that earlier runs of a backfill left to a run that did not reach publish_views.
 
-    Otherwise skipped, at no cost. The task is a teardown: it runs in any state of the earlier tasks, and does not
+    Otherwise it has nothing to do. The task is a teardown: it runs in any state of the earlier tasks, and does not
     affect the state of the run.
     """
     task = OwedEvents(
@@ -369,22 +343,8 @@ class RunActors(SubmitJob):
     """
 
     def execute(self, context: Any) -> None:
-        from tussock.jobs.driver.pauses import PausedViewsError
-        from tussock.jobs.driver.source_holds import HeldSourcesError
-
         with metrics.sends_epochs(self.pipeline_name):
             self._take_in(context)
-        fine = []
-        with no_retry():
-            for task_id, require in ((HELD_SOURCES, _require_not_held), (PAUSED_VIEWS, _require_none_paused)):
-                try:
-                    if task_id in self.downstream_task_ids:
-                        require(_opened(self.pipeline_name), context)
-                        fine.append(task_id)
-                except (HeldSourcesError, PausedViewsError) as err:
-                    self.log.warning("%s", err)  # this task has done its work, and the next ones must publish it
-        if fine:
-            raise DownstreamTasksSkipped(tasks=fine)  # type: ignore[no-untyped-call]
 
     def _take_in(self, context: Any) -> None:
         from tussock.jobs.operations.epochs import spark_must_ask
@@ -429,60 +389,76 @@ def _where() -> "Where":
     return Where.HERE if is_local_master(master) else Where.SMALL_HERE
 
 
-class HeldSources(PipelineTask):
-    """Fails the run, with the reason, if a held source kept files from it. Everything else is published.
+class Health(PipelineTask):
+    """Logs everything that is wrong with the pipeline, as `tussock status` does, and sends it as metrics.
 
-    The task runs in parallel with the tasks that publish, so neither waits for the other.
+    Fails, with the reasons, if another task of the run failed, if a held source kept files from this run, if this run
+    paused a view, or if a view is held back at its epoch. Everything else is published by then. Trouble of other runs
+    is only logged. So a red run is one that a person should look at, and a later run is green again.
     """
 
-    def execute(self, context: Any) -> None:
+    def execute(self, context: Any) -> dict[str, str]:
+        from tussock.jobs.operations.health import health_of_store
+        from tussock.jobs.texts.status import health_line
+
+        with no_retry():
+            found = health_of_store(self.opened())
+        metrics.send_health(self.pipeline_name, found)
+        for trouble in found.troubles:
+            self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
+        self.log.info("pipeline %s: %s", self.pipeline_name, found.verdict)
+        undone = tuple(self._left_undone(context))
+        if reasons := [*self._failed_tasks(context), *(text for _, text in undone)]:
+            raise UndoneError("\n".join(reasons), undone)
+        return {"health": found.verdict}
+
+    def _failed_tasks(self, context: Any) -> Iterator[str]:
+        """Its callback has sent a message. A task that runs in any state would otherwise decide that a failed run is green, because it is the last."""
+        run = context["dag_run"]
+        states = task_states(run.dag_id, run.run_id, sorted(self.upstream_task_ids))
+        failed = [f"{task} ({state})" for task, state in states.items() if state in ("failed", "upstream_failed")]
+        if failed:
+            yield f"This run failed: {', '.join(failed)}. The first red task's log has the reason."
+
+    def _left_undone(self, context: Any) -> Iterator[tuple[NoticeEvent, str]]:
+        from tussock.jobs.driver.pauses import PausedViewsError
         from tussock.jobs.driver.source_holds import HeldSourcesError
+        from tussock.jobs.gate.record import HeldViewsError
 
-        with no_retry():
-            try:
-                _require_not_held(self.opened(), context)
-            except HeldSourcesError as err:
-                err.add_note(
-                    "Once the cause is gone, clear this run from inject_barrier on: it processes the waiting files."
-                )
-                raise
+        checks = (_require_not_held, _require_none_paused, _require_none_held_back)
+        for require in checks:
+            with no_retry():
+                at = self.opened()
+                try:
+                    require(at, context)
+                except HeldSourcesError as err:
+                    do = (
+                        "Once the cause is gone, clear this run from inject_barrier on: it processes the waiting files."
+                    )
+                    yield NoticeEvent.HELD, f"{err}\n{do}"
+                except PausedViewsError as err:
+                    yield NoticeEvent.PAUSED, str(err)
+                except HeldViewsError as err:
+                    yield NoticeEvent.HELD, str(err)
 
 
-class PausedViews(PipelineTask):
-    """Fails the run, with the failing row, if it paused a view. Everything else is published.
+class UndoneError(AirflowFailException):
+    """A run failed, or has left something undone. `notices`: one message per finding, for tussock_notify."""
 
-    It fails until a user resumes the view. Later runs do not fail: only the run that paused a view reports it.
-    """
-
-    def execute(self, context: Any) -> None:
-        with no_retry():
-            _require_none_paused(self.opened(), context)
+    def __init__(self, text: str, notices: tuple[tuple[NoticeEvent, str], ...]) -> None:
+        super().__init__(text)
+        self.notices = notices
 
 
 class ValidateViews(SubmitJob):
     """Runs the suites on the committed epoch.
 
     They run in this process or, if a suite needs Spark, in `jobs/submitted/quality.py`. Fails without a retry if a
-    suite fails, since the same rows would fail again. If the gate judges each view separately, `held_views` fails
-    instead.
+    suite fails, since the same rows would fail again. If the gate judges each view separately, `health` fails instead.
     """
 
     def execute(self, context: Any) -> None:
-        self._judge(context, epoch := _committed_epoch(context))
-        if HELD_VIEWS in self.downstream_task_ids:
-            self._decide_held_views(epoch)
-
-    def _decide_held_views(self, epoch: int) -> None:
-        """Raises DownstreamTasksSkipped if no view is held back."""
-        from tussock.jobs.gate.record import HeldViewsError
-        from tussock.jobs.operations.quality import require_none_held_back
-
-        try:
-            require_none_held_back(_opened(self.pipeline_name), epoch)
-        except HeldViewsError as err:
-            self.log.warning("%s", err)
-            return
-        raise DownstreamTasksSkipped(tasks=[HELD_VIEWS])  # type: ignore[no-untyped-call]
+        self._judge(context, _committed_epoch(context))
 
     def _judge(self, context: Any, epoch: int) -> None:
         from tussock.jobs.gate.record import GateVerdict
@@ -526,19 +502,6 @@ class ValidateViews(SubmitJob):
         return True
 
 
-class HeldViews(PipelineTask):
-    """Fails the run, with the failing rows, if a suite failed and its view is held back.
-
-    Everything else is published.
-    """
-
-    def execute(self, context: Any) -> None:
-        from tussock.jobs.operations.quality import require_none_held_back
-
-        with no_retry():
-            require_none_held_back(self.opened(), _committed_epoch(context))
-
-
 class CommitVersion(AnnouncingTask):
     """Commits the sealed epochs and emits events of sources with new input.
 
@@ -568,13 +531,8 @@ class PublishViews(AnnouncingTask):
         with no_retry():
             published = self.published = publish(self.opened(), _committed_epoch(context))
             announce(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
-        metrics.send_views(self.pipeline_name)
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
-        done = {"epoch": str(published.epoch), "version": str(published.version), **held}
-        if OWED_EVENTS in self.downstream_task_ids:
-            context["ti"].xcom_push("return_value", done)
-            raise DownstreamTasksSkipped(tasks=[OWED_EVENTS])  # type: ignore[no-untyped-call]
-        return done
+        return {"epoch": str(published.epoch), "version": str(published.version), **held}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Files and tables as inputs, views as outputs, for Airflow's OpenLineage provider if it is installed."""
@@ -587,6 +545,9 @@ class OwedEvents(AnnouncingTask):
     """Emits the missing events in any state of the run, since no later run may emit them."""
 
     def execute(self, context: Any) -> None:
+        if has_announced(context):
+            self.log.info("publish_views has emitted the events of this run, or left them to a later one.")
+            return
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
         with no_retry():
             announce(self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name))
@@ -680,6 +641,15 @@ def _require_none_paused(at: "PipelineStore", context: Any) -> None:
     from tussock.jobs.operations.epochs import require_none_paused_by_run
 
     require_none_paused_by_run(at, run_of(context))
+
+
+def _require_none_held_back(at: "PipelineStore", context: Any) -> None:
+    """Without a committed epoch, the run has failed before. With the scope `pipeline`, `validate_views` fails."""
+    from tussock.jobs.operations.quality import judges_views, require_none_held_back
+
+    committed = context["ti"].xcom_pull(task_ids="commit_version")
+    if committed is not None and judges_views(at):
+        require_none_held_back(at, int(committed["epoch"]))
 
 
 def _interval(pipeline: Pipeline, context: Any) -> RunInterval:

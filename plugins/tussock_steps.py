@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
-from tussock.jobs.operations.folder import named_folder
-from tussock.jobs.settings.pipeline import FILE, Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
+from tussock.jobs.operations.folder import Definition, definitions_in, named_folder
+from tussock.jobs.settings.pipeline import FILE, Pipeline, PipelineError, find_pipeline
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,10 +51,15 @@ def airflow_home() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The readable pipelines, and the errors of the others; both in name order."""
+    """The pipelines of the folder in name order. `errors` also contains that of the folder."""
 
-    pipelines: tuple[Pipeline, ...]
+    found: tuple[Definition, ...]
     errors: tuple[InputError, ...]
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The readable ones."""
+        return tuple(one.pipeline for one in self.found if one.pipeline is not None)
 
 
 class BrokenPipelinesError(InputError):
@@ -86,17 +91,17 @@ class NoPipelinesFolderError(InputError):
 
 def definitions() -> Definitions:
     """Read every pipeline in the folder. An error in one does not affect the others."""
-    pipelines: list[Pipeline] = []
-    errors: list[InputError] = []
     folder = pipelines_folder()
-    if not folder.is_dir():
-        errors.append(NoPipelinesFolderError(str(folder)))
-    for name in pipeline_names(folder):
-        try:
-            pipelines.append(_with_known_arguments(load_pipeline(folder / name)))
-        except InputError as err:  # an invalid file, or no such environment
-            errors.append(err)
-    return Definitions(tuple(pipelines), tuple(errors))
+    missing = () if folder.is_dir() else (NoPipelinesFolderError(str(folder)),)
+    found = tuple(map(_checked, definitions_in(folder)))
+    return Definitions(found, (*missing, *(one.error for one in found if one.error is not None)))
+
+
+def _checked(found: Definition) -> Definition:
+    try:
+        return found if found.pipeline is None else Definition(found.name, _with_known_arguments(found.pipeline))
+    except PipelineError as err:
+        return Definition(found.name, None, err)
 
 
 def _with_known_arguments(pipeline: Pipeline) -> Pipeline:

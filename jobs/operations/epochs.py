@@ -10,6 +10,7 @@ from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
+from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.driver.runner import SparkWantedError
 from tussock.jobs.driver.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.driver.summary import EpochSummary
@@ -76,7 +77,8 @@ def inject(at: PipelineStore, wish: Wish) -> Barrier | None:
 
     An open barrier always comes first: `advance` finishes it, and then takes in this run's interval.
     """
-    return barriers.inject(at.meta, wish, at.pipeline.epoch)
+    with recorded(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
+        return barriers.inject(at.meta, wish, at.pipeline.epoch)
 
 
 def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:
@@ -86,6 +88,13 @@ def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no
 
     Raises: as tussock.jobs.driver.epoch.advance.
     """
+    with recorded(at.meta, "epoch", wish.run, wish.interval) as recording:
+        done = _advance(at, wish, where, progress)
+        recording.ends = not done.needs_spark
+    return done
+
+
+def _advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress) -> Advanced:
     if where is Where.AS_SET:
         if (barrier := inject(at, wish)) is None:
             return Advanced((), at.meta.latest().epoch)

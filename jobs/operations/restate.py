@@ -8,6 +8,7 @@ import msgspec
 
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.restate import Restatement, Restating
+from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.operations.epochs import Advanced
 from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
@@ -41,7 +42,8 @@ def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
 def restate(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:
     """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
-    with runner_of(at, Where.AS_SET, "restate", progress) as runner:
+    what = f"restate {restating.found.source}"
+    with recorded(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
         restating.begin()
         done = next_epoch(runner, at.meta, settings=whole, progress=progress)
     return Advanced(() if done is None else (done,), at.meta.latest().epoch)

@@ -1,40 +1,72 @@
 """`tussock status`: the state of a pipeline, problems first."""
 
 import argparse
+import os
 
-from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline
+from tussock.jobs.shell.command import Command, WhichStoreError, chosen_store, opened, pipelines_folder
 
 EXIT_WRONG = 4
 """Exit code if the pipeline has a problem. The command itself succeeded."""
 
 
 def _status(chosen: argparse.Namespace) -> int:
-    import msgspec
-
-    from tussock.jobs.facts.status import now_of, status
+    from tussock.jobs.facts.health import broken_definition, unreadable_store
+    from tussock.jobs.facts.status import now_of, status_of
+    from tussock.jobs.settings.pipeline import PipelineError
     from tussock.jobs.settings.process import clock_ms
-    from tussock.jobs.texts.status import status_text
+    from tussock.jobs.texts.status import health_text, status_text
+    from tussock.statestore.errors import DamagedError, RetryableError
 
     chosen.pipeline = chosen.name or chosen.pipeline
-    pipeline, meta = chosen_pipeline(chosen), chosen_meta(chosen)
-    found = status(
-        meta,
-        now_of(clock_ms()),
-        pipeline="" if pipeline is None else pipeline.name,
-        environment="" if pipeline is None else pipeline.environment,
-        prices=None if pipeline is None else pipeline.prices,
-        last=chosen.last,
-        everything=chosen.everything,
-        freshness=None if pipeline is None else pipeline.freshness,
-        publish=None if pipeline is None else pipeline.publish,
-    )
-    print(msgspec.json.format(msgspec.json.encode(found)).decode() if chosen.json else status_text(found, chosen.most))
+    if not (chosen.pipeline or chosen.store or os.environ.get("TUSSOCK_STORE")):
+        return _all_pipelines(chosen)
+    now = now_of(clock_ms())
+    try:
+        at = opened(chosen)
+        found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
+    except (PipelineError, DamagedError, RetryableError) as err:
+        name = chosen.pipeline or ""
+        broken = isinstance(err, PipelineError)
+        trouble = broken_definition(err) if broken else unreadable_store(err, chosen_store(chosen))
+        print(_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))
+        return EXIT_WRONG
+    print(_json(found) if chosen.json else status_text(found, chosen.most))
     return EXIT_WRONG if found.wrong else 0
+
+
+def _all_pipelines(chosen: argparse.Namespace) -> int:
+    """Print the health of every pipeline of the folder, in the chosen environment. Raises WhichStoreError if there is none."""
+    from tussock.jobs.facts.health import Verdict, verdict
+    from tussock.jobs.operations.folder import definitions_in
+    from tussock.jobs.operations.health import health_of
+    from tussock.jobs.texts.status import overview_text
+
+    found = [(one.name, health_of(one)) for one in definitions_in(pipelines_folder(), chosen.env)]
+    if not found:
+        raise WhichStoreError
+    if chosen.json:
+        print(
+            _json([{"pipeline": name, "health": verdict(troubles), "troubles": troubles} for name, troubles in found])
+        )
+    else:
+        print(overview_text(found))
+    return EXIT_WRONG if any(verdict(troubles) is Verdict.WRONG for _, troubles in found) else 0
+
+
+def _json(found: object) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", nargs="?", metavar="PIPELINE", help="the pipeline; same as --pipeline")
+    add(
+        "name",
+        nargs="?",
+        metavar="PIPELINE",
+        help="the pipeline; same as --pipeline; without it, and without a store, all pipelines",
+    )
     add("--json", action="store_true", help="print JSON instead of text")
     add(
         "--last",
@@ -61,12 +93,18 @@ COMMANDS = (
     Command(
         "status",
         "show the state of a pipeline, problems first",
-        "Prints the problems, each with its next step. Then come the newest epochs, the waiting input of the sources, "
-        "the freshness, size and suite results of the views, the load of each parallel unit, and the size and cost of "
-        "the store. The column `behind` is the age of the oldest change that readers do not see yet. Exit code 0: no "
+        "Prints the problems, each with its next step. Then come the newest epochs, the last run, the waiting input of "
+        "the sources, the freshness, size and suite results of the views, the load of each parallel unit, and the "
+        "size and cost of the store. Without a pipeline or a store, it prints one line for each pipeline of the "
+        "folder. The column `behind` is the age of the oldest change that readers do not see yet. Exit code 0: no "
         "problem. 4: at least one problem; notes do not count. Changes nothing, and reads no more from a store with "
         "many epochs than from one with few. Dollar amounts use [prices] of pipeline.toml.",
-        ("tussock status flights", "tussock status --store ./demo --json", "tussock status flights --everything"),
+        (
+            "tussock status",
+            "tussock status flights",
+            "tussock status --store ./demo --json",
+            "tussock status flights --everything",
+        ),
         _status,
         _arguments,
     ),

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.facts.health import Trouble, verdict
 from tussock.jobs.facts.moment import age_text
+from tussock.jobs.facts.runs import RunState
 from tussock.jobs.facts.sources import SourceFacts
-from tussock.jobs.facts.status import Status, Trouble
+from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.units import UnitFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.texts.table import aligned
@@ -28,6 +30,7 @@ def status_text(found: Status, most: int) -> str:
         _head(found),
         *_troubles(found),
         _epochs(found),
+        *_run(found),
         *_open(found),
         *_work(found),
         _sources(found.sources, found.at, most),
@@ -36,18 +39,55 @@ def status_text(found: Status, most: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def health_text(name: str, found: Sequence[Trouble], now: datetime) -> str:
+    """The troubles of a pipeline without any other fact, because its definition or its store cannot be read."""
+    return "\n\n".join([f"pipeline {name}: {_counts(found)}", *("\n".join(_trouble(t, now)) for t in found)])
+
+
+def health_line(trouble: Trouble) -> str:
+    """A trouble in one paragraph, for logs."""
+    return f"{'WRONG' if trouble.wrong else 'note'}: {trouble.about} {trouble.what}\n  -> {trouble.do}"
+
+
+def overview_text(found: Sequence[tuple[str, Sequence[Trouble]]]) -> str:
+    """All pipelines, one line each: the verdict, and the first trouble."""
+    rows = []
+    for name, troubles in found:
+        first = f"{troubles[0].about} {troubles[0].what}".splitlines()[0] if troubles else ""
+        more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+        rows.append((name, str(verdict(troubles)), _shortened(first) + more))
+    return aligned([("pipeline", "health", ""), *rows], [False, False, False])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
 def bytes_text(size: float) -> str:
     """A size in its largest unit that fits, e.g. `1.2 MB`."""
     return next((f"{size / scale:.1f} {unit}" for unit, scale in _BYTES if size >= scale), f"{size:.0f} B")
 
 
 def _head(found: Status) -> str:
-    wrong, notes = sum(t.wrong for t in found.troubles), sum(not t.wrong for t in found.troubles)
     environment = f" ({found.environment})" if found.environment else ""
     name = f"pipeline {found.pipeline}{environment}" if found.pipeline else "store"
-    verdict = "all is well" if not wrong else "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
-    verdict += f", notes: {notes}" if notes else ""
-    return f"{name}: {verdict}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"
+    return f"{name}: {_counts(found.troubles)}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"
+
+
+def _counts(found: Sequence[Trouble]) -> str:
+    wrong, notes = sum(t.wrong for t in found), sum(not t.wrong for t in found)
+    counted = "all is well" if not wrong else "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
+    return counted + (f", notes: {notes}" if notes else "")
+
+
+def _run(found: Status) -> Iterator[str]:
+    if (run := found.run) is not None:
+        span = "" if run.interval is None else f" of the interval from {run.interval[0]} to {run.interval[1]}"
+        what = f"last run: {run.name} ({run.what}{span})"
+        if run.state is RunState.RUNNING:
+            yield f"{what} is at work since {_time(run.began)}; last sign {_ago(run.at, found.at)}"
+        else:
+            yield f"{what} {run.state} at {_time(run.at)}, {_ago(run.at, found.at)}"
 
 
 def _troubles(found: Status) -> Iterator[str]:

@@ -67,17 +67,17 @@ def test_tasks_whose_logs_one_reads_have_buttons_to_the_runs_pages(
     }
 
 
-def test_every_pipeline_has_a_dag_of_five_sequential_tasks_and_a_parallel_one(
+def test_every_pipeline_has_a_dag_of_sequential_tasks_that_ends_with_its_health(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
     for dag in (module.epoch_shop, module.epoch_ship):
-        row = [task for task in dag.topological_sort() if task.task_id not in ("held_sources", "owed_events")]
+        row = [task for task in dag.topological_sort() if task.task_id not in ("health", "owed_events")]
         assert [task.task_id for task in row] == TASKS
-        after = [[t] for t in TASKS[1:]] + [["owed_events"] if dag is module.epoch_shop else []]
-        after[1].append("held_sources")  # beside those that publish
-        assert [sorted(task.downstream_task_ids) for task in row] == after
-        assert dag.get_task("held_sources").downstream_task_ids == set()
+        last = ["health", "owed_events"] if dag is module.epoch_shop else ["health"]
+        assert [sorted(task.downstream_task_ids) for task in row] == [*([t] for t in TASKS[1:]), last]
+        assert dag.get_task("health").downstream_task_ids == set()
+        assert dag.get_task("health").trigger_rule == "all_done", "it also reports a run that failed"
         assert {task.pool for task in dag.tasks} == {"default_pool"}, "an Airflow that was there before has no other"
         assert dag.max_active_runs == 1
         assert not any(task.depends_on_past for task in dag.tasks)
@@ -92,22 +92,6 @@ def test_every_task_ends_after_the_pipelines_limit_but_for_one_that_waits_for_a_
     limits = {task.task_id: task.execution_timeout for task in getattr(dags, f"{kind}_shop").tasks}
     assert limits.pop("approve", None) is None
     assert {*limits.values()} == {timedelta(minutes=90)}
-
-
-def test_a_pipeline_whose_runs_pause_views_has_a_task_that_reports_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[epoch]\non_error = "pause"\n').epoch_shop
-    assert dag.get_task("run_actors").downstream_task_ids == {"commit_version", "held_sources", "paused_views"}
-    assert dag.get_task("paused_views").downstream_task_ids == set()
-
-
-def test_a_pipeline_whose_gate_judges_each_view_has_a_task_that_reports_held_back_views(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[quality]\nscope = "view"\n').epoch_shop
-    assert dag.get_task("validate_views").downstream_task_ids == {"publish_views", "held_views"}
-    assert dag.get_task("held_views").downstream_task_ids == set()
 
 
 def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tmp_path: Path) -> None:
@@ -166,9 +150,9 @@ def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(
         ship=SHOP.replace("shop", "ship") + tables.format("spark"),
     )
     for dag, operator in ((module.epoch_shop, "PublishTablesHere"), (module.epoch_ship, "PublishTables")):
-        tasks = [task for task in dag.topological_sort() if task.task_id != "held_sources"]
-        assert [task.task_id for task in tasks] == [*TASKS, "publish_tables"]
-        assert type(tasks[-1]).__name__ == operator
+        tasks = list(dag.topological_sort())
+        assert [task.task_id for task in tasks] == [*TASKS, "publish_tables", "health"]
+        assert type(tasks[-2]).__name__ == operator
 
 
 def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(

@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,12 +14,11 @@ from tussock_operators import run_actors
 from tussock_steps import opened, pipeline_of
 
 from tests.jobs.driver.embedded import append, epoch
-from tests.jobs.facts.test_status import NOW
 from tests.jobs.plan.catalogs import counted, view
 from tests.plugins import by_name as steps
 from tests.support.airflow import start_metrics
 from tussock.jobs.facts.epochs import epochs
-from tussock.jobs.facts.status import status
+from tussock.jobs.facts.status import status_of
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import find_pipeline
@@ -108,15 +108,18 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
 
     write(tmp_path / "files/2.parquet", 3)
     steps.publish(NAME, meta.latest().epoch)
-    metrics.send_views(NAME)
+    now = status_of(find_pipeline(NAME, tmp_path / "pipelines"), meta, datetime.now(UTC))
+    metrics.send_health(NAME, now)
     found = server.received()
-    (one,) = status(meta, NOW).views
+    (one,) = now.views
     assert found["view.per_g.rows"] == (float(one.rows or 0), "g")
     assert found["view.per_g.state_bytes"] == (float(one.state_bytes), "g")
     assert found["view.per_g.freshness_seconds"][0] >= 0
     assert found["source.s.waiting_files"] == (1.0, "g")
     assert found["source.s.waiting_bytes"] == (float((tmp_path / "files/2.parquet").stat().st_size), "g")
     assert (found["views_paused"], found["sources_held"]) == ((0.0, "g"), (0.0, "g"))
+    assert (found["health"], found["trouble.epoch_unpublished"]) == ((2.0, "g"), (1.0, "g"))
+    assert found["trouble.source_held"] == (0.0, "g"), "also the numbers of what is well"
 
     metrics.send_upkeep(NAME, (3, 1_000))
     found = server.received()
@@ -141,7 +144,7 @@ def test_the_task_that_runs_epochs_sends_metrics_even_if_it_fails(
 def test_missing_figures_fail_no_task(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with metrics.sends_epochs("nowhere"):
         pass
-    metrics.send_views("nowhere")
+    metrics.send_upkeep("nowhere")
     assert "Could not send the metrics of pipeline nowhere: UnknownPipelineError" in caplog.text
     assert server.received() == {}
 
@@ -153,7 +156,6 @@ def test_nothing_is_looked_up_if_airflow_sends_no_metrics(meta: MetaStore, monke
     monkeypatch.setattr(metrics, "_open", looked_up)
     with metrics.sends_epochs(NAME):
         pass
-    metrics.send_views(NAME)
     metrics.send_upkeep(NAME)
 
 

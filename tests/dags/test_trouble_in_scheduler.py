@@ -171,12 +171,12 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
     orders: list[list[Order]] = [[(1, 5), (2, 6)]]
     visits = [[1]]
     fine = dict.fromkeys(
-        ("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"), "success"
+        ("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views", "owed_events", "health"),
+        "success",
     )
-    quiet = dict.fromkeys(("held_sources", "paused_views", "held_views", "owed_events"), "skipped")
 
     wait_for("the scheduled run", lambda: bool(shop.query(f"SELECT 1 FROM dag_run WHERE dag_id = '{DAG}'")))
-    assert shop.ended(shop.newest_run()) == {**fine, **quiet}
+    assert shop.ended(shop.newest_run()) == fine
     events = shop.events(shop.newest_run())
     assert {name: key for name, (key, _) in events.items()} == dict.fromkeys(
         ("per_shop", "sizes", "doubled", "visitors"), "2026-01-01"
@@ -193,23 +193,23 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
     shop.write(1, [(1, 7)], [1, 2])
     whole = (shop.data("visits") / "2026-01-02.parquet").read_bytes()
     (shop.data("visits") / "2026-01-02.parquet").write_bytes(whole[:30])
-    assert shop.run_day(1) == {**fine, **quiet, "held_sources": "failed"}
+    assert shop.run_day(1) == {**fine, "health": "failed"}
     orders.append([(1, 7)])
     trouble = shop.newest_run()
-    assert "source 'visits' is held" in shop.log_of("held_sources", trouble)
+    assert "source 'visits' is held" in shop.log_of("health", trouble)
     assert (shop.seen("visitors"), shop.seen("per_shop")) == (visitors(*visits), per_shop(*orders))
     (shop.data("visits") / "2026-01-02.parquet").write_bytes(whole)
-    assert shop.clear(trouble) == {**fine, **quiet}
+    assert shop.clear(trouble) == fine
     visits.append([1, 2])
     assert (shop.seen("visitors"), shop.seen("per_shop")) == (visitors(*visits), per_shop(*orders))
 
     # A row that a view cannot process: the run pauses the view and publishes all else; later runs are green.
     before = list(orders)
     shop.write(2, [(3, 1000)], [3])
-    assert shop.run_day(2) == {**fine, **quiet, "paused_views": "failed"}
+    assert shop.run_day(2) == {**fine, "health": "failed"}
     orders.append([(3, 1000)])
     visits.append([3])
-    assert "view 'doubled' is paused" in (log := shop.log_of("paused_views", shop.newest_run()))
+    assert "view 'doubled' is paused" in (log := shop.log_of("health", shop.newest_run()))
     assert "tussock apply PIPELINE --resume doubled" in log
     assert "2026-01-03.parquet" in log
     assert (shop.seen("doubled"), shop.seen("per_shop"), shop.seen("visitors")) == (
@@ -218,7 +218,7 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
         visitors(*visits),
     )
     shop.write(3, [(2, 1)], [2])
-    assert shop.run_day(3) == {**fine, **quiet}
+    assert shop.run_day(3) == fine
     orders.append([(2, 1)])
     visits.append([2])
     assert (shop.seen("doubled"), shop.seen("per_shop")) == (doubled(*before), per_shop(*orders))
@@ -228,7 +228,7 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
     )
     shop.python("-m", "tussock.jobs.cli", "apply", "shop", "--resume", "doubled")
     shop.write(4, [(2, 2)], [4])
-    assert shop.run_day(4) == {**fine, **quiet}
+    assert shop.run_day(4) == fine
     orders.append([(2, 2)])
     visits.append([4])
     assert shop.seen("doubled") == doubled(*orders)
@@ -236,16 +236,16 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
     # A failing suite with scope view: that view and its reader keep their rows, the others are published.
     passed = list(orders)
     shop.write(5, [(9, -1)], [5])
-    assert shop.run_day(5) == {**fine, **quiet, "held_views": "failed"}
+    assert shop.run_day(5) == {**fine, "health": "failed"}
     orders.append([(9, -1)])
     visits.append([5])
     run = shop.newest_run()
-    assert "the suites of per_shop failed" in shop.log_of("held_views", run)
+    assert "the suites of per_shop failed" in shop.log_of("health", run)
     assert (shop.seen("per_shop"), shop.seen("sizes")) == (per_shop(*passed), sizes(*passed))
     assert (shop.seen("doubled"), shop.seen("visitors")) == (doubled(*orders), visitors(*visits))
     assert set(shop.events(run)) == {"doubled", "visitors"}
     shop.write(6, [(9, 11)], [6])  # the total is above 0 again
-    assert shop.run_day(6) == {**fine, **quiet}
+    assert shop.run_day(6) == fine
     orders.append([(9, 11)])
     visits.append([6])
     assert (shop.seen("per_shop"), shop.seen("sizes")) == (per_shop(*orders), sizes(*orders))
@@ -254,11 +254,13 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
 
     # With the pipeline as its scope, it holds everything back.
     shop.set_pipeline('scope = "view"', 'scope = "pipeline"')
-    wait_for("the DAG has no such task any more", lambda: "held_views" not in _tasks(shop))
     passed = list(orders)
     shop.write(7, [(10, -1)], [7])
     states = shop.run_day(7)
     assert (states["validate_views"], states["publish_views"]) == ("failed", "upstream_failed")
+    assert states["health"] == "failed", "or the last task would make the run green"
+    log = shop.log_of("health", shop.newest_run())
+    assert "is not published, because suites failed" in log
     assert (shop.seen("per_shop"), shop.seen("doubled"), shop.seen("visitors")) == (
         per_shop(*passed),
         doubled(*passed),
@@ -267,17 +269,10 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
     # One message per trouble, from the task that reports it.
     notes = [note.partition(": shop: ")[::2] for note in (shop.folder / "noted").read_text().splitlines()]
     assert [(event, text.partition(":")[0]) for event, text in notes] == [
-        ("held", "held_sources held"),
-        ("paused", "paused_views paused"),
-        ("held", "held_views held"),
+        ("held", "health held"),
+        ("paused", "health paused"),
+        ("held", "health held"),
         ("failed", "validate_views failed"),
     ]
     assert "source 'visits' is held" in notes[0][1]
     assert "tussock apply PIPELINE --resume doubled" in notes[1][1]
-
-
-def _tasks(shop: Shop) -> str:
-    return (
-        shop.query(f"SELECT data FROM serialized_dag WHERE dag_id = '{DAG}' ORDER BY last_updated DESC LIMIT 1")[0][0]
-        or ""
-    )

@@ -179,7 +179,13 @@ def renamed(table: pa.Table) -> list[dict[str, Any]]:
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
 
 
-def run(number: int, run_type: str = "backfill", state: str = "queued", owed: str | None = None) -> SimpleNamespace:
+def run(
+    number: int,
+    run_type: str = "backfill",
+    state: str = "queued",
+    owed: str | None = None,
+    published: str | None = None,
+) -> SimpleNamespace:
     return SimpleNamespace(
         dag_id="d",
         run_id=f"{run_type}{number}",
@@ -187,6 +193,7 @@ def run(number: int, run_type: str = "backfill", state: str = "queued", owed: st
         logical_date=DAYS[number],
         state=state,
         owed_events=owed,
+        publish_views=published,
     )
 
 
@@ -202,6 +209,8 @@ def run(number: int, run_type: str = "backfill", state: str = "queued", owed: st
         (run(1), [run(2, state="running", owed="success")], None),
         (run(1), [run(2, state="running", owed="running")], None),
         (run(1), [run(2, state="running", owed="queued")], "backfill2"),
+        (run(1), [run(2, state="running", owed="queued", published="failed")], "backfill2"),
+        (run(1), [run(2, state="running", owed="queued", published="success")], None),
         (run(1), [run(2, "scheduled"), run(3, "manual", "running")], None),
         (run(1), [run(4, "scheduled", "running"), run(3, state="running"), run(2, "manual", "running")], "backfill3"),
         (run(1, "scheduled"), [run(2)], None),
@@ -222,7 +231,7 @@ def test_a_backfills_run_sends_no_event_while_another_will(
             return SimpleNamespace(dag_run=max(found, key=lambda r: r.logical_date, default=None))
 
     def states(dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, str | None]]:
-        return {r.run_id: {"owed_events": r.owed_events} for r in runs if r.run_id in run_ids}
+        return {r.run_id: {task: getattr(r, task) for task in task_ids} for r in runs if r.run_id in run_ids}
 
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Server(), raising=False)
     monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(states))

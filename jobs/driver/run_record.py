@@ -1,0 +1,156 @@
+"""The outcome of the last run, as a small object `runs/last.json` in the store.
+
+The version log contains committed epochs only. This record also shows a run that failed, or that is still at work,
+whatever started it: the command, a session or a scheduler. It is for people: nothing that decides about data depends
+on it. Concurrent runs overwrite each other's record. A killed run leaves its last update behind, whose age shows that
+it has died. Errors of the store are logged and never reach the run.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event, Thread
+
+import msgspec
+
+from tussock.jobs.settings.process import clock_ms
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import MustStopError, TussockError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+"""Seconds between the updates of a run at work. A shorter run writes one record, at its end."""
+
+PATIENCE_S = 10.0
+"""A run waits this long for its last record to be written."""
+
+_NAME = "runs/last.json"
+_MOST_CHARACTERS = 4_000  # of an error's text
+
+
+class RecordedState(StrEnum):
+    """The state of a run at its last update."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"  # all input that it wanted is committed; sources may be held, and views paused
+    FAILED = "failed"
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run, as of its last update. Times are Unix milliseconds."""
+
+    state: RecordedState
+    what: str  # `epoch`, `restate orders`
+    began: int
+    at: int  # of this update
+    writer: str
+    run: dict[str, str] = {}  # as in barriers
+    interval: tuple[str, str] | None = None  # ISO 8601
+    kind: str = ""  # class of the error
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Recording:
+    """Handed to the block of `recorded`. `ends`: False if another process goes on with the run, and records its end."""
+
+    ends: bool = True
+
+
+@contextmanager
+def recorded(
+    meta: MetaStore,
+    what: str,
+    run: Mapping[str, str] | None = None,
+    interval: Interval | None = None,
+    *,
+    only_errors: bool = False,
+) -> Iterator[Recording]:
+    """Record the block's outcome in the store, and that it is at work if it takes longer than EVERY_S.
+
+    A run that has lost to another one records nothing, because the other one does.
+
+    Args:
+        run: the scheduler's name of the run.
+        only_errors: the block is a part of a run, so only its error ends the run.
+
+    Cost: one PUT, and another one per EVERY_S of a longer block. With `only_errors`, none if the block succeeds.
+    """
+    span = None if interval is None else (interval.start.isoformat(), interval.end.isoformat())
+    record = RunRecord(
+        state=RecordedState.RUNNING,
+        what=what,
+        began=clock_ms(),
+        at=clock_ms(),
+        writer=meta.writer,
+        run=dict(run or {}),
+        interval=span,
+    )
+    ended = Event()
+
+    def follow() -> None:
+        while not ended.wait(EVERY_S):
+            _write(meta.objects, msgspec.structs.replace(record, at=clock_ms()))
+
+    follower = Thread(target=follow, name="tussock-run-follower", daemon=True)
+    if not only_errors:
+        follower.start()
+    outcome: RunRecord | None = None
+    recording = Recording(ends=not only_errors)
+    try:
+        yield recording
+        outcome = msgspec.structs.replace(record, state=RecordedState.SUCCEEDED) if recording.ends else None
+    except MustStopError:
+        raise
+    except BaseException as err:
+        text = "\n".join([str(err) or type(err).__name__, *getattr(err, "__notes__", ())])
+        outcome = msgspec.structs.replace(
+            record, state=RecordedState.FAILED, kind=type(err).__name__, error=_storable(text[:_MOST_CHARACTERS])
+        )
+        raise
+    finally:
+        ended.set()
+        if outcome is not None:
+            _write_soon(meta, outcome, follower)
+
+
+def last_run(objects: ObjectStore) -> RunRecord | None:
+    """Return the record of the last run; None without one, or if it cannot be read. Cost: one GET."""
+    try:
+        return decoded(objects.get(_NAME), RunRecord)
+    except ObjectNotFoundError:
+        return None
+    except (TussockError, msgspec.DecodeError) as err:
+        log.warning("could not read the record of the last run: %s", err)
+        return None
+
+
+def _write_soon(meta: MetaStore, record: RunRecord, follower: Thread) -> None:
+    """Write the last record of a run, in a thread, because a store that does not answer must not keep the run."""
+    began = time.monotonic()
+    if follower.is_alive():
+        follower.join(PATIENCE_S)  # its last update must not follow this one
+    last = msgspec.structs.replace(record, at=clock_ms())
+    writing = Thread(target=_write, args=(meta.objects, last), name="tussock-run-record", daemon=True)
+    with suppress(RuntimeError):  # the process is ending and starts no threads
+        writing.start()
+        writing.join(max(0.1, PATIENCE_S - (time.monotonic() - began)))
+
+
+def _write(objects: ObjectStore, record: RunRecord) -> None:
+    try:
+        objects.put(_NAME, msgspec.json.encode(record))
+    except Exception as err:  # a record is not worth a run
+        log.warning("could not record the state of the run: %s: %s", type(err).__name__, err)
+
+
+def _storable(text: str) -> str:
+    """The text as UTF-8: a name of a file in an error may contain bytes that are not."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,412 @@
+"""The health of a pipeline: everything that is wrong with it or worth knowing, each with its next step.
+
+`troubles` is the only place that decides. `tussock status`, the pages, the metrics and the DAG's task `health` show
+its result; docs/operations.md lists the conditions (tests/pages/test_health.py causes each one).
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from tussock.jobs.facts.barrier import BarrierFacts
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.facts.moment import age_text, moment
+from tussock.jobs.facts.published import CopyFacts, PublishedFacts
+from tussock.jobs.facts.runs import RunFacts, RunState
+from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.store import StoreFacts
+from tussock.jobs.facts.verified import VerifiedFacts
+from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
+from tussock.jobs.sources.rejects import rejects_name
+from tussock.statestore.errors import TussockError
+
+# An epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch.
+STUCK = timedelta(minutes=15)
+STUCK_TIMES = 10
+_NAMED = 5  # views listed in one trouble
+
+
+class TroubleKind(StrEnum):
+    """The conditions that the health consists of. The values are names of metrics."""
+
+    DEFINITION = "definition"  # pipeline.toml cannot be loaded
+    STORE_UNREADABLE = "store_unreadable"
+    STORE_MISSING = "store_missing"
+    STORE_COPIED = "store_copied"
+    RUN_FAILED = "run_failed"
+    RUN_INTERRUPTED = "run_interrupted"
+    RUN_OVERDUE = "run_overdue"
+    EPOCH_STUCK = "epoch_stuck"
+    EPOCH_REFUSED = "epoch_refused"  # suites failed, so it is not published
+    EPOCH_UNPUBLISHED = "epoch_unpublished"
+    SOURCE_HELD = "source_held"
+    SOURCE_UNLISTED = "source_unlisted"
+    REJECTS = "rejects"
+    VIEW_PAUSED = "view_paused"
+    VIEW_HELD_BACK = "view_held_back"
+    SUITE_FAILED = "suite_failed"
+    SUITE_WARNS = "suite_warns"
+    VIEW_STALE = "view_stale"
+    VIEW_UNKNOWN = "view_unknown"  # of [freshness]
+    VIEW_DIFFERENT = "view_different"  # from Spark's result
+    TABLES = "tables"  # of [publish]
+    COMPACTION_DUE = "compaction_due"
+    VERIFIED = "verified"
+
+
+_QUIET = frozenset({TroubleKind.COMPACTION_DUE, TroubleKind.VERIFIED})
+"""Conditions that need no attention: a healthy pipeline may have them."""
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something that an operator should act on or, if not `wrong`, know about."""
+
+    kind: TroubleKind
+    about: str  # `source weather`, `view delays`, `epoch`
+    what: str
+    do: str  # the next step
+    wrong: bool = True  # readers miss something, or will
+    since: datetime | None = None
+
+
+class Verdict(StrEnum):
+    """The health in one word."""
+
+    HEALTHY = "healthy"
+    ATTENTION = "needs attention"  # nothing is missing for readers, but a person should look, for example at rejects
+    WRONG = "wrong"
+
+
+def verdict(found: Sequence[Trouble]) -> Verdict:
+    """Return the health in one word."""
+    if any(trouble.wrong for trouble in found):
+        return Verdict.WRONG
+    return Verdict.ATTENTION if any(trouble.kind not in _QUIET for trouble in found) else Verdict.HEALTHY
+
+
+class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that decide the health, all of one version. As in `tussock.jobs.facts.status.Status`."""
+
+    pipeline: str
+    environment: str
+    now: datetime
+    committed: int
+    published: int
+    run: RunFacts | None
+    overdue: datetime | None  # as tussock.jobs.facts.runs.overdue
+    opened: BarrierFacts | None
+    sources: Sequence[SourceFacts]
+    views: Sequence[ViewFacts]
+    epochs: Sequence[EpochFacts]
+    shape: StoreFacts
+    freshness: Mapping[str, int]
+    publish: PublishSettings | None
+    tables: PublishedFacts | None
+    copy: CopyFacts | None
+    verified: VerifiedFacts | None
+
+    @property
+    def named(self) -> str:
+        """The pipeline as an argument of a command."""
+        name = self.pipeline or "PIPELINE"
+        return f"{name} --env {self.environment}" if self.environment else name
+
+    @property
+    def option(self) -> str:
+        """The pipeline as an option of a command."""
+        return f" --pipeline {self.named}" if self.pipeline else ""
+
+
+def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
+    """Return the troubles of a pipeline whose store can be read, wrong ones first."""
+    unpublished = found.committed if found.published < found.committed else None
+    listed = [
+        *_of_runs(found),
+        *_of_copy(found.copy, found.publish),
+        *_of_tables(found.tables, found.copy, found.named),
+        *_of_sources(found.sources),
+        *_of_views(found.views, unpublished, found.named),
+        *_of_freshness(found.views, found.freshness),
+        *_of_epochs(found),
+        *_of_publishing(found.committed, found.published, found.views, found.now),
+        *_of_shape(found.shape),
+        *_of_verified(found.verified),
+    ]
+    return tuple(sorted(listed, key=lambda trouble: not trouble.wrong))
+
+
+def broken_definition(err: TussockError) -> Trouble:
+    """Return the trouble of a pipeline whose pipeline.toml cannot be loaded: it has no DAGs, so nothing runs."""
+    do = "Correct the file. Until then the pipeline has no DAGs; its store and all other pipelines are unaffected."
+    return Trouble(TroubleKind.DEFINITION, "pipeline.toml", f"cannot be loaded: {err}", do)
+
+
+def unreadable_store(err: Exception, store: str) -> Trouble:
+    """Return the trouble of a store that this process cannot read."""
+    do = (
+        "The state of the pipeline is unknown. Check the address, the network, and this process's credentials. If the "
+        f"store is damaged, `tussock scrub --store {shlex.quote(store)}` lists the damaged objects."
+    )
+    return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", f"cannot be read: {type(err).__name__}: {err}", do)
+
+
+def missing_store(pipeline: Pipeline) -> Trouble:
+    """Return the note of a pipeline that was never applied."""
+    do = f"`tussock apply {pipeline.name}` or the pipeline's deploy DAG creates it."
+    return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist yet", do, wrong=False)
+
+
+def failed_in_scheduler(run: str, since: datetime | None) -> Trouble:
+    """Return the trouble of a pipeline whose newest run failed in the scheduler, if the store does not show why."""
+    do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."
+    return Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since)
+
+
+def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
+    run = found.run
+    if run is not None and not _is_past(run, found.committed):
+        barrier = f"`tussock barrier show{found.option}`"
+        if run.state is RunState.FAILED:
+            do = f"Correct the cause. The next run continues with the same input; {barrier} lists it."
+            yield Trouble(
+                TroubleKind.RUN_FAILED, f"run {run.name}", f"failed ({run.what}): {run.error}", do, since=run.at
+            )
+        elif run.state is RunState.INTERRUPTED:
+            what = f"was interrupted ({run.what}): its process gave its last sign at {run.at:%Y-%m-%d %H:%M:%S}"
+            do = (
+                f"Process {run.writer} was probably killed; check its host's memory. Its input is not lost: the next "
+                f"run continues with it, and {barrier} lists it."
+            )
+            yield Trouble(TroubleKind.RUN_INTERRUPTED, f"run {run.name}", what, do, since=run.at)
+    if found.overdue is not None:
+        what = f"is overdue: the run of {found.overdue:%Y-%m-%d %H:%M} UTC has not begun"
+        do = "Check that Airflow's scheduler runs, and that the pipeline's epoch DAG is neither paused nor in error."
+        yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=found.overdue)
+
+
+def _is_past(run: RunFacts, committed: int) -> bool:
+    """Whether an epoch began after the end of a run, so that its outcome no longer matters."""
+    return bool(committed) and moment(committed) > run.at
+
+
+def _of_copy(copy: CopyFacts | None, publish: PublishSettings | None) -> Iterator[Trouble]:
+    if copy is not None:
+        what = f"was copied or moved: its recorded place is {copy.recorded}, but it is at {copy.found}"
+        do = (
+            f"Its tables are not published until you confirm which: `tussock store moved --store {copy.store}` if it "
+            f"replaces the recorded store, `tussock store clone --store {copy.store}` if both stay in use."
+        )
+        yield Trouble(TroubleKind.STORE_COPIED, "store", what, do, wrong=publish is not None)
+
+
+def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: str) -> Iterator[Trouble]:
+    if found is None:
+        return
+    about, publish = f"tables in {found.to}", f"`tussock publish {pipeline}`"
+    if found.trouble:
+        do = "It is unknown whether they follow the store's history. Check the folder, and this process's access to it."
+        yield Trouble(TroubleKind.TABLES, about, f"cannot be read: {found.trouble}", do, wrong=False)
+    elif found.owner and copy is None:
+        do = (
+            "Set `[publish] to` in pipeline.toml to another folder; or, if this store replaces the other, remove the "
+            "folder."
+        )
+        yield Trouble(TroubleKind.TABLES, about, f"belong to another store (identity {found.owner})", do)
+    elif found.strange:
+        what = (
+            f"may contain rows of epoch {max(found.strange)}, which this store lacks: it was restored or created again"
+        )
+        yield Trouble(
+            TroubleKind.TABLES,
+            about,
+            what,
+            f"{publish} replaces them, as does the next published epoch.",
+            since=found.at,
+        )
+    elif found.unknown:
+        what = "were written by an earlier release, which did not record their history"
+        do = (
+            f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once, as does the "
+            "next epoch."
+        )
+        yield Trouble(TroubleKind.TABLES, about, what, do, wrong=False)
+
+
+def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
+    for source in found:
+        about = f"source {source.source}"
+        for hold in source.held:
+            do = "Its new files wait; all other work continues. Once the cause is removed, the next run reads them."
+            yield Trouble(TroubleKind.SOURCE_HELD, about, f"is held: {hold.reason}", do, since=hold.at)
+        if source.trouble and not source.held:
+            do = (
+                "Its waiting input is unknown. The next run holds the source unless the cause is removed. If its place "
+                "cannot be reached, check the path and this process's access."
+            )
+            yield Trouble(TroubleKind.SOURCE_UNLISTED, about, f"cannot be checked: {source.trouble}", do)
+        if source.rejects:
+            table = rejects_name(source.source)
+            do = f"See them: SELECT * FROM {table}. Correct and restate the files, or TRUNCATE TABLE {table}."
+            yield Trouble(TroubleKind.REJECTS, about, f"has {source.rejects:,} unreadable records", do, wrong=False)
+
+
+def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str) -> Iterator[Trouble]:
+    """`unpublished`: an epoch whose failed suites another trouble reports."""
+    for view in found:
+        about = f"{view.kind} {view.view}"
+        if view.state is ViewState.PAUSED:
+            why = f": {view.reason}" if view.reason else ", by a user or with a view that it reads"
+            do = (
+                f"It keeps its current rows. Correct the row or the SELECT, then run `tussock apply "
+                f"{pipeline} --resume {view.view}`."
+            )
+            yield Trouble(TroubleKind.VIEW_PAUSED, about, f"is paused{why}", do, since=view.since)
+        elif view.state is ViewState.HELD_BACK:
+            do = (
+                "Readers still see earlier rows. Correct the rows with another epoch, or correct the suite, and run "
+                "again."
+            )
+            failures = "; ".join(view.quality.failures) or view.reason
+            yield Trouble(TroubleKind.VIEW_HELD_BACK, about, f"is held back: {failures}", do, since=view.since)
+        elif view.quality.verdict is Quality.FAILED and view.quality.epoch != unpublished:
+            do = "Correct the rows with another epoch, or correct the suite, and run again."
+            yield Trouble(
+                TroubleKind.SUITE_FAILED,
+                about,
+                f"did not pass its suite: {'; '.join(view.quality.failures)}",
+                do,
+                since=view.quality.at,
+            )
+        if view.quality.verdict is Quality.WARNING:
+            yield Trouble(
+                TroubleKind.SUITE_WARNS,
+                about,
+                f"has warnings: {'; '.join(view.quality.warnings)}",
+                "Its rows are published.",
+                wrong=False,
+            )
+
+
+def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iterator[Trouble]:
+    for view in found:
+        if view.stale:
+            do = "Check the newest runs: one is late, has failed, or was not started."
+            missed, most = age_text(view.freshness_s or 0), age_text(view.wanted_s or 0)
+            what = f"is too old: readers miss a change of {missed} ago; at most {most} is allowed"
+            yield Trouble(TroubleKind.VIEW_STALE, f"{view.kind} {view.view}", what, do)
+    for name in sorted(wanted.keys() - {view.view for view in found}):
+        yield Trouble(
+            TroubleKind.VIEW_UNKNOWN,
+            f"view {name}",
+            "has a freshness in pipeline.toml, but no such view exists",
+            "Correct the name under [freshness].",
+        )
+
+
+def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
+    opened, run = found.opened, found.run
+    if opened is None or (
+        run is not None and run.state in (RunState.FAILED, RunState.INTERRUPTED) and run.at > opened.at
+    ):
+        return  # another trouble has the reason
+    longest = max(
+        (e.seconds.plan + e.seconds.run + e.seconds.flush for e in found.epochs if e.seconds is not None), default=0.0
+    )
+    if found.now - opened.at <= max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
+        return
+    named = f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer},"
+    if run is not None and run.state is RunState.RUNNING:
+        what = f"{named} takes longer than usual: it has been open since {opened.at:%Y-%m-%d %H:%M:%S}"
+        do = f"Its run is at work (last sign at {run.at:%H:%M:%S}); its log shows the progress."
+        yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", what, do, wrong=False, since=opened.at)
+        return
+    what = (
+        "is sealed but not committed"
+        if opened.sealed
+        else f"has been open since {opened.at:%Y-%m-%d %H:%M:%S} and is not sealed"
+    )
+    do = (
+        "Its run has died or is slow: check its log. Another run finishes it; "
+        f"`tussock barrier show{found.option}` lists its input."
+    )
+    yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", f"{named} {what}", do, since=opened.at)
+
+
+def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], now: datetime) -> Iterator[Trouble]:
+    if committed == published:
+        return
+    refused = [view for view in seen if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed]
+    if refused:
+        do = (
+            "Readers still see the previous epoch. Correct the rows with another epoch, or correct the suite, and run "
+            "again."
+        )
+        failed = "\n".join(f"{view.view}: {'; '.join(view.quality.failures)}" for view in refused)
+        yield Trouble(
+            TroubleKind.EPOCH_REFUSED,
+            "epoch",
+            f"{committed} is not published, because suites failed:\n{failed}",
+            do,
+            since=moment(committed),
+        )
+        return
+    late = now - moment(committed) > STUCK
+    do = "The run that created it publishes it; if that run is gone, the next run does."
+    yield Trouble(
+        TroubleKind.EPOCH_UNPUBLISHED,
+        "epoch",
+        f"{committed} is committed but not published",
+        do,
+        wrong=late,
+        since=moment(committed),
+    )
+
+
+def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:
+    if shape.compaction_due and not shape.open_tasks:
+        do = "The upkeep DAG does this on its schedule; `tussock compact` does it now."
+        yield Trouble(
+            TroubleKind.COMPACTION_DUE, "store", f"should be compacted: {shape.compaction_due[0]}", do, wrong=False
+        )
+
+
+def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
+    if found is None:
+        return
+    if found.different:
+        names = ", ".join(found.different[:_NAMED]) + (
+            f" and {more} more" if (more := len(found.different) - _NAMED) > 0 else ""
+        )
+        restate = " and ".join(f"`tussock restate {name} --time-zone`" for name in found.read_in_utc)
+        repair = (
+            "The next epoch rebuilds them."
+            if found.repair_waits
+            else "`tussock verify --repair` makes the next epoch rebuild them."
+        )
+        do = (
+            f"Run {restate} first, to read files of an earlier release in the store's time zone; then run `tussock "
+            "verify`."
+            if restate
+            else repair
+        )
+        yield Trouble(
+            TroubleKind.VIEW_DIFFERENT,
+            "verification",
+            f"found views that differ from Spark's results: {names}",
+            do,
+            since=found.since,
+        )
+        return
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.views.items())
+    yield Trouble(
+        TroubleKind.VERIFIED,
+        "verification",
+        f"compared the views with Spark's results: {counts}",
+        "`tussock verify` compares them again.",
+        False,
+        found.at,
+    )

@@ -1,0 +1,85 @@
+"""The last run, from its record in the store, and the time of the run that a schedule has missed."""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from tussock.jobs.driver import run_record
+from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.statestore.meta.store import MetaStore
+
+SILENT = timedelta(seconds=6 * run_record.EVERY_S)
+"""A run at work that has not updated its record for this long has died."""
+
+GRACE = timedelta(minutes=15)
+"""A scheduled run that has not begun this long after its time is overdue."""
+
+
+class RunState(StrEnum):
+    """The state of the last run."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"  # its record ends in the middle: the process was killed, or its host
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run that has left a record. Runs of at most ten seconds leave one at their end only."""
+
+    state: RunState
+    what: str  # `epoch`, `restate orders`
+    began: datetime
+    at: datetime  # its end, or its last sign
+    writer: str  # the process
+    run: dict[str, str]  # the scheduler's name of the run; empty without a scheduler
+    interval: tuple[str, str] | None  # ISO 8601
+    kind: str  # class of its error
+    error: str
+
+    @property
+    def name(self) -> str:
+        """The run as people name it: its scheduler's name, or the process."""
+        return self.run.get("run") or self.run.get("command") or f"of {self.writer}"
+
+
+def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
+    """Return the last run; None if no run has left a record. Cost: one GET."""
+    if (found := run_record.last_run(meta.objects)) is None:
+        return None
+    began, at = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (found.began, found.at))
+    state = RunState(found.state)
+    if state is RunState.RUNNING and now - at > SILENT:
+        state = RunState.INTERRUPTED
+    return RunFacts(
+        state=state,
+        what=found.what,
+        began=began,
+        at=at,
+        writer=found.writer,
+        run=found.run,
+        interval=found.interval,
+        kind=found.kind,
+        error=found.error,
+    )
+
+
+def overdue(schedule: RunSchedule, time_zone: str, seen: datetime | None, now: datetime) -> datetime | None:
+    """Return the time of the newest scheduled run that has not begun although GRACE is over; None without one.
+
+    Args:
+        seen: the last sign of any run; None if the pipeline has never run, so that its DAG may not be switched on yet.
+    """
+    from croniter import croniter
+
+    if seen is None:
+        return None
+    zone = ZoneInfo(time_zone)
+    due: datetime = croniter(schedule.cron, (now - GRACE).astimezone(zone)).get_prev(datetime)
+    if schedule.end is not None:  # the last interval begins at `end` or before
+        last: datetime = croniter(schedule.cron, schedule.end.astimezone(zone)).get_next(datetime)
+        due = min(due, last)
+    first: datetime = croniter(schedule.cron, schedule.start.astimezone(zone)).get_next(datetime)
+    return due.astimezone(UTC) if due >= first and seen < due else None
