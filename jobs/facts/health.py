@@ -160,10 +160,17 @@ def missing_store(pipeline: Pipeline) -> Trouble:
     return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist yet", do, wrong=False)
 
 
-def failed_in_scheduler(run: str, since: datetime | None) -> Trouble:
-    """Return the trouble of a pipeline whose newest run failed in the scheduler, if the store does not show why."""
+def with_scheduler(found: tuple[Trouble, ...], run: str, state: str, since: datetime | None) -> tuple[Trouble, ...]:
+    """Add the newest run of the scheduler if it failed and the store does not show why.
+
+    Args:
+        found: the result of `troubles`.
+        run, state, since: the run's name, its state in Airflow, and its end.
+    """
+    if state != "failed" or any(trouble.wrong for trouble in found):
+        return found
     do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."
-    return Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since)
+    return (Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since), *found)
 
 
 def _of_runs(found: HealthFacts) -> Iterator[Trouble]:

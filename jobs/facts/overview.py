@@ -1,4 +1,4 @@
-"""A pipeline at a glance: its progress, its stalled relations, and the state of each relation.
+"""A pipeline at a glance: its progress, and the state of each relation.
 
 Reads only the version.
 """
@@ -12,18 +12,9 @@ from tussock.jobs.facts.graph import NodeState, graph
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.tables import tables
 from tussock.jobs.facts.views import ViewFacts
-from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
-
-
-class StalledRelation(msgspec.Struct, frozen=True):
-    """A relation that does not follow its inputs, with the reason, for display."""
-
-    name: str
-    state: NodeState
-    since: int  # epoch; 0: its rows never passed
-    reason: str
 
 
 class RelationState(msgspec.Struct, frozen=True):
@@ -47,7 +38,6 @@ class PipelineState(msgspec.Struct, frozen=True):
     published: int
     published_at: datetime | None
     kinds: Mapping[str, int]  # number of sources, tables, views, …
-    troubles: tuple[StalledRelation, ...]
     bytes: int  # of all SSTs
     ssts: int
     units: int
@@ -61,7 +51,6 @@ class PipelineState(msgspec.Struct, frozen=True):
 def pipeline_state(version: HummockVersion) -> PipelineState:
     """Return the pipeline's state at a version. Cost: O(relations + SSTs)."""
     live, found = [r for r in version.catalog.live() if not r.internal], [s for level in version.levels for s in level]
-    held = published_sight(version).held
     return PipelineState(
         version.id,
         version.epoch,
@@ -69,7 +58,6 @@ def pipeline_state(version: HummockVersion) -> PipelineState:
         version.published,
         _at(version.published),
         {kind: sum(r.kind is kind for r in live) for kind in RelationKind},
-        tuple(trouble for r in live if (trouble := _trouble(r, held)) is not None),
         sum(s.size for s in found),
         len(found),
         version.mapping.unit_count,
@@ -101,27 +89,6 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
             RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0))
         )
     return tuple(found)
-
-
-def _trouble(relation: Relation, held_back: Mapping[str, int]) -> StalledRelation | None:
-    if relation.holds:
-        reasons = "\n".join(dict.fromkeys(hold.reason for hold in relation.holds))
-        return StalledRelation(relation.name, NodeState.HELD, min(hold.since for hold in relation.holds), reasons)
-    if relation.paused is not None:
-        return StalledRelation(
-            relation.name,
-            NodeState.PAUSED,
-            relation.paused,
-            relation.paused_for or "a user paused it, or a view that it reads is paused",
-        )
-    if relation.name in held_back:
-        return StalledRelation(
-            relation.name,
-            NodeState.HELD_BACK,
-            held_back[relation.name],
-            "its suite, or that of a view that it reads, failed",
-        )
-    return None
 
 
 def _at(epoch: int) -> datetime | None:

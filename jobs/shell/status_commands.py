@@ -35,7 +35,10 @@ def _status(chosen: argparse.Namespace) -> int:
 
 
 def _all_pipelines(chosen: argparse.Namespace) -> int:
-    """Print the health of every pipeline of the folder, in the chosen environment. Raises WhichStoreError if there is none."""
+    """Print the health of every pipeline of the folder, in the chosen environment.
+
+    Raises WhichStoreError if there is none.
+    """
     from tussock.jobs.facts.health import Verdict, verdict
     from tussock.jobs.operations.folder import definitions_in
     from tussock.jobs.operations.health import health_of

@@ -10,6 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
+from tussock.jobs.facts.health import broken_definition
+from tussock.jobs.settings.environments import UnknownEnvironmentError
+from tussock.jobs.settings.pipeline import PipelineError
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.errors import NotInitialisedError
 from tussock_pages import actions, dag, epochs, overview, quality, verified
@@ -18,7 +21,7 @@ from tussock_pages.page import FOLDER, page
 
 log = logging.getLogger(__name__)
 
-STATIC = {"pages.css": "text/css", "theme.js": "text/javascript"}
+STATIC = {"pages.css": "text/css", "theme.js": "text/javascript", "refresh.js": "text/javascript"}
 
 app = FastAPI(title="Tussock", dependencies=[SEES_PLUGINS], openapi_url=None, docs_url=None, redoc_url=None)
 for router in (overview.router, dag.router, epochs.router, quality.router, verified.router, actions.router):
@@ -27,7 +30,7 @@ for router in (overview.router, dag.router, epochs.router, quality.router, verif
 
 @app.get("/static/{name}")
 def static(name: str) -> Response:
-    """Serve the stylesheet and the theme script. This is a route because mounts bypass the app's dependencies."""
+    """Serve the stylesheet and the scripts. This is a route because mounts bypass the app's dependencies."""
     if name not in STATIC:
         raise HTTPException(404, f"The pages have no file {name!r}.")
     return FileResponse(
@@ -58,6 +61,8 @@ def no_store(request: Request, err: TussockError) -> Response:
             "To create it, trigger the pipeline's deploy DAG or run `tussock apply`.",
             err,
         )
+    if isinstance(err, (PipelineError, UnknownEnvironmentError)):
+        return _error(request, 503, "The pipeline's definition cannot be loaded", broken_definition(err).do, err)
     return _error(request, 503, "The store cannot be read", "Only this page is affected, not the pipeline's runs.", err)
 
 

@@ -9,7 +9,9 @@ from fastapi.responses import HTMLResponse
 from tussock_steps import pipeline_of
 
 from tussock.jobs.catalog.show import show
+from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
+from tussock.jobs.facts.health import Trouble
 from tussock.jobs.facts.history import ViewPoint, epoch_page, points
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, relation_states
 from tussock.jobs.facts.status import Status
@@ -21,10 +23,10 @@ from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.version import HummockVersion
 from tussock_pages.graph import Drawing, draw
 from tussock_pages.guard import READS_RUNS, User, may_edit
-from tussock_pages.overview import Waiting, look_at_status
+from tussock_pages.overview import Waiting
 from tussock_pages.page import page
 from tussock_pages.spark import Sparkline, sparkline
-from tussock_pages.stores import Store, name_in, open_store
+from tussock_pages.stores import Looked, Store, name_in, open_store
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
@@ -38,9 +40,6 @@ class ViewRow:
 
     view: ViewFacts
     changed: Sparkline | None
-    behind: Sparkline | None
-    seconds: Sparkline | None
-    last: ViewPoint | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,17 @@ class PageHead:
     description: str
     state: PipelineState
     may_edit: bool
+    looked: Looked  # the status
+
+    @property
+    def looks(self) -> tuple[Looked, ...]:
+        """Their ages count for the page."""
+        return (self.looked,)
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...] | None:
+        """Those of the status; None if it is still being determined."""
+        return None if self.looked.value is None else self.looked.value.troubles
 
 
 def store_of(dag_id: str) -> Store:
@@ -72,8 +82,9 @@ def store_of(dag_id: str) -> Store:
 def head_of(store: Store, dag_id: str, user: User) -> PageHead:
     """The head of a DAG's page."""
     state = store.at_version("state", lambda _, version: pipeline_state(version))
-    of = store.pipeline
-    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, state, may_edit(user, dag_id))
+    of, looked = store.pipeline, look_at_status(store)
+    may = may_edit(user, dag_id)
+    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, state, may, looked)
 
 
 @router.get("/dags/{dag_id}")
@@ -87,14 +98,12 @@ def views(
     """Show views and tables, RELATIONS_A_PAGE per page; those that are not ready or are stale come first."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user)
-    looked = look_at_status(store)
-    found: Status | None = looked.value
+    found: Status | None = head.looked.value
     kept = [v for v in (() if found is None else found.views) if named.lower() in v.view]
     kept.sort(key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW))
     first = (page_number - 1) * RELATIONS_A_PAGE
-    past = store.at_version(
-        "points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs)
-    )
+    recent = _recent(store)
+    past = points(recent)
     rows = [_row(v, past.get(v.view, ())) for v in kept[first : first + RELATIONS_A_PAGE]]
     return page(
         request,
@@ -107,10 +116,10 @@ def views(
         page_number=page_number,
         pages=max(1, -(-len(kept) // RELATIONS_A_PAGE)),
         found=found,
-        looked=looked,
         waiting=None if found is None else Waiting.of(found.sources),
         unseen_s=None if found is None else oldest_unseen_s(found.views),
-        epochs=EPOCHS_IN_SPARKLINES,
+        epochs=len(recent),
+        seconds=sparkline([None if e.seconds is None else e.seconds.run for e in reversed(recent)]),
     )
 
 
@@ -161,11 +170,9 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
     shown = store.at_version(("relation", name), lambda _, version: _relation(version, name))
     if shown is None:
         raise HTTPException(404, f"The pipeline has no relation {name!r}.")
-    past = store.at_version(
-        "points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs)
-    )
+    past = points(_recent(store))
     head = head_of(store, dag_id, user)
-    trouble = next((t for t in head.state.troubles if t.name == name), None)
+    mine = [t for t in head.troubles or () if t.about.partition(" ")[2] == name]
     return page(
         request,
         "relation.html",
@@ -173,9 +180,17 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
         tab="",
         name=name,
         past=tuple(reversed(past.get(name, ()))),
-        trouble=trouble,
+        troubles=mine,
         **shown,
     )
+
+
+def _recent(store: Store) -> tuple[EpochFacts, ...]:
+    """The newest epochs, newest first."""
+    found: tuple[EpochFacts, ...] = store.at_version(
+        "recent", lambda meta, version: epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs
+    )
+    return found
 
 
 def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
@@ -204,7 +219,4 @@ def _row(view: ViewFacts, past: Sequence[ViewPoint]) -> ViewRow:
     return ViewRow(
         view,
         sparkline([point.rows_out for point in past]),
-        sparkline([point.behind_s for point in past]),
-        sparkline([point.seconds for point in past]),
-        past[-1] if past else None,
     )

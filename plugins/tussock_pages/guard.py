@@ -5,7 +5,7 @@ Airflow mounts a plugin's app without any access control. Therefore:
 * The app requires the right to see plugins. Each route of a DAG requires the right to read that DAG. Each action
   requires the rights to edit its DAG and to start runs of it.
 * The app mounts nothing and generates nothing (no StaticFiles, no OpenAPI), since those bypass its dependencies.
-* Every response carries a Content-Security-Policy. Pages load only from this server, including one script. Data Docs
+* Every response carries a Content-Security-Policy. Pages load only from this server, including two scripts. Data Docs
   are written by other programs; they may not run scripts or submit forms.
 
 A form on another site could be sent with the user's cookie. So an action is a POST whose origin is checked
@@ -25,8 +25,8 @@ from fastapi import Depends, HTTPException, Request, status
 from starlette.responses import Response
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -46,6 +46,11 @@ EDITS_DAG = Depends(requires_access_dag("PUT"))
 def readable_dags(user: BaseUser) -> set[str]:
     """The DAGs that a user may read."""
     return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def may_read(user: BaseUser, dag_id: str) -> bool:
+    """Whether a user may read a DAG, also one that Airflow does not have, because its definition is broken."""
+    return _may(user, dag_id, "GET", None)
 
 
 def may_edit(user: BaseUser, dag_id: str) -> bool:

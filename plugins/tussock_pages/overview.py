@@ -8,15 +8,17 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from tussock.jobs.facts.health import Trouble, broken_definition, missing_store, unreadable_store, with_scheduler
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
 from tussock.jobs.facts.sources import SourceFacts
-from tussock.jobs.facts.status import Status, now_of, status
-from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.facts.status import Status, now_of, status_of
+from tussock.jobs.operations.folder import Definition
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run, last_runs, paused_dags
-from tussock_pages.guard import User, readable_dags
+from tussock_pages.guard import User, may_read, readable_dags
 from tussock_pages.page import page
 from tussock_pages.stores import Looked, Store, open_store, pipelines
 
@@ -41,18 +43,36 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """One pipeline. If its store cannot be read, `state` is None and `error` contains the reason."""
+    """One pipeline. If its definition or its store cannot be read, `state` is None."""
 
-    pipeline: Pipeline
+    name: str
+    environment: str
+    description: str
     dag_id: str
     state: PipelineState | None
-    error: TussockError | None
+    troubles: tuple[Trouble, ...] | None  # None: being determined
     waiting: Waiting | None  # None if unknown
     unseen_s: float | None  # largest freshness of its views, in seconds
-    wrong: int  # number of problems that need a person
     run: Run | None
     paused: bool | None  # whether the DAG is paused; None if Airflow does not have it
-    looking: bool = False  # `waiting` is still being determined
+    looked: Looked | None = None
+
+    @property
+    def looking(self) -> bool:
+        """Whether its health is still being determined."""
+        return self.looked is not None and self.looked.looking
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRows:
+    """The rows of one page."""
+
+    rows: tuple[PipelineRow, ...]
+
+    @property
+    def looks(self) -> tuple[Looked, ...]:
+        """Their ages count for the page."""
+        return tuple(row.looked for row in self.rows if row.looked is not None)
 
 
 def look_at_status(store: Store) -> Looked:
@@ -60,15 +80,7 @@ def look_at_status(store: Store) -> Looked:
     of = store.pipeline
 
     def look(meta: MetaStore) -> Status:
-        return status(
-            meta,
-            now_of(clock_ms()),
-            pipeline=of.name,
-            environment=of.environment,
-            last=EPOCHS_LOOKED_AT,
-            freshness=of.freshness,
-            publish=of.publish,
-        )
+        return status_of(of, meta, now_of(clock_ms()), last=EPOCHS_LOOKED_AT)
 
     return store.look("status", look)
 
@@ -79,32 +91,49 @@ def overview(
 ) -> HTMLResponse:
     """List the pipelines whose epoch DAG the user may read, PIPELINES_A_PAGE per page."""
     readable = readable_dags(user)
-    mine = [p for p in pipelines() if f"epoch_{p.name}" in readable]
+    mine = [
+        one
+        for one in pipelines()
+        if (dag_id := f"epoch_{one.name}") in readable or (one.error is not None and may_read(user, dag_id))
+    ]
     first = (page_number - 1) * PIPELINES_A_PAGE
     shown = mine[first : first + PIPELINES_A_PAGE]
-    dag_ids = [f"epoch_{p.name}" for p in shown]
+    dag_ids = [f"epoch_{one.name}" for one in shown]
     runs, paused = last_runs(session, dag_ids), paused_dags(session, dag_ids)
-    rows = [_row(p, runs, paused) for p in shown]
-    pages = max(1, -(-len(mine) // PIPELINES_A_PAGE))
-    looking = any(row.looking for row in rows)
+    found = PipelineRows(tuple(_row(one, runs, paused) for one in shown))
     return page(
-        request, "overview.html", looking=looking, rows=rows, total=len(mine), page_number=page_number, pages=pages
+        request,
+        "overview.html",
+        looking=any(row.looking for row in found.rows),
+        found=found,
+        total=len(mine),
+        page_number=page_number,
+        pages=max(1, -(-len(mine) // PIPELINES_A_PAGE)),
     )
 
 
-def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
-    dag_id = f"epoch_{pipeline.name}"
+def _row(one: Definition, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
+    dag_id = f"epoch_{one.name}"
     run, is_paused = runs.get(dag_id), paused.get(dag_id)
+    if one.pipeline is None:
+        broken = () if one.error is None else (broken_definition(one.error),)
+        return PipelineRow(one.name, "", "", dag_id, None, broken, None, None, run, is_paused)
+    about = (one.name, one.pipeline.environment, one.pipeline.description, dag_id)
     try:
-        store = open_store(pipeline)
+        store = open_store(one.pipeline)
         state = store.at_version("state", lambda _, version: pipeline_state(version))
         looked = look_at_status(store)
-        found: Status | None = looked.value
+    except NotInitialisedError:
+        return PipelineRow(*about, None, (missing_store(one.pipeline),), None, None, run, is_paused)
     except TussockError as err:
-        return PipelineRow(pipeline, dag_id, None, err, None, None, 0, run, is_paused)
+        return PipelineRow(*about, None, (unreadable_store(err, one.pipeline.store),), None, None, run, is_paused)
+    found: Status | None = looked.value
     if found is None:
-        return PipelineRow(pipeline, dag_id, state, None, None, None, 0, run, is_paused, looked.looking)
-    wrong = sum(trouble.wrong for trouble in found.troubles)
+        failed = None if looked.error is None else (unreadable_store(looked.error, one.pipeline.store),)
+        return PipelineRow(*about, state, failed, None, None, run, is_paused, looked)
+    troubles = found.troubles
+    if run is not None:
+        troubles = with_scheduler(troubles, run.run_id, run.state, run.ended)
     return PipelineRow(
-        pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused
+        *about, state, troubles, Waiting.of(found.sources), oldest_unseen_s(found.views), run, is_paused, looked
     )

@@ -2,15 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tussock.jobs.facts.health import Verdict, verdict
 from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
-from tussock_pages.stores import Looked
+from tussock_pages.stores import OLD_S, Looked
 
 RELOAD_S = "1"
 FOLDER = Path(__file__).resolve().parent
@@ -19,15 +20,31 @@ FOLDER = Path(__file__).resolve().parent
 def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> HTMLResponse:
     """Render a page. It reloads while a value that it shows is still being determined.
 
+    The page shows the time of its oldest facts: `Looked` objects in `shown` have an age, and all others are read now.
+
     Args:
         looking: a value other than the `Looked` objects in `shown` is still being determined.
-        shown: exactly the variables that the template uses.
+        shown: exactly the variables that the template uses. Their `looked` may be one object or several.
     """
+    now = datetime.now(UTC)
+    looks = [value for value in shown.values() if isinstance(value, Looked)]
+    looks += [look for value in shown.values() if isinstance(value, HasLooks) for look in value.looks]
+    age_s = max((look.age_s for look in looks if look.value is not None), default=0.0)
     text = _templates.get_template(template).render(
-        base=request.scope.get("root_path", ""), now=datetime.now(UTC), **shown
+        base=request.scope.get("root_path", ""), now=now, age_s=age_s, as_of=now - timedelta(seconds=age_s), **shown
     )
-    looking |= any(isinstance(value, Looked) and value.looking for value in shown.values())
+    looking |= any(look.looking for look in looks)
     return HTMLResponse(text, status, headers={"Refresh": RELOAD_S} if looking else None)
+
+
+@runtime_checkable
+class HasLooks(Protocol):
+    """A variable of a template with answers of slow looks in it."""
+
+    @property
+    def looks(self) -> tuple[Looked, ...]:
+        """Their ages count for the page."""
+        ...
 
 
 def count(number: float | None) -> str:
@@ -90,6 +107,9 @@ _templates = Environment(
 _templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment, "fitted": fitted}
 _templates.globals |= {
     "age": age,
+    "old_s": OLD_S,
+    "verdict": verdict,
+    "Verdict": Verdict,
     "sparkline": sparkline,
     "spark_size": (WIDTH, HEIGHT),
     "box_size": (BOX_WIDTH, BOX_HEIGHT),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from tussock_steps import definitions
 
+from tussock.jobs.operations.folder import Definition
 from tussock.jobs.settings.arrow import leave_pandas
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
@@ -21,8 +22,11 @@ from tussock.statestore.objectstore.open import open_object_store
 
 T = TypeVar("T")
 REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
-PATIENCE_S = 0.15  # a page waits this long for a slow look; then it shows the previous answer, or that it is loading
-LOOK_AGAIN_S = 20.0
+PATIENCE_S = 0.15  # a page waits this long for a newer look; then it shows the previous answer with its age
+OLD_S = 10.0
+"""Facts that are older are marked on the page. It waits OLD_PATIENCE_S for newer ones."""
+
+OLD_PATIENCE_S = 0.6
 KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
 """Prefixes of the names of a pipeline's DAGs."""
 
@@ -81,7 +85,10 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The last answer of a slow look: value, age, and error. `value` is None if there is no answer yet."""
+    """The last answer of a slow look: value, age, and error. `value` is None if there is no answer yet.
+
+    The age is counted from the moment at which the look began, so no fact is newer than it says.
+    """
 
     value: Any
     age_s: float
@@ -113,19 +120,20 @@ class Store:
     def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
         """Return the answer of a slow `find`, such as a bucket listing or a scan.
 
-        After PATIENCE_S it continues in the background.
+        After PATIENCE_S it continues in the background, and this returns the previous answer.
 
-        `find` gets its own MetaStore, since it may take minutes. An answer is valid for LOOK_AGAIN_S or until the next
+        `find` gets its own MetaStore, since it may take minutes. An answer is valid for half of OLD_S or until the next
         version.
         """
         with self.lock:
             known, version = self._looks.get(key), self.meta.latest().id
-            fresh = known is not None and known.version == version and time.monotonic() - known.at_s < LOOK_AGAIN_S
+            age_s = None if known is None else time.monotonic() - known.at_s
+            fresh = known is not None and known.version == version and age_s is not None and age_s < OLD_S / 2
             if not fresh and (key not in self._looking or self._looking[key].done()):
                 self._looking[key] = _POOL.submit(self._find, key, version, find, self.meta.for_another_thread())
             future = None if fresh else self._looking[key]
         if future is not None and not future.cancelled():
-            _wait(future)
+            _wait(future, PATIENCE_S if age_s is not None and age_s < OLD_S / 2 else OLD_PATIENCE_S)
         now = time.monotonic()
         with self.lock:
             found = self._looks.get(key, _Answer(now, version))
@@ -140,9 +148,9 @@ class Store:
             self._looks[key] = found
 
 
-def _wait(future: "Future[None]") -> None:
+def _wait(future: "Future[None]", patience_s: float) -> None:
     try:
-        future.result(PATIENCE_S)
+        future.result(patience_s)
     except TimeoutError:
         return
 
@@ -152,9 +160,9 @@ _stores: dict[str, Store] = {}
 _opening = Lock()
 
 
-def pipelines() -> tuple[Pipeline, ...]:
-    """All pipelines whose definitions can be read. Cost: reads their small files."""
-    return definitions().pipelines
+def pipelines() -> tuple[Definition, ...]:
+    """All pipelines of the folder, also those whose definitions cannot be loaded. Cost: reads their small files."""
+    return definitions().found
 
 
 def name_in(dag_id: str) -> tuple[str, str] | None:

@@ -93,6 +93,8 @@ def app(shop: Shop) -> Iterator[FastAPI]:
     for name, store in (("absent", shop.folder / "absent"), ("damaged", shop.folder / "damaged")):
         (pipelines / name).mkdir()
         (pipelines / name / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n')
+    (pipelines / "typing").mkdir()
+    (pipelines / "typing/pipeline.toml").write_text('name = "typing"\nstore = "x"\nsql = ["views.sql"]\ncolour = 1\n')
     (shop.folder / "damaged/meta").mkdir(parents=True)
     (shop.folder / "damaged/meta/store.json").write_text("{")
     with pytest.MonkeyPatch.context() as patch:
@@ -117,7 +119,7 @@ def _app() -> FastAPI:
     with create_session() as session:
         session.add(DagBundleModel(name="tests"))
     bag = dag_bag(ROOT / "dags", "tests")
-    assert bag.import_errors == {}
+    assert {Path(file).name for file in bag.import_errors} == {"broken_pipelines.py"}, "of the pipeline `typing`"
     sync_bag_to_db(bag, "tests", None)
     return cached_app(apps="core")
 
