@@ -23,7 +23,7 @@ from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.version import HummockVersion
 from tussock_pages.graph import Drawing, draw
 from tussock_pages.guard import READS_RUNS, User, may_edit
-from tussock_pages.overview import Waiting
+from tussock_pages.overview import Waiting, look_at_status
 from tussock_pages.page import page
 from tussock_pages.spark import Sparkline, sparkline
 from tussock_pages.stores import Looked, Store, name_in, open_store

@@ -118,7 +118,7 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
     assert found["source.s.waiting_files"] == (1.0, "g")
     assert found["source.s.waiting_bytes"] == (float((tmp_path / "files/2.parquet").stat().st_size), "g")
     assert (found["views_paused"], found["sources_held"]) == ((0.0, "g"), (0.0, "g"))
-    assert (found["health"], found["trouble.epoch_unpublished"]) == ((2.0, "g"), (1.0, "g"))
+    assert (found["health"], found["trouble.epoch_unpublished"]) == ((0.0, "g"), (0.0, "g"))
     assert found["trouble.source_held"] == (0.0, "g"), "also the numbers of what is well"
 
     metrics.send_upkeep(NAME, (3, 1_000))

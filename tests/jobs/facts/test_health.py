@@ -1,0 +1,248 @@
+"""The health of a pipeline: every condition with its texts, and the record of runs that it needs."""
+
+import json
+import re
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.driver.embedded import append, epoch, insert, new_store
+from tests.jobs.driver.test_pauses import BAD, RAISED, sums
+from tests.jobs.facts.conditions import conditions, healthy
+from tests.jobs.facts.test_status import NOW, files, look, shop
+from tests.jobs.plan.catalogs import table
+from tussock.jobs import cli
+from tussock.jobs.driver import run_record
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.run_record import recorded
+from tussock.jobs.facts.health import Trouble, TroubleKind, Verdict, verdict
+from tussock.jobs.facts.metrics import health_metrics
+from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
+from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.texts.status import health_line, health_text
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+
+__all__ = ["files", "shop"]
+CASES = Path(__file__).parent / "cases/health.txt"
+
+
+def test_each_condition_has_a_text_in_the_command_a_metric_and_a_line_of_the_dag(
+    shop: MetaStore, request: pytest.FixtureRequest
+) -> None:
+    """tests/pages/test_health.py does so for the page. The file is for reviewers: a changed text is a changed case."""
+    parts = []
+    folder = shop.objects.uri.removeprefix("file://")
+    for kind, found in conditions(healthy(shop)).items():
+        assert [trouble.kind for trouble in found] == [kind], kind
+        metrics = {metric.name: metric.value for metric in health_metrics(found)}
+        assert metrics[f"trouble.{kind}"] == 1
+        assert sum(value for name, value in metrics.items() if name.startswith("trouble.")) == 1
+        (trouble,) = found
+        text, line = health_text("shop", found, NOW), health_line(trouble)
+        for place in (" ".join(text.split()), " ".join(line.split())):
+            for part in (trouble.about, trouble.what, trouble.do):
+                assert " ".join(part.split()) in place, "each place has the whole text"
+        title = f"== {kind}: {verdict(found)}, health={metrics['health']:g}"
+        parts.append(f"{title}\n-- tussock status\n{text}\n-- task health\n{line}")
+    shown = "\n\n".join(parts).replace(folder, "STORE") + "\n"
+    if request.config.getoption("--update-cases"):
+        CASES.write_text(shown)
+    assert shown == CASES.read_text()
+
+
+def test_the_verdict_is_that_of_the_worst_condition_and_notes_of_a_healthy_pipeline_do_not_count() -> None:
+    quiet = Trouble(TroubleKind.COMPACTION_DUE, "store", "should be compacted", "", wrong=False)
+    rejects = Trouble(TroubleKind.REJECTS, "source s", "has 3 unreadable records", "", wrong=False)
+    wrong = Trouble(TroubleKind.VIEW_PAUSED, "view v", "is paused", "")
+    assert [verdict(found) for found in ((), (quiet,), (quiet, rejects), (rejects, wrong))] == [
+        Verdict.HEALTHY,
+        Verdict.HEALTHY,
+        Verdict.ATTENTION,
+        Verdict.WRONG,
+    ]
+
+
+def test_a_run_that_failed_is_wrong_until_another_run_succeeds(shop: MetaStore) -> None:
+    with pytest.raises(InputError), recorded(shop, "epoch", {"dag": "d", "run": "manual_1"}, DAY):
+        raise InputError("division by zero in row k=1 of view per_g")
+    (trouble,) = now(shop).troubles
+    assert (trouble.kind, trouble.about, trouble.wrong) == (TroubleKind.RUN_FAILED, "run manual_1", True)
+    assert "division by zero in row k=1 of view per_g" in trouble.what
+    run = last_run(shop, datetime.now(UTC))
+    assert run is not None
+    assert (run.state, run.interval) == (RunState.FAILED, (DAY.start.isoformat(), DAY.end.isoformat()))
+    with recorded(shop, "epoch"):
+        pass
+    assert now(shop).troubles == ()
+
+
+def test_an_epoch_that_begins_after_a_failure_ends_it_even_without_a_record(shop: MetaStore) -> None:
+    """Releases that record no runs may run epochs of the same store."""
+    with pytest.raises(InputError), recorded(shop, "epoch"):
+        raise InputError("no")
+    record = run_record.last_run(shop.objects)
+    assert record is not None
+    old = json.loads(shop.objects.get("runs/last.json")) | {"at": 1_600_000_000_000}
+    shop.objects.put("runs/last.json", json.dumps(old).encode())
+    assert now(shop).troubles == ()
+
+
+def test_a_run_at_work_is_shown_and_one_without_a_sign_for_a_minute_is_wrong(
+    shop: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_record, "EVERY_S", 0.01)
+    written = threading.Event()
+    put = shop.objects.put
+    monkeypatch.setattr(shop.objects, "put", lambda name, data: (put(name, data), written.set()))
+    with recorded(shop, "epoch"):
+        assert written.wait(30)
+        moment = datetime.now(UTC)
+        run = last_run(shop, moment)
+        assert run is not None
+        assert run.state is RunState.RUNNING
+        assert now(shop).troubles == ()
+        killed = shop.objects.get("runs/last.json")
+    put("runs/last.json", killed)
+    (trouble,) = [t for t in look(shop, moment + SILENT * 2).troubles if t.kind is not TroubleKind.EPOCH_STUCK]
+    assert trouble.kind is TroubleKind.RUN_INTERRUPTED
+
+
+def test_a_failed_run_is_the_reason_of_its_open_epoch_which_is_no_second_trouble(shop: MetaStore) -> None:
+    insert(shop, "t", (2, 8, 1))
+    inject(shop)
+    with pytest.raises(InputError), recorded(shop, "epoch"):
+        raise InputError("no")
+    assert [t.kind for t in look(shop, datetime.now(UTC) + timedelta(days=1)).troubles] == [TroubleKind.RUN_FAILED]
+
+
+@pytest.mark.parametrize("refuses", [OSError("disk full"), InputError("denied"), RuntimeError("anything")])
+def test_a_store_that_refuses_the_record_does_not_reach_the_run(
+    shop: MetaStore, monkeypatch: pytest.MonkeyPatch, refuses: Exception
+) -> None:
+    def put(name: str, data: bytes) -> None:
+        raise refuses
+
+    monkeypatch.setattr(shop.objects, "put", put)
+    with recorded(shop, "epoch"):
+        pass
+    with pytest.raises(InputError, match="its own error"), recorded(shop, "epoch"):
+        raise InputError("its own error")
+
+
+def test_a_store_that_does_not_answer_does_not_keep_the_run(shop: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(run_record, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(shop.objects, "put", lambda name, data: released.wait(60))
+    with recorded(shop, "epoch"):
+        pass
+    released.set()
+
+
+def test_a_run_that_lost_to_another_one_leaves_its_record_alone(shop: MetaStore) -> None:
+    with recorded(shop, "epoch", {"run": "winner"}):
+        pass
+    with pytest.raises(LostRaceError), recorded(shop, "epoch", {"run": "loser"}):
+        raise LostRaceError("epoch 1", "epoch 2")
+    run = last_run(shop, datetime.now(UTC))
+    assert run is not None
+    assert (run.name, run.state) == ("winner", RunState.SUCCEEDED)
+
+
+def test_a_scheduled_run_is_overdue_if_no_run_gave_a_sign_since_its_time() -> None:
+    day = timedelta(days=1)
+    schedule = RunSchedule("@daily", datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 3, tzinfo=UTC))
+    at = datetime(2030, 1, 3, tzinfo=UTC)  # the interval of 2 January has ended
+
+    def missed(now: datetime, seen: datetime | None, zone: str = "UTC") -> datetime | None:
+        return overdue(schedule, zone, seen, now)
+
+    assert missed(at + GRACE / 2, at - day + GRACE) is None, "it may still begin"
+    assert missed(at + GRACE * 2, at - day + GRACE) == at
+    assert missed(at + GRACE * 2, at + GRACE) is None
+    assert missed(at + 60 * day, at - day) == at + day, "the last interval begins at the end of the schedule"
+    assert missed(at + 60 * day, at + day) is None
+    assert missed(at + GRACE * 2, None) is None, "the DAG was never switched on"
+    assert missed(datetime(2030, 1, 1, 12, tzinfo=UTC), at - 9 * day) is None, "the first interval has not ended"
+    assert missed(at + GRACE * 2, at - day, "America/New_York") == at - day + timedelta(hours=5)
+
+
+def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(
+    shop: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pipelines"
+    for name, text in (
+        ("absent", f'store = "{tmp_path}/absent"'),
+        ("broken", f'store = "{tmp_path}/broken"'),
+        ("typing", f'store = "{tmp_path}/store"\ncolour = 1'),
+        ("well", f'store = "{shop.objects.uri.removeprefix("file://")}"'),
+    ):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "pipeline.toml").write_text(f'name = "{name}"\nsql = ["views.sql"]\n{text}\n')
+    (tmp_path / "broken/meta").mkdir(parents=True)
+    (tmp_path / "broken/meta/store.json").write_text("{")
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder))
+    monkeypatch.delenv("TUSSOCK_STORE", raising=False)
+    assert cli.main(["status"]) == 4
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
+    assert "needs attention" in lines["absent"]
+    assert "does not exist yet" in lines["absent"]
+    assert "cannot be read: DamagedDocumentError" in lines["broken"]
+    assert "pipeline.toml cannot be loaded" in lines["typing"]
+    assert lines["well"].split()[1] == "healthy"
+    assert cli.main(["status", "--json"]) == 4
+    assert [one["health"] for one in json.loads(capsys.readouterr().out)] == [
+        "needs attention",
+        "wrong",
+        "wrong",
+        "healthy",
+    ]
+    for name, said in (("typing", "pipeline.toml cannot be loaded"), ("broken", "cannot be read: Damaged")):
+        assert cli.main(["status", name]) == 4
+        text = capsys.readouterr().out
+        assert text.startswith(f"pipeline {name}: 1 thing is wrong\n")
+        assert said in " ".join(text.split())
+    assert cli.main(["status", "nope"]) == 1, "a mistyped name is an error of the command"
+
+
+def test_a_run_that_fails_on_a_row_is_what_the_next_status_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meta = new_store(tmp_path / "store")
+    append(meta, table("t"), sums())
+    epoch(meta)
+    folder = tmp_path / "pipelines/shop"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[epoch]\nrunner = "auto"\n'
+    )
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    assert cli.main(["epoch", "--pipeline", "shop"]) == 0
+    capsys.readouterr()
+    assert cli.main(["status", "shop"]) == 0
+    insert(meta, "t", BAD)
+    assert cli.main(["epoch", "--pipeline", "shop"]) == 1
+    capsys.readouterr()
+    assert cli.main(["status", "shop"]) == 4
+    text = " ".join(capsys.readouterr().out.split())
+    assert "WRONG run of " in text
+    assert re.search(f"failed \\(epoch\\): .*{RAISED}", text)
+    assert "`tussock barrier show --pipeline shop` lists it" in text
+    assert "open epoch: since" in text
+    assert cli.main(["barrier", "show", "--pipeline", "shop"]) == 0, "the next step works as printed"
+    assert cli.main(["barrier", "abandon", "--pipeline", "shop", "--drop", "sums"]) == 0
+    assert cli.main(["epoch", "--pipeline", "shop"]) == 0
+    capsys.readouterr()
+    assert cli.main(["status", "shop"]) == 0, "another run has succeeded"
+
+
+DAY = Interval(datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC))
+
+
+def now(meta: MetaStore):  # type: ignore[no-untyped-def]
+    """The status at this moment, of a store whose epochs began long ago."""
+    return look(meta, datetime.now(UTC))
