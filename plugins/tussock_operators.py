@@ -413,7 +413,10 @@ class Health(PipelineTask):
         return {"health": found.verdict}
 
     def _failed_tasks(self, context: Any) -> Iterator[str]:
-        """Its callback has sent a message. A task that runs in any state would otherwise decide that a failed run is green, because it is the last."""
+        """A task that runs in any state would make a failed run green, because it is the last one.
+
+        The failed task has sent the message, so this sends none.
+        """
         run = context["dag_run"]
         states = task_states(run.dag_id, run.run_id, sorted(self.upstream_task_ids))
         failed = [f"{task} ({state})" for task, state in states.items() if state in ("failed", "upstream_failed")]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import tussock_notify
 import tussock_steps
+from tussock_operators import UndoneError
 
 from tests.dags.test_epoch_dag import parsed
 from tussock.jobs.driver.source_holds import HeldSourcesError
@@ -72,33 +73,36 @@ def test_a_mistyped_argument_of_operators_keeps_only_its_pipeline_from_its_dags(
     )
 
 
-def test_tasks_call_the_notifiers_of_their_own_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = '[epoch]\non_error = "pause"\n[quality]\nscope = "view"\n'
-    events = {"held_sources": "held", "held_views": "held", "paused_views": "paused"}
-    pipeline_of(tmp_path, f'{more}[notify.all]\nnotifier = "{FILE}"\narguments = {{ file = "f" }}\n')
+def test_tasks_of_a_pipeline_with_notifiers_report_their_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline_of(tmp_path, f'[notify.some]\nnotifier = "{FILE}"\non = ["paused"]\narguments = {{ file = "f" }}\n')
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
-    dag = parsed("epoch").epoch_shop
-    assert {t.task_id: [call.event for call in t.on_failure_callback] for t in dag.tasks} == {
-        task.task_id: [events.get(task.task_id, "failed")] for task in dag.tasks
-    }
-    pipeline_of(tmp_path, f'{more}[notify.some]\nnotifier = "{FILE}"\non = ["paused"]\narguments = {{ file = "f" }}\n')
-    dag = parsed("epoch").epoch_shop
-    assert [task.task_id for task in dag.tasks if task.on_failure_callback] == ["paused_views"]
+    assert all(len(task.on_failure_callback) == 1 for task in parsed("epoch").epoch_shop.tasks)
+    pipeline_of(tmp_path, "")
+    assert not any(task.on_failure_callback for task in parsed("epoch").epoch_shop.tasks)
 
 
 def test_a_message_contains_the_error_and_its_remedy_and_survives_a_broken_notifier(tmp_path: Path) -> None:
+    """The task `health` has one message per finding; the error of any other task is a failure."""
     of = pipeline_of(
         tmp_path,
         f'[notify.broken]\nnotifier = "tests.support.notifier.NoSuch"\n'
-        f'[notify.file]\nnotifier = "{FILE}"\narguments = {{ file = "{tmp_path}/said" }}\n[env.prod]\n',
+        f'[notify.file]\nnotifier = "{FILE}"\narguments = {{ file = "{tmp_path}/said" }}\n'
+        f'[notify.other]\nnotifier = "{FILE}"\non = ["late"]\narguments = {{ file = "{tmp_path}/said" }}\n[env.prod]\n',
     )
+    send = tussock_notify.SendNotices(load_pipeline(of.folder, "prod"))
+    undone = UndoneError("both", ((NoticeEvent.HELD, "no file\nClear the run."), (NoticeEvent.PAUSED, "row 7")))
+    send({"ti": SimpleNamespace(task_id="health", run_id="r1"), "exception": undone})
+    send({"ti": SimpleNamespace(task_id="health", run_id="r1"), "exception": UndoneError("another task failed", ())})
     error = HeldSourcesError({"orders": "no file"})
     error.add_note("Clear the run.")
-    task = SimpleNamespace(task_id="held_sources", run_id="r1")
-    send = tussock_notify.SendNotices(load_pipeline(of.folder, "prod"), NoticeEvent.HELD)
-    send({"ti": task, "exception": error})
-    (line,) = (tmp_path / "said").read_text().splitlines()
-    assert line == f"held: shop (prod): held_sources held: {str(error).replace(chr(10), ' ')} Clear the run."
+    send({"ti": SimpleNamespace(task_id="run_actors", run_id="r1"), "exception": error})
+    assert (tmp_path / "said").read_text().splitlines() == [
+        "held: shop (prod): health held: no file Clear the run.",
+        "paused: shop (prod): health paused: row 7",
+        f"failed: shop (prod): run_actors failed: {str(error).replace(chr(10), ' ')} Clear the run.",
+    ]
 
 
 class _Mail(socketserver.StreamRequestHandler):
@@ -147,7 +151,7 @@ def test_airflows_notifier_of_mail_sends_what_a_failed_task_and_a_late_view_repo
 ) -> None:
     of = pipeline_of(tmp_path, f'[notify.mail]\nnotifier = "{SMTP}"\narguments = {ARGUMENTS}\n')
     check_notifiers(of, lambda line: pytest.fail(line))
-    tussock_notify.SendNotices(of, NoticeEvent.FAILED)(
+    tussock_notify.SendNotices(of)(
         {"ti": SimpleNamespace(task_id="run_actors", run_id="r1"), "exception": ValueError("row 7 is bad")}
     )
     assert _sent(mail) == ("shop: run_actors failed", "row 7 is bad")
