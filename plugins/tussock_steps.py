@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
-from tussock.jobs.operations.folder import Definition, definitions_in, named_folder
+from tussock.jobs.operations.folder import FolderEntry, definitions_in, named_folder
 from tussock.jobs.settings.pipeline import FILE, Pipeline, PipelineError, find_pipeline
 from tussock.statestore.errors import InputError
 
@@ -53,7 +53,7 @@ def airflow_home() -> Path:
 class Definitions:
     """The pipelines of the folder in name order. `errors` also contains that of the folder."""
 
-    found: tuple[Definition, ...]
+    found: tuple[FolderEntry, ...]
     errors: tuple[InputError, ...]
 
     @property
@@ -97,11 +97,11 @@ def definitions() -> Definitions:
     return Definitions(found, (*missing, *(one.error for one in found if one.error is not None)))
 
 
-def _checked(found: Definition) -> Definition:
+def _checked(found: FolderEntry) -> FolderEntry:
     try:
-        return found if found.pipeline is None else Definition(found.name, _with_known_arguments(found.pipeline))
+        return found if found.pipeline is None else FolderEntry(found.name, _with_known_arguments(found.pipeline))
     except PipelineError as err:
-        return Definition(found.name, None, err)
+        return FolderEntry(found.name, None, err)
 
 
 def _with_known_arguments(pipeline: Pipeline) -> Pipeline:

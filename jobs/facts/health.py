@@ -73,7 +73,7 @@ class Trouble(msgspec.Struct, frozen=True):
     since: datetime | None = None
 
 
-class Verdict(StrEnum):
+class HealthVerdict(StrEnum):
     """The health in one word."""
 
     HEALTHY = "healthy"
@@ -81,11 +81,11 @@ class Verdict(StrEnum):
     WRONG = "wrong"
 
 
-def verdict(found: Sequence[Trouble]) -> Verdict:
+def verdict(found: Sequence[Trouble]) -> HealthVerdict:
     """Return the health in one word."""
     if any(trouble.wrong for trouble in found):
-        return Verdict.WRONG
-    return Verdict.ATTENTION if any(trouble.kind not in _QUIET for trouble in found) else Verdict.HEALTHY
+        return HealthVerdict.WRONG
+    return HealthVerdict.ATTENTION if any(trouble.kind not in _QUIET for trouble in found) else HealthVerdict.HEALTHY
 
 
 class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts, epochs
-from tussock.jobs.facts.health import HealthFacts, Trouble, Verdict, troubles, verdict
+from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, troubles, verdict
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts, copied, published
 from tussock.jobs.facts.runs import RunFacts, last_run, overdue
@@ -60,7 +60,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     run: RunFacts | None = None  # the last one; None: it has left no record
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> HealthVerdict:
         """The health in one word."""
         return verdict(self.troubles)
 

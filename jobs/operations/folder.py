@@ -10,7 +10,7 @@ from tussock.statestore.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class FolderEntry:
     """A pipeline of the folder: its settings, or the error for which its pipeline.toml cannot be loaded."""
 
     name: str  # of its folder
@@ -24,13 +24,13 @@ def named_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def definitions_in(folder: Path, environment: str | None = None) -> Iterator[Definition]:
+def definitions_in(folder: Path, environment: str | None = None) -> Iterator[FolderEntry]:
     """Load each pipeline of a folder, by name. An error in one does not affect the others.
 
     `environment`: as in `load_pipeline`.
     """
     for name in pipeline_names(folder):
         try:
-            yield Definition(name, load_pipeline(folder / name, environment))
+            yield FolderEntry(name, load_pipeline(folder / name, environment))
         except InputError as err:  # an invalid file, or no such environment
-            yield Definition(name, None, err)
+            yield FolderEntry(name, None, err)

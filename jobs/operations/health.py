@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tussock.jobs.facts.health import Trouble, broken_definition, missing_store, unreadable_store
 from tussock.jobs.facts.status import Status, status_of
-from tussock.jobs.operations.folder import Definition
+from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.errors import NotInitialisedError
@@ -17,7 +17,7 @@ def health_of_store(at: PipelineStore) -> Status:
     return status_of(at.pipeline, at.meta, at.now, last=EPOCHS)
 
 
-def health_of(found: Definition) -> Sequence[Trouble]:
+def health_of(found: FolderEntry) -> Sequence[Trouble]:
     """Return the troubles of a pipeline of the folder. Raises nothing that a user or a server causes."""
     if found.pipeline is None:
         return (broken_definition(found.error),) if found.error is not None else ()

@@ -39,7 +39,7 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
 
     Raises WhichStoreError if there is none.
     """
-    from tussock.jobs.facts.health import Verdict, verdict
+    from tussock.jobs.facts.health import HealthVerdict, verdict
     from tussock.jobs.operations.folder import definitions_in
     from tussock.jobs.operations.health import health_of
     from tussock.jobs.texts.status import overview_text
@@ -53,7 +53,7 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
         )
     else:
         print(overview_text(found))
-    return EXIT_WRONG if any(verdict(troubles) is Verdict.WRONG for _, troubles in found) else 0
+    return EXIT_WRONG if any(verdict(troubles) is HealthVerdict.WRONG for _, troubles in found) else 0
 
 
 def _json(found: object) -> str:

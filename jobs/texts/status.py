@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.health import Trouble, Verdict, verdict
+from tussock.jobs.facts.health import HealthVerdict, Trouble, verdict
 from tussock.jobs.facts.moment import age_text
 from tussock.jobs.facts.runs import RunState
 from tussock.jobs.facts.sources import SourceFacts
@@ -78,7 +78,7 @@ def _counts(found: Sequence[Trouble]) -> str:
     wrong, notes = sum(t.wrong for t in found), sum(not t.wrong for t in found)
     counted = "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
     if not wrong:
-        counted = "all is well" if verdict(found) is Verdict.HEALTHY else str(verdict(found))
+        counted = "all is well" if verdict(found) is HealthVerdict.HEALTHY else str(verdict(found))
     return counted + (f", notes: {notes}" if notes else "")
 
 

@@ -12,7 +12,7 @@ from tussock.jobs.facts.health import Trouble, broken_definition, missing_store,
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.status import Status, now_of, status_of
-from tussock.jobs.operations.folder import Definition
+from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.errors import NotInitialisedError
@@ -112,7 +112,7 @@ def overview(
     )
 
 
-def _row(one: Definition, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
+def _row(one: FolderEntry, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
     dag_id = f"epoch_{one.name}"
     run, is_paused = runs.get(dag_id), paused.get(dag_id)
     if one.pipeline is None:

@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tussock.jobs.facts.health import Verdict, verdict
+from tussock.jobs.facts.health import verdict
 from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
@@ -109,7 +109,6 @@ _templates.globals |= {
     "age": age,
     "old_s": OLD_S,
     "verdict": verdict,
-    "Verdict": Verdict,
     "sparkline": sparkline,
     "spark_size": (WIDTH, HEIGHT),
     "box_size": (BOX_WIDTH, BOX_HEIGHT),

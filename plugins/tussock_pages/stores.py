@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from tussock_steps import definitions
 
-from tussock.jobs.operations.folder import Definition
+from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.arrow import leave_pandas
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
@@ -160,7 +160,7 @@ _stores: dict[str, Store] = {}
 _opening = Lock()
 
 
-def pipelines() -> tuple[Definition, ...]:
+def pipelines() -> tuple[FolderEntry, ...]:
     """All pipelines of the folder, also those whose definitions cannot be loaded. Cost: reads their small files."""
     return definitions().found
 

@@ -8,14 +8,18 @@ from tussock_pages.page import _templates
 
 from tests.jobs.facts.conditions import conditions, healthy
 from tests.jobs.facts.test_status import files, shop
-from tussock.jobs.facts.health import Verdict, verdict
+from tussock.jobs.facts.health import HealthVerdict, verdict
 from tussock.statestore.meta.store import MetaStore
 
 __all__ = ["files", "shop"]
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 PAGE = """{% from "parts.html" import health_badge, trouble_note with context %}{{ health_badge(troubles) }}
 {% for t in troubles %}{{ trouble_note(t) }}{% endfor %}"""
-BADGES = {Verdict.HEALTHY: "healthy", Verdict.ATTENTION: "needs attention", Verdict.WRONG: "1 problem"}
+BADGES = {
+    HealthVerdict.HEALTHY: "healthy",
+    HealthVerdict.ATTENTION: "needs attention",
+    HealthVerdict.WRONG: "1 problem",
+}
 
 
 def test_each_condition_has_a_badge_and_a_note_with_its_whole_text(shop: MetaStore) -> None:

@@ -17,7 +17,7 @@ from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.run_record import recorded
-from tussock.jobs.facts.health import Trouble, TroubleKind, Verdict, verdict
+from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.settings.pipeline import RunSchedule
@@ -60,10 +60,10 @@ def test_the_verdict_is_that_of_the_worst_condition_and_notes_of_a_healthy_pipel
     rejects = Trouble(TroubleKind.REJECTS, "source s", "has 3 unreadable records", "", wrong=False)
     wrong = Trouble(TroubleKind.VIEW_PAUSED, "view v", "is paused", "")
     assert [verdict(found) for found in ((), (quiet,), (quiet, rejects), (rejects, wrong))] == [
-        Verdict.HEALTHY,
-        Verdict.HEALTHY,
-        Verdict.ATTENTION,
-        Verdict.WRONG,
+        HealthVerdict.HEALTHY,
+        HealthVerdict.HEALTHY,
+        HealthVerdict.ATTENTION,
+        HealthVerdict.WRONG,
     ]
 
 
