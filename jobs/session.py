@@ -16,21 +16,25 @@ Spark.
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
 from tussock.jobs.catalog.insert import rows_for_table
+from tussock.jobs.catalog.open_transaction import OpenTransaction, TransactionError
 from tussock.jobs.catalog.show import explain, show
 from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
 from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
+from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.driver.barrier import Wish, micros_of
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.pauses import warn_of_paused
@@ -40,26 +44,32 @@ from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, cores
 from tussock.jobs.driver.source_holds import warn_of_held
 from tussock.jobs.driver.summary import EpochSummary, holds_of
+from tussock.jobs.logical.errors import NoRelationError, SqlError
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import (
+    Bound,
     Change,
     CreateFunction,
     CreatePlainView,
     CreateView,
     Explain,
+    Insert,
     Query,
     Show,
     Single,
 )
+from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
 from tussock.jobs.plan.definition import find
 from tussock.jobs.plan.fed_tables import require_not_fed
-from tussock.jobs.plan.statement_log import PendingCatalog, statement_text
+from tussock.jobs.plan.statement_log import PendingCatalog, WaitingLog, statement_text
 from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.moment import BadMomentError
-from tussock.jobs.reading.read import refuse_unseen
+from tussock.jobs.reading.pending_rows import EpochMovedError
+from tussock.jobs.reading.read import WaitingChangesWarning, refuse_unseen, relation_at
+from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.rejected import rejected
-from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.reading.stored_rows import StoredRows, rows_at
 from tussock.jobs.settings.pipeline import EpochSettings, OnError
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.sources.base import Restated
@@ -72,6 +82,7 @@ from tussock.statestore.meta.sight import Sight, published_sight
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.months import given_rows
+from tussock.statestore.nested import unsliced
 from tussock.statestore.objectstore.base import AccessDeniedError
 from tussock.statestore.progress import Progress, no_progress
 
@@ -83,7 +94,12 @@ if TYPE_CHECKING:  # imported on use: only SQL needs Spark
     from tussock.jobs.verify.record import Verification
 
 
+T = TypeVar("T")
+
 __all__ = ["Answer", "Session", "TwoThreadsError"]
+
+
+ATTEMPTS = 10  # to log a statement although other sessions keep changing what it reads
 
 
 class TwoThreadsError(InputError):
@@ -151,6 +167,7 @@ class Session:
         self._pending = PendingCatalog(self.meta)
         self._stored = StoredRows(self.meta, self._pending)
         self._statements = StatementMaker(self.meta, self._stored, self._writer, lambda: self.spark)
+        self._transaction: OpenTransaction | None = None
         self._working = RLock()  # held during a call
 
     @property
@@ -175,20 +192,52 @@ class Session:
     def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
         """Run a script, statement by statement. Each statement is durable before the next is read.
 
+        A statement that reads tables sees the result of all earlier statements, also of those that wait for an epoch.
+        Statements between BEGIN and COMMIT are durable together with COMMIT, and take effect together or not at all.
+
         Args:
             sql: statements separated by `;`.
             base: the folder for relative paths of sources; None: the working directory.
 
-        Raises: InputError branches with the place; statements before the failing one stay in the log.
+        Raises: InputError branches with the place; statements before the failing one stay in the log, except those of
+            an open transaction. TransactionError.
         """
         return list(self.run(sql, base=base))
 
     def run(self, sql: str, *, base: Path | None = None) -> Iterator[Answer]:
-        """Like `execute`, but an iterator: each statement runs when its answer is requested."""
+        """Like `execute`, but an iterator: each statement runs when its answer is requested.
+
+        An error ends a transaction that the script has begun.
+        """
+        outside = self._transaction is None
         for statement in split_script(sql):
-            with self._at_work():
-                answer = self._execute(statement.text, statement.place, base or Path.cwd())
+            try:
+                with self._at_work():
+                    answer = self._execute(statement.text, statement.place, base or Path.cwd())
+            except Exception:
+                if outside:
+                    self._transaction = None
+                raise
             yield answer
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open. `close` rolls it back."""
+        return self._transaction is not None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Log the statements and inserts of the block as one entry: BEGIN before it, COMMIT after it.
+
+        If the block raises, nothing is logged. Raises TransactionError; as `execute`.
+        """
+        self.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self._transaction = None
+            raise
+        self.execute("COMMIT")
 
     def plan(
         self,
@@ -229,14 +278,17 @@ class Session:
 
         Raises: InputError branches with the place, and the file in a note; nothing is logged then.
         """
-        with self._at_work():
+        with self._at_work(), self._alone("apply"):
             while True:
-                deployment = self._deployment(scripts, prune, resume, derived, stores_rows=True)
+                try:
+                    deployment = self._deployment(scripts, prune, resume, derived, stores_rows=True)
+                except EpochMovedError:
+                    continue
                 if require is not None:
                     require(deployment)
                 if deployment.statement is None:
                     return deployment
-                with suppress(LogMovedError):  # another session appended a statement; bind all statements again
+                with suppress(LogMovedError):  # another session appended a statement; bind all of them again
                     position = self._writer.logged(deployment.statement, expected=deployment.log_end)
                     return replace(deployment, position=position)
 
@@ -253,7 +305,9 @@ class Session:
 
         version = self.meta.latest()
         catalog = self._pending.at(version)
-        deploying = Deploying(self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows)
+        deploying = Deploying(
+            self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting
+        )
         return deploying.of(scripts, prune, resume, derived)
 
     def flush(
@@ -279,7 +333,7 @@ class Session:
         Warns: HeldSourceWarning for each failing source: its new files wait, and everything else was taken.
             PausedViewWarning for each view that this epoch paused.
         """
-        with self._at_work():
+        with self._at_work(), self._alone("flush"):
             at = None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             with recorded(self.meta, "epoch", interval=interval):
@@ -304,7 +358,7 @@ class Session:
         Warns: as `flush`. An unreadable file leaves everything unchanged.
         Raises: UnknownRelationError; CannotRestateError; EpochUnderWayError: `flush` first.
         """
-        with self._at_work():
+        with self._at_work(), self._alone("restate"):
             restating = Restating(self.meta, source, restated)
             if restating.begin() is None:
                 return restating.found
@@ -335,7 +389,7 @@ class Session:
             CannotFollowError.
         Cost: that of each SELECT over all its rows, and a scan of each view.
         """
-        with self._at_work():
+        with self._at_work(), self._alone("verify") if repair else nullcontext():
             from tussock.jobs.verify.record import write_last
             from tussock.jobs.verify.repair import repaired
             from tussock.jobs.verify.verify import verify
@@ -355,21 +409,29 @@ class Session:
                 write_last(self.meta.objects, found, [r.name for r in self.meta.latest().catalog.live()])
             return found
 
-    def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:
+    def query(
+        self, sql: str, epoch: int | None = None, *, at: datetime | None = None, pending: bool = False
+    ) -> pa.Table:
         """Run a SELECT over tables and views.
 
         Args:
             sql: any SELECT that Spark can run.
             epoch: None means the published one.
             at: read the epoch that was published at this time; without an offset, in the store's time zone.
+            pending: read the rows that a statement reads: tables with the effect of all waiting statements, and of
+                those of the open transaction; views as of the last committed epoch.
 
         Warns: PausedViewWarning for each paused view, whose rows are those of the pause; HeldViewWarning for each
-            held-back view.
-        Raises: SqlError; NeverPassedError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
+            held-back view; with `pending`, WaitingChangesWarning for each view that waiting statements will change.
+        Raises: SqlError; NeverPassedError; EpochNotCommittedError, EpochExpiredError; BadMomentError; with `pending`,
+            WaitingStatementsError, WaitingStatementFailsError.
         """
         with self._at_work():
             if at is not None and epoch is not None:
                 raise BadMomentError(str(at), f"epoch {epoch} is given as well", "an epoch or a time, not both")
+            if pending:
+                self._require_now(epoch if at is None else at)
+                return self._repeated(lambda: self._select_pending(sql))
             return self._select(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
@@ -384,16 +446,59 @@ class Session:
         Raises: UnknownRelationError; UnfitRowsError, NullKeyError: nothing was inserted.
         """
         with self._at_work():
-            catalog = self._pending.at(self.meta.latest())
-            relation = find(catalog, table, RelationKind.TABLE)
-            require_not_fed(catalog, relation, "INSERT INTO")
-            statement = self._writer.insert(relation.name, rows_for_table(relation, rows))
-            return self._writer.log(f"insert into {relation.name}", statement)
+            if (transaction := self._transaction) is not None:
+                return self._repeated(lambda: transaction.take(partial(self._draft_rows, table, rows)))
+            statement = self._insert(self._pending.at(self.meta.latest()), table, rows)
+            return self._writer.log(f"insert into {statement.table}", statement)
 
-    def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
-        """Read the rows of a view or table without SQL; see `StoredRows.read`."""
+    def _insert(self, catalog: Catalog, table: str, rows: pa.Table) -> Insert:
+        relation = find(catalog, table, RelationKind.TABLE)
+        require_not_fed(catalog, relation, "INSERT INTO")
+        return self._writer.insert(relation.name, rows_for_table(relation, rows))
+
+    def _draft_rows(self, table: str, rows: pa.Table, draft: DraftTransaction, waiting: WaitingLog) -> Answer:
+        statement = self._insert(draft.catalog, table, rows)
+        draft.add(statement)
+        return Answer(f"insert into {statement.table}", _drafted(statement))
+
+    def read(
+        self,
+        relation: str,
+        columns: Sequence[str] | None = None,
+        epoch: int | None = None,
+        *,
+        pending: bool = False,
+    ) -> pa.Table:
+        """Read the rows of a view or table without SQL; see `StoredRows.read`.
+
+        `pending`: as for `query`, also without Spark. Raises BadMomentError if an epoch is given too.
+        """
         with self._at_work():
-            return self._stored.read(relation, columns, epoch)
+            if not pending:
+                return self._stored.read(relation, columns, epoch)
+            self._require_now(epoch)
+            return self._repeated(lambda: self._read_pending(relation, columns))
+
+    def _read_pending(self, relation: str, columns: Sequence[str] | None) -> pa.Table:
+        waiting = self._waiting_now()
+        _warn_of_changes(waiting, [relation.lower()])
+        with self._statements.reading(waiting, [relation.lower()]) as seen:
+            found = relation_at(seen.version, seen.sight, relation)
+            with closing(rows_at(self.meta.objects, seen.version, found, seen.sight.epoch, columns, seen.rows)) as rows:
+                return unsliced(rows.read_all())
+
+    @staticmethod
+    def _require_now(epoch: int | datetime | None) -> None:
+        """Raise BadMomentError if an epoch or time is given for rows that belong to no epoch yet."""
+        if epoch is not None:
+            raise BadMomentError(str(epoch), "waiting statements belong to no epoch yet", "no epoch and no time")
+
+    def _waiting_now(self) -> WaitingLog:
+        """The waiting statements, and those of the open transaction."""
+        if self._transaction is not None:
+            return self._transaction.drafted
+        self._pending.at(self.meta.latest())
+        return self._pending.waiting()
 
     def reader(
         self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None
@@ -442,7 +547,7 @@ class Session:
             values, now(); FrameOfAnEpochError; OutdatedFrameError; SqlError for an invalid name or column;
             ReservedNameError.
         """
-        with self._at_work():
+        with self._at_work(), self._alone("create_view"):
             catalog = self._pending.at(self.meta.latest())
             binder = self._statements.binder(catalog.live())
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
@@ -516,14 +621,69 @@ class Session:
     # --- statements ---------------------------------------------------------------------------------------------------
 
     def _execute(self, text: str, place: Place, base: Path) -> Answer:
-        while True:
-            with suppress(LogMovedError):  # another session appended a statement; bind this one again
-                return self._execute_at_end(text, place, base)
+        match transaction_word(text):
+            case TransactionWord.BEGIN:
+                if self._transaction is not None:
+                    raise TransactionError("a transaction is open already", "COMMIT or ROLLBACK it first")
+                self._transaction = OpenTransaction(self.meta, self._pending, self._writer)
+                return Answer(text, "transaction begun; COMMIT logs its statements as one entry")
+            case TransactionWord.COMMIT:
+                transaction = self._opened_transaction()
+                try:
+                    return self._repeated(lambda: transaction.commit(text))
+                finally:
+                    self._transaction = None
+            case TransactionWord.ROLLBACK:
+                self._opened_transaction()
+                self._transaction = None
+                return Answer(text, "transaction rolled back; nothing was logged")
+        if (transaction_now := self._transaction) is not None:
+            return self._repeated(lambda: transaction_now.take(partial(self._draft, text, place, base)))
+        return self._repeated(lambda: self._execute_at_end(text, place, base))
+
+    def _opened_transaction(self) -> OpenTransaction:
+        if self._transaction is None:
+            raise TransactionError("no transaction is open", "Start one with BEGIN")
+        return self._transaction
+
+    @contextmanager
+    def _alone(self, call: str) -> Iterator[None]:
+        """Guard a call that cannot be part of a transaction. Raises TransactionError."""
+        if self._transaction is not None:
+            raise TransactionError(f"{call} cannot run while a transaction is open", "COMMIT or ROLLBACK it first")
+        yield
+
+    @staticmethod
+    def _repeated(statement: Callable[[], T]) -> T:
+        """Run a statement. Run it again if another session has changed its input before it was logged.
+
+        Raises the last LogMovedError or EpochMovedError after ATTEMPTS.
+        """
+        for _ in range(ATTEMPTS - 1):
+            with suppress(LogMovedError, EpochMovedError):
+                return statement()
+        return statement()
 
     def _execute_at_end(self, text: str, place: Place, base: Path) -> Answer:
         version = self.meta.latest()
         catalog, end = self._pending.at(version), self._pending.log_end
         bound, notes = self._statements.bound(catalog, version, text, place)
+        if (answer := self._read_only(catalog, version, bound, text, place)) is not None:
+            return answer
+        made = self._statements.to_log(catalog, bound, base, self._pending.waiting)
+        statement, notes = made.statement, (*notes, *made.notes)
+        if isinstance(statement, Change) and statement.rows == 0:
+            return _noted(Answer(text, _unchanged(statement)), notes)
+        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
+            return _noted(self._replace(version, catalog, text, statement, end), notes)
+        if made.waiting is not None:
+            return _noted(self._writer.append_read(catalog, text, statement, made.waiting, made.reads), notes)
+        return _noted(self._writer.append(catalog, text, statement), notes)
+
+    def _read_only(
+        self, catalog: Catalog, version: HummockVersion, bound: Bound, text: str, place: Place
+    ) -> Answer | None:
+        """The answer to a statement that only reads; None for others."""
         match bound:
             case Query():
                 table = self._select(text, place, None)
@@ -535,19 +695,25 @@ class Session:
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
-        statement, reads = self._statements.to_log(catalog, version, bound, base)
-        if isinstance(statement, Change) and statement.rows == 0:
-            return Answer(text, f"nothing to do: no row of {statement.table} changes")
-        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
-            return _noted(self._replace(version, catalog, text, statement, end), notes)
-        if reads:
-            return self._writer.append_next(version, catalog, text, statement, reads)
-        return _noted(self._writer.append(catalog, text, statement), notes)
+            case _:
+                return None
+
+    def _draft(self, text: str, place: Place, base: Path, draft: DraftTransaction, before: WaitingLog) -> Answer:
+        """Add a statement to the open transaction."""
+        bound, notes = self._statements.bound(draft.catalog, before.version, text, place)
+        if (answer := self._read_only(draft.catalog, before.version, bound, text, place)) is not None:
+            return answer
+        made = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting(before))
+        notes = (*notes, *made.notes)
+        if isinstance(made.statement, Change) and made.statement.rows == 0:
+            return _noted(Answer(text, _unchanged(made.statement)), notes)
+        if not draft.add(made.statement):
+            return _noted(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
+        self._statements.settle(draft)
+        return _noted(Answer(text, _drafted(made.statement)), notes)
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
         """Log a CREATE OR REPLACE with its effects on the views that read the old relation. Raises LogMovedError."""
-        from tussock.jobs.catalog.transaction import DraftTransaction
-
         draft = DraftTransaction(catalog, version.epoch + 1)
         if not draft.add(created):
             return Answer(text, f"nothing to do: {statement_text(created)}")
@@ -561,11 +727,17 @@ class Session:
         ):  # the block pins the objects that it reads
             return self._answer(text, place, version, sight)
 
-    def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
-        from tussock.jobs.logical.errors import NoRelationError, SqlError
-        from tussock.jobs.spark.collected import collected
-        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
+    def _select_pending(self, sql: str) -> pa.Table:
+        """The rows of a SELECT, in which tables include the waiting statements."""
+        waiting = self._waiting_now()
+        bound, _ = self._statements.bound(waiting.catalog, waiting.version, sql, Place(1, 1))
+        if not isinstance(bound, Query):
+            raise SqlError("expected a SELECT; pass other statements to execute")
+        _warn_of_changes(waiting, bound.relations)
+        with self._statements.reading(waiting, bound.relations) as seen:
+            return self._rows(bound, seen.version, seen.sight, seen.rows)
 
+    def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
         try:
             bound = self._statements.binder(sight.relations(version.catalog)).bind(
                 text, place, EpochsOf(self._stored, version, sight)
@@ -576,8 +748,30 @@ class Session:
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; pass other statements to execute, without an epoch")
+        return self._rows(bound, version, sight)
+
+    def _rows(
+        self, bound: Query, version: HummockVersion, sight: Sight, in_flight: RowsInFlight = NOTHING_IN_FLIGHT
+    ) -> pa.Table:
+        from tussock.jobs.spark.collected import collected
+        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
+
         with spark_errors_as_ours(bound.source):
-            return given_rows(collected(self._statements.frame(bound.source.text, bound, version, sight)))
+            frame = self._statements.frame(bound.source.text, bound, version, sight, in_flight)
+            return given_rows(collected(frame))
+
+
+def _warn_of_changes(waiting: WaitingLog, names: Sequence[str]) -> None:
+    for note in waiting.notes(names):
+        warnings.warn(WaitingChangesWarning(note), stacklevel=5)
+
+
+def _drafted(statement: Single) -> str:
+    return f"in the transaction: {statement_text(statement)}"
+
+
+def _unchanged(statement: Change) -> str:
+    return f"nothing to do: no row of {statement.table} changes"
 
 
 def _noted(answer: Answer, notes: Sequence[str]) -> Answer:

@@ -1,26 +1,24 @@
-"""Compute the changes of a statement in stored rows, with Spark over a committed epoch."""
+"""Compute the changes of a statement in the rows of tables, with Spark over the rows that the log leaves."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.statements import OP, BoundChange
+from tussock.jobs.reading.pending_rows import PendingRows
 from tussock.jobs.reading.query import VersionOf, query_session, with_lengths
 from tussock.jobs.reading.read import NotThereYetError
 from tussock.jobs.reading.reader import open_table, relation_frame, stored_table
 from tussock.jobs.sql.change import changed_rows, require_one_row_a_key
 from tussock.jobs.sql.sandbox import Sandbox
 from tussock.statestore.meta.catalog import RelationKind
-from tussock.statestore.meta.sight import Sight
-from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 
 
 def computed_change(
     spark: SparkSession,
     objects: ObjectStore,
-    version: HummockVersion,
-    epoch: int,
+    pending: PendingRows,
     sandbox: Sandbox,
     bound: BoundChange,
     time_zone: str,
@@ -28,23 +26,37 @@ def computed_change(
 ) -> pa.Table:
     """The rows of a `statements.Change`: `op`, then the table's stored columns.
 
+    Args:
+        pending: the rows that it reads.
+
     Requires: the version's SSTs stay available during the call.
     Raises: NotThereYetError, TwoSourceRowsError, TwoRowsOfOneKeyError, NullKeyError; Spark's own errors.
     Cost: up to three Spark queries over the table, and a read of the keys of the new rows.
     """
+    version, epoch = pending.version, pending.sight.epoch
     relation = next(
         (r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None
     )
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
-    session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at, version_of)
-    target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
+    session = query_session(
+        spark,
+        objects.uri,
+        version,
+        pending.sight,
+        bound.relations,
+        time_zone,
+        bound.at,
+        version_of,
+        in_flight=pending.rows,
+    )
+    target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True, in_flight=pending.rows)
     names = [c.name for c in relation.columns]
     names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # a user's column may be named c6
     rows = changed_rows(sandbox, session, with_lengths(target.toDF(*names), relation), bound)
     if bound.table.key:
         puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])
-        stored = open_table(objects, version, stored_table(relation), epoch)
+        stored = open_table(objects, version, stored_table(relation), epoch, pending.rows.buffer())
         found = stored.get_rows(puts.select(list(bound.table.key)), columns=())
         require_one_row_a_key(bound.table, rows, found.found)
     return rows

@@ -4,9 +4,9 @@ The files describe the wanted state. So a CREATE with a changed text replaces th
 without OR REPLACE. Tables and sources contain data that cannot be computed again; a changed one is an error that
 shows the difference. Statements on rows run once.
 
-A statement that computes rows from stored rows (INSERT … SELECT, MERGE, …) cannot run while its input waits in the
-log or in the same deployment. The deployment then leaves it and all later statements for the next apply, and reports
-this.
+A statement that computes rows (INSERT … SELECT, MERGE, …) reads tables after the waiting statements and the earlier
+ones of the deployment. It cannot read a *view* that these will change: it runs once, so it must not read outdated rows.
+The deployment then leaves it and all later statements for the next apply, and reports this.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +23,10 @@ from tussock.jobs.catalog.statement_maker import StatementMaker
 from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.catalog.unchanged import unchanged_relation
 from tussock.jobs.kernels.python_function import FOLDER
+from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import ScriptStatement, split_script
+from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
     Bound,
     BoundChange,
@@ -45,10 +47,11 @@ from tussock.jobs.logical.statements import (
     Single,
     Statement,
 )
+from tussock.jobs.logical.transaction_words import transaction_word
 from tussock.jobs.plan.builds import planned
 from tussock.jobs.plan.definition import created_by, find, output_of, source_of
 from tussock.jobs.plan.difference import differences
-from tussock.jobs.plan.statement_log import WaitingStatementsError, derived_from, require_taken
+from tussock.jobs.plan.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
@@ -140,6 +143,7 @@ class Deploying:
     Args:
         catalog, log_end: the pending catalog, and the end of the log that it includes.
         stores_rows: store rows of INSERTs, so that they can be logged. Otherwise nothing is written.
+        waiting: returns the waiting statements that `catalog` includes.
     """
 
     meta: MetaStore
@@ -148,6 +152,7 @@ class Deploying:
     catalog: Catalog
     log_end: int
     stores_rows: bool
+    waiting: Callable[[], WaitingLog]
     _draft: DraftTransaction = field(init=False)
     _steps: list[Step] = field(default_factory=list)
     _once: Once = field(default_factory=Once)
@@ -216,11 +221,17 @@ class Deploying:
         if once is not None and (once.ran or self.meta.logged_position(once.client_id) is not None):
             self._add(Step(StepAction.NONE, _in_few_words(text), place))
             return True
+        if (word := transaction_word(text)) is not None:
+            raise sql_error(
+                SourceText(text, statement.place),
+                0,
+                f"the files of a pipeline are applied as one transaction; remove {word.value} from them",
+            )
         bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own)
         if isinstance(bound, Query | Show | Explain):
             return True
         try:
-            self._require_taken(bound)
+            self._require_current(bound)
             made = self._to_log(bound, base)
         except WaitingStatementsError:
             self._add(
@@ -228,7 +239,7 @@ class Deploying:
                     StepAction.WAIT,
                     _in_few_words(text),
                     place,
-                    note="it reads rows that are not committed yet; apply again after an epoch",
+                    note="it reads a view that waiting statements will change; apply again after an epoch",
                 )
             )
             return False
@@ -241,16 +252,17 @@ class Deploying:
         if words[:1] == ["CREATE"]:
             self._named |= {r.name for r in self.catalog.live() if r.name.upper() in words}
 
-    def _require_taken(self, bound: Bound) -> None:
-        """Raises WaitingStatementsError if a statement reads rows that wait in the log or in this draft."""
+    def _require_current(self, bound: Bound) -> None:
+        """Raises WaitingStatementsError if a statement reads a view that the log or this draft will change."""
         rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
         if isinstance(rows, BoundInsertSelect | BoundChange):
-            if found := derived_from(self._draft.catalog, rows.reads) & {*self._draft.changed_tables}:
-                raise WaitingStatementsError(
-                    rows.reads, self.version.epoch, [(self.log_end, f"change {name}") for name in sorted(found)]
-                )
-            if not self.stores_rows:  # otherwise the computation of the rows checks this
-                require_taken(self.meta, self.version, self._draft.catalog, rows.reads)
+            waiting = self._after_draft()
+            waiting.require_readable(rows.reads)
+            for view, moving in waiting.moved_views(rows.reads).items():
+                raise WaitingStatementsError([view], self.version.epoch, moving)
+
+    def _after_draft(self) -> WaitingLog:
+        return self._draft.waiting(self.waiting())
 
     def _to_log(self, bound: Bound, base: Path) -> Single:
         """The statement to log. An existing relation is kept or replaced, as the files require."""
@@ -259,7 +271,7 @@ class Deploying:
         if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
             name = bound.table if isinstance(bound.table, str) else bound.table.name
             return Delete(name, None)  # a placeholder in a draft that is never logged: only its table matters
-        made, _ = self.maker.to_log(self._draft.catalog, self.version, bound, base)
+        made = self.maker.to_log(self._draft.catalog, bound, base, self._after_draft).statement
         match made:
             case CreateView() | CreatePlainView() | CreateFunction():
                 return msgspec.structs.replace(made, or_replace=True, if_not_exists=False)

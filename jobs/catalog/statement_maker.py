@@ -1,6 +1,8 @@
 """Turn SQL texts into statements of the log, which are bound over a catalog and have their rows computed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +33,10 @@ from tussock.jobs.plan.builds import planned
 from tussock.jobs.plan.checks import admitted
 from tussock.jobs.plan.definition import find
 from tussock.jobs.plan.fed_tables import require_not_fed
-from tussock.jobs.plan.statement_log import require_taken
+from tussock.jobs.plan.statement_log import WaitingLog
 from tussock.jobs.reading.epochs import EpochsOf
+from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
+from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.sources.describe import described, placed
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
@@ -74,8 +78,20 @@ def _is_taken(catalog: Catalog, name: str) -> bool:
     return planned(catalog, name) is not None or any(r.name == name for r in catalog.live())
 
 
-#: A statement to log, and the relations whose committed rows it was computed from.
-ToLog = tuple[Single, Sequence[str]]
+@dataclass(frozen=True, slots=True)
+class ToLog:
+    """A statement to log.
+
+    Args:
+        reads: the relations from whose rows its rows were computed.
+        waiting: the waiting statements that it read through; None if it reads no rows.
+        notes: for the user.
+    """
+
+    statement: Single
+    reads: tuple[str, ...] = ()
+    waiting: WaitingLog | None = None
+    notes: tuple[str, ...] = ()
 
 
 class StatementMaker:
@@ -87,6 +103,7 @@ class StatementMaker:
         """`spark` starts the Spark session when it is first needed."""
         self._meta, self._stored, self._writer, self._spark = meta, stored, writer, spark
         self._time_zone = meta.settings.time_zone
+        self._tables = PendingTables(meta)
         self._binder: Binder | None = None
 
     def binder(self, relations: tuple[Relation, ...]) -> "Binder":
@@ -119,42 +136,49 @@ class StatementMaker:
             bound = bound.table
         return bound, tuple(binder.notes)
 
-    def to_log(self, catalog: Catalog, version: HummockVersion, bound: Bound, base: Path) -> ToLog:
+    def to_log(self, catalog: Catalog, bound: Bound, base: Path, waiting: Callable[[], WaitingLog]) -> ToLog:
         """The statement to log for a bound statement. Computes and stores its rows.
 
         Args:
             catalog: the catalog over which it was bound.
             base: the folder that relative paths of sources, and the folder of functions, start from.
+            waiting: returns the waiting statements, with the same catalog. Called if the statement reads rows.
 
-        Raises: WaitingStatementsError; errors of its input and of its computation.
+        Raises: WaitingStatementsError, WaitingStatementFailsError, EpochMovedError; errors of its input and of its
+            computation.
         """
         match bound:
-            case BoundInsert() | BoundInsertSelect():
-                return self._rows(catalog, version, bound)
+            case BoundInsert(table, rows):
+                return ToLog(self._writer.insert(table, rows))
+            case BoundInsertSelect():
+                return self._selected(waiting(), bound)
             case BoundCreateTableAs(table, rows):
-                admitted(catalog, table, version.epoch + 1)  # before the query of a table that cannot be stored runs
-                insert, reads = self._rows(catalog, version, rows)
-                return CreateTableAs(table, insert.rows, insert.object), reads
+                admitted(catalog, table, 0)  # before the query of a table that cannot be stored runs
+                if isinstance(rows, BoundInsert):
+                    insert = self._writer.insert(rows.table, rows.rows)
+                    return ToLog(CreateTableAs(table, insert.rows, insert.object))
+                made = self._selected(waiting(), rows)
+                selected = made.statement
+                assert isinstance(selected, Insert)
+                return replace(made, statement=CreateTableAs(table, selected.rows, selected.object, selected.after))
             case BoundChange():
                 word = bound.statement.split(maxsplit=1)[0].upper()
                 if word != "DELETE":
                     require_not_fed(catalog, find(catalog, bound.table.name), word)
-                return self._change(catalog, version, bound), bound.reads
+                return self._change(waiting(), bound)
             case CreateSource():
-                source = placed(
-                    bound, base
-                )  # an existing source keeps its columns: IF NOT EXISTS must not need the files
-                return source if any(r.name == source.name for r in catalog.live()) else described(
-                    source, self._spark
-                ), ()
+                source = placed(bound, base)
+                if all(r.name != source.name for r in catalog.live()):  # IF NOT EXISTS must not need the files
+                    source = described(source, self._spark)
+                return ToLog(source)
             case CreateFunction():
                 from tussock.jobs.catalog.function_code import with_code
 
-                return with_code(bound, base), ()
+                return ToLog(with_code(bound, base))
             case Query() | Show() | Explain():
                 raise AssertionError(f"{type(bound).__name__} only reads")
             case _:
-                return bound, ()
+                return ToLog(bound)
 
     def settle(self, draft: "DraftTransaction") -> None:
         """Bind the views again that read replaced relations, until all are settled. Raises CannotFollowError."""
@@ -180,7 +204,27 @@ class StatementMaker:
         except InputError as err:
             raise CannotFollowError(view.name, str(err)) from err
 
-    def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, sight: Sight) -> "DataFrame":
+    @contextmanager
+    def reading(self, waiting: WaitingLog, names: Sequence[str]) -> Iterator[PendingRows]:
+        """Yield the rows that a statement reads: those of tables after the waiting statements, the others committed.
+
+        Args:
+            names: the relations that it reads.
+
+        Raises: WaitingStatementsError, WaitingStatementFailsError, EpochMovedError.
+        """
+        waiting.require_readable(names)
+        with self._meta.reading(waiting.version.epoch) as pinned:
+            yield self._tables.read(waiting, pinned, waiting.tables(names))
+
+    def frame(
+        self,
+        sql: str,
+        bound: Query | BoundInsertSelect,
+        version: HummockVersion,
+        sight: Sight,
+        in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
+    ) -> "DataFrame":
         """The rows of a SELECT over a sight."""
         from tussock.jobs.reading.ordered_query import ordered_parts
         from tussock.jobs.reading.query import query_frame, relations_read
@@ -191,42 +235,48 @@ class StatementMaker:
         assert self._binder is not None, "it has bound the SELECT"
         parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, len(version.mapping.units))
         return query_frame(
-            self._spark(), uri, version, sight, sql, bound.relations, self._time_zone, bound.at, version_of, parts
+            self._spark(),
+            uri,
+            version,
+            sight,
+            sql,
+            bound.relations,
+            self._time_zone,
+            bound.at,
+            version_of,
+            parts,
+            in_flight,
         )
 
-    def _rows(
-        self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect
-    ) -> tuple[Insert, Sequence[str]]:
-        """The INSERT of constants, or of a SELECT over the committed epoch."""
-        if isinstance(bound, BoundInsert):
-            return self._writer.insert(bound.table, bound.rows), ()
+    def _selected(self, waiting: WaitingLog, bound: BoundInsertSelect) -> ToLog:
+        """The INSERT of a SELECT's rows."""
         from tussock.jobs.sql.dml import rows_to_insert
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
-        require_taken(self._meta, version, catalog, bound.reads)
-        with spark_errors_as_ours(SourceText(bound.select)), self._meta.reading(version.epoch) as pinned:
-            selected = self.frame(bound.select, bound, pinned, Sight(version.epoch))
-            return self._writer.insert(bound.table.name, rows_to_insert(selected, bound)), bound.reads
+        with spark_errors_as_ours(SourceText(bound.select)), self.reading(waiting, bound.reads) as seen:
+            selected = self.frame(bound.select, bound, seen.version, seen.sight, seen.rows)
+            insert = self._writer.insert(bound.table.name, rows_to_insert(selected, bound))
+        return _read_through(insert, waiting, bound.reads)
 
-    def _change(self, catalog: Catalog, version: HummockVersion, bound: BoundChange) -> Change:
-        """The rows that a statement changes in the committed epoch."""
+    def _change(self, waiting: WaitingLog, bound: BoundChange) -> ToLog:
+        """The rows that a statement changes."""
         from tussock.jobs.catalog.change import computed_change
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
-        require_taken(self._meta, version, catalog, bound.reads)
-        sandbox = self.binder(catalog.live()).sandbox
+        sandbox = self.binder(waiting.catalog.live()).sandbox
         with (
             spark_errors_as_ours(SourceText(bound.statement, bound.start)),
-            self._meta.reading(version.epoch) as pinned,
+            self.reading(waiting, bound.reads) as seen,
         ):
             rows = computed_change(
-                self._spark(),
-                self._meta.objects,
-                pinned,
-                version.epoch,
-                sandbox,
-                bound,
-                self._time_zone,
-                self._stored.version_of,
+                self._spark(), self._meta.objects, seen, sandbox, bound, self._time_zone, self._stored.version_of
             )
-        return self._writer.change(bound.table.name, rows)
+        return _read_through(self._writer.change(bound.table.name, rows), waiting, bound.reads)
+
+
+def _read_through(made: Insert | Change, waiting: WaitingLog, reads: Sequence[str]) -> ToLog:
+    """A statement whose rows were computed after the waiting statements."""
+    through = sorted({position for position, _ in waiting.on(waiting.tables(reads)) if position < waiting.end})
+    if through:
+        made = msgspec.structs.replace(made, after=tuple(through))
+    return ToLog(made, tuple(reads), waiting, waiting.notes(reads))

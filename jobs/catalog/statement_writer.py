@@ -1,19 +1,17 @@
 """Append bound statements to the log, after their rows are stored."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.logical.statements import Change, Delete, Insert, Statement, Update
-from tussock.jobs.plan.statement_log import require_taken, statement_text
+from tussock.jobs.logical.statements import Change, Delete, Insert, Statement, Update, computed_after
+from tussock.jobs.plan.statement_log import WaitingLog, statement_text, statements_of
 from tussock.jobs.sources.text import require_insert_text
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +40,28 @@ class StatementWriter:
         require_insert_text(table, rows)
         return Change(table, rows.num_rows, self._stored(rows))
 
-    def append_next(
-        self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, reads: Sequence[str]
+    def append_read(
+        self, catalog: Catalog, text: str, statement: Statement, waiting: WaitingLog, reads: Sequence[str]
     ) -> Answer:
-        """Append a statement that was computed from committed rows.
+        """Append a statement whose rows were computed after the waiting statements.
 
-        Statements that others logged meanwhile are taken into account.
+        Args:
+            reads: the relations that it read.
 
-        Raises: WaitingStatementsError; as `append`.
+        Raises: LogMovedError if another session has changed them meanwhile, or if an epoch has skipped a statement that
+            was read: nothing was appended, and the rows must be computed again. As `append`.
         """
+        end = waiting.end
+        names = {*reads, *waiting.tables(reads)}
         while True:
-            end = require_taken(self._meta, version, catalog, reads)
-            with suppress(LogMovedError):
+            require_not_skipped(self._meta, waiting, statement)
+            try:
                 return self.append(catalog, text, statement, end)
+            except LogMovedError:
+                after = self._meta.log_end()
+                if replace(waiting, statements=statements_of(self._meta, end, after)).on(names):
+                    raise
+                end = after
 
     def append(self, catalog: Catalog, text: str, statement: Statement, expected: int | None = None) -> Answer:
         """Append a statement that can be maintained and applied. For others, raise InputError and log nothing.
@@ -85,3 +92,15 @@ class StatementWriter:
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         return self._meta.put_payload(sink.getvalue().to_pybytes())
+
+
+def require_not_skipped(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> None:
+    """Raise LogMovedError if a barrier skips an entry from whose result a statement was computed.
+
+    Cost: nothing if it was computed from committed rows; otherwise a probe per barrier since the committed epoch.
+    """
+    through, epoch = computed_after(statement), waiting.version.epoch
+    while through and (barrier := meta.barrier_after(epoch)) is not None:
+        if through & {*barrier.skipped_entries}:
+            raise LogMovedError(waiting.end, meta.log_end())
+        epoch = barrier.epoch

@@ -6,10 +6,12 @@ Each statement is bound over the catalog that results from the previous ones.
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from tussock.jobs.executors.operator import Entry
 from tussock.jobs.logical.statements import Change, Delete, Insert, Single, Statement, Transaction, Update
 from tussock.jobs.plan.apply import Applying, changed_table
 from tussock.jobs.plan.checks import check_statement, check_tables
 from tussock.jobs.plan.definition import PlainViewDefinition, ViewDefinition, definition_of
+from tussock.jobs.plan.statement_log import WaitingLog
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation
 
@@ -56,6 +58,17 @@ class DraftTransaction:
     def changed_tables(self) -> Collection[str]:
         """The tables whose rows the statements change."""
         return {name for s in self.statements if (name := changed_table(s)) is not None}
+
+    def waiting(self, before: WaitingLog) -> WaitingLog:
+        """The waiting statements, followed by those of this transaction as the next entry of the log.
+
+        `before`: with the catalog `before`.
+        """
+        rows = {
+            table: [Entry(before.end, change, given) for given, change in changes]
+            for table, changes in self._applying.rows.items()
+        }
+        return before.with_draft(self.catalog, self.statements, rows)
 
     def add(self, statement: Single, once: str | None = None) -> bool:
         """Add a statement and return whether it changes anything. A statement without effect is not added.

@@ -1,7 +1,7 @@
 """Superseding a barrier whose input blocks the epoch. Needs no Spark."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,9 +23,10 @@ from tussock.jobs.driver.detour import Detour, dropped
 from tussock.jobs.driver.epoch_plan import Base
 from tussock.jobs.driver.source_holds import hold_of, with_holds
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.logical.statements import computed_after
 from tussock.jobs.plan.apply import CannotPauseError, paused
 from tussock.jobs.plan.fed_tables import fed_by
-from tussock.jobs.plan.statement_log import replay
+from tussock.jobs.plan.statement_log import replay, statement_text, statements_of
 from tussock.jobs.plan.view_zone import in_one_zone
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.registry import reader_of
@@ -49,6 +50,43 @@ class NothingToAbandonError(InputError):
         return f"nothing to abandon after epoch {self.epoch}: {self.reason}"
 
 
+class ReadEntryError(InputError):
+    """An entry of the log cannot be skipped alone, because later entries were computed from its result.
+
+    `entries`: the entries to skip; `readers`: (position, short text) of the others that have to be skipped with them.
+    """
+
+    def __init__(self, entries: Sequence[int], readers: Sequence[Sequence[int | str]]) -> None:
+        super().__init__(list(entries), [list(r) for r in readers])
+        self.entries = tuple(entries)
+        self.readers = tuple((int(position), str(text)) for position, text in readers)
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{position} ({text})" for position, text in self.readers)
+        every = sorted({*self.entries, *(position for position, _ in self.readers)})
+        return (
+            f"log entries {', '.join(map(str, self.entries))} cannot be skipped alone, because later entries were "
+            f"computed from their result: {named}. Nothing was changed. To skip all of them, run "
+            f"`tussock barrier abandon {' '.join(f'--skip-entry {position}' for position in every)}`."
+        )
+
+
+def require_readers_skipped(meta: MetaStore, start: int, skipped: Collection[int]) -> None:
+    """Raise ReadEntryError if an entry of the log was computed from the result of a skipped one and is not skipped.
+
+    Cost: a read per entry of the log from `start` on, if any entry is skipped.
+    """
+    if not skipped:
+        return
+    gone, readers = set(skipped), list[tuple[int, str]]()
+    for position, statement in statements_of(meta, start, meta.log_end()):
+        if position not in gone and computed_after(statement) & gone:
+            gone.add(position)
+            readers.append((position, statement_text(statement)))
+    if readers:
+        raise ReadEntryError(sorted(skipped), readers)
+
+
 def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = None) -> Barrier:
     """Supersede the open barrier with one that makes a detour; all other input is taken as before.
 
@@ -58,11 +96,12 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     Args:
         run: the run that a barrier injected here belongs to; stored with it.
 
-    Raises: NothingToAbandonError; InputError if a name is unknown; LostRaceError if the open barrier was committed
-        meanwhile.
+    Raises: NothingToAbandonError, ReadEntryError; InputError if a name is unknown; LostRaceError if the open barrier
+        was committed meanwhile.
     """
     version = meta.latest()
     held = meta.barrier_after(version.epoch)
+    require_readers_skipped(meta, version.log_end, detour.skip_entries)
     if not detour:
         raise NothingToAbandonError(
             version.epoch,

@@ -186,20 +186,23 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
 class Insert(msgspec.Struct, frozen=True, tag=True):
     """Rows to insert or overwrite, stored as one Arrow IPC object outside the log.
 
-    Columns are the table's, in order.
+    Columns are the table's, in order. `after`: the positions of earlier entries that no epoch had applied, and from
+    whose result the rows were computed. An epoch that skips one of them must skip this one. Unset is not stored.
     """
 
     table: str
     rows: int
     object: str
+    after: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CreateTableAs(msgspec.Struct, frozen=True, tag=True):
-    """Creates a table with its first rows, atomically. `rows` and `object` are as in Insert."""
+    """Creates a table with its first rows, atomically. `rows`, `object` and `after` are as in Insert."""
 
     table: CreateTable
     rows: int
     object: str
+    after: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AlterTable(msgspec.Struct, frozen=True, tag=True):
@@ -233,17 +236,18 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
 
 
 class Change(msgspec.Struct, frozen=True, tag=True):
-    """The rows that a statement changed, computed over the previous epoch.
+    """The rows that a statement changed, computed over the rows that the earlier entries of the log leave.
 
     They are stored as one Arrow IPC object outside the log.
 
     Its columns: `op` (int8: -1 deletes the row of this key, 1 puts this row in its place), then the table's stored
-    columns. A hidden row id is NULL in a new row.
+    columns. A hidden row id is NULL in a new row. `after` is as in Insert.
     """
 
     table: str
     rows: int
     object: str
+    after: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
@@ -279,6 +283,16 @@ class Transaction(msgspec.Struct, frozen=True, tag=True):
 Statement = Single | Transaction
 
 
+def computed_after(statement: Statement) -> set[int]:
+    """The positions of the entries from whose result the rows of a statement were computed."""
+    parts = statement.statements if isinstance(statement, Transaction) else (statement,)
+    found: set[int] = set()
+    for part in parts:
+        if isinstance(part, Insert | Change | CreateTableAs) and not isinstance(part.after, msgspec.UnsetType):
+            found.update(part.after)
+    return found
+
+
 class BoundInsert(msgspec.Struct, frozen=True):
     """An evaluated INSERT of constants. It becomes an `Insert` when its rows are stored, and is never serialised."""
 
@@ -299,7 +313,10 @@ class RelationAt(msgspec.Struct, frozen=True):
 
 
 class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """An INSERT … SELECT. It runs over the last committed epoch, then `dml.rows_to_insert` converts its rows."""
+    """An INSERT … SELECT. It reads tables as the waiting statements leave them, and views of the last committed epoch.
+
+    `dml.rows_to_insert` converts its rows.
+    """
 
     table: CreateTable  # as it is now
     targets: tuple[
@@ -312,7 +329,7 @@ class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class BoundChange(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A statement that Spark evaluates over the last committed epoch (jobs/sql/change.py).
+    """A statement that Spark evaluates when it is given (jobs/sql/change.py). It reads what BoundInsertSelect reads.
 
     Its changed rows are logged.
     """

@@ -11,7 +11,15 @@ from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.plan.definition import functions_of, output_of
 from tussock.jobs.reading.read import warn_of_age
-from tussock.jobs.reading.reader import NoStoredRowsError, ViewPart, changes_frame, ordered_frame, relation_frame
+from tussock.jobs.reading.reader import (
+    NOTHING_IN_FLIGHT,
+    NoStoredRowsError,
+    RowsInFlight,
+    ViewPart,
+    changes_frame,
+    ordered_frame,
+    relation_frame,
+)
 from tussock.jobs.spark.session import sql_session
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.sandbox import table_of
@@ -58,6 +66,7 @@ def query_frame(
     at: Sequence[RelationAt] = (),
     version_of: VersionOf = _own_version,
     parts: Mapping[str, ViewPart] = _WHOLE,
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> DataFrame:
     """Return the query over the rows of `relations` in `sight`, in its own Spark session without name clashes.
 
@@ -70,6 +79,7 @@ def query_frame(
             `StoredRows.version_of`.
         parts: for ordered views, by their names in the text: the rows to read, in order. Others are read whole, in any
             order.
+        in_flight: changes to include, if the epoch of `sight` is in flight in `version`.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
     Warns: PausedViewWarning, HeldViewWarning.
@@ -77,7 +87,10 @@ def query_frame(
         of `at`; Spark's own errors.
     """
     try:
-        return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of, parts).sql(sql)
+        session = query_session(
+            spark, store_uri, version, sight, relations, time_zone, at, version_of, parts, in_flight
+        )
+        return session.sql(sql)
     except AnalysisException as err:
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {
@@ -102,6 +115,7 @@ def query_session(
     at: Sequence[RelationAt] = (),
     version_of: VersionOf = _own_version,
     parts: Mapping[str, ViewPart] = _WHOLE,
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> SparkSession:
     """Return a new Spark session with a view for each stored relation in `sight`, and for each of `at` at its epoch.
 
@@ -113,7 +127,7 @@ def query_session(
         _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(
             quoted(other.name)
         )
-    _make_known(session, store_uri, version, sight, relations, parts)
+    _make_known(session, store_uri, version, sight, relations, parts, in_flight)
     return session
 
 
@@ -140,6 +154,7 @@ def _make_known(
     sight: Sight,
     relations: Collection[str],
     parts: Mapping[str, ViewPart],
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> list[str]:
     """Create Spark views of the visible relations, and of the relations that plain views among them read.
 
@@ -153,7 +168,7 @@ def _make_known(
         elif output_of(relation) is not None:
             part, epoch = parts.get(relation.name), sight.epoch_of(relation.name)
             if part is None:
-                frame = relation_frame(session, store_uri, version, relation, epoch)
+                frame = relation_frame(session, store_uri, version, relation, epoch, in_flight=in_flight)
             else:
                 frame = ordered_frame(session, store_uri, version, relation, epoch, part)
             with_lengths(frame, relation).createOrReplaceTempView(quoted(relation.name))

@@ -78,6 +78,10 @@ class HeldViewWarning(UserWarning):
         )
 
 
+class WaitingChangesWarning(UserWarning):
+    """A view is read as of the last committed epoch, and waiting statements will change it."""
+
+
 class NeverPassedError(InputError):
     """A view has no visible rows, because its quality suite has always failed."""
 

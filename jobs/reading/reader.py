@@ -1,7 +1,7 @@
 """Readers: a relation's rows at a committed epoch, as a Spark DataFrame partitioned by vnode, or as Arrow batches."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import numbered_columns
+from tussock.jobs.flow.chunk import decode, encode
 from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.logical.months import carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
@@ -19,6 +20,7 @@ from tussock.jobs.plan.fragments import Output
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind, TableSchema
@@ -67,6 +69,35 @@ class ViewPart:
 ALL = ViewPart()
 
 
+@dataclass(frozen=True, slots=True)
+class RowsInFlight:
+    """Changes of an epoch in flight that a read includes: by state table, the encoded rows of a `SealedBatch`."""
+
+    epoch: int = 0
+    sealed: Mapping[int, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(epoch: int, sealed: Mapping[int, pa.Table]) -> "RowsInFlight":
+        """Return the rows in a form that workers can receive."""
+        return RowsInFlight(epoch, {table: tuple(map(bytes, encode(rows))) for table, rows in sealed.items()})
+
+    def only(self, table_id: int) -> "RowsInFlight":
+        """Return the changes of one state table."""
+        return RowsInFlight(self.epoch, {t: chunks for t, chunks in self.sealed.items() if t == table_id})
+
+    def buffer(self) -> SharedBuffer:
+        """Return the changes for a HummockStore."""
+        return SharedBuffer({table: [(self.epoch, partial(_sealed, table, c))] for table, c in self.sealed.items()})
+
+
+def _sealed(table_id: int, chunks: Sequence[bytes]) -> SealedBatch | None:
+    rows = decode(chunks)
+    return None if rows is None else SealedBatch(table_id, rows)
+
+
+NOTHING_IN_FLIGHT = RowsInFlight()
+
+
 def stored_output(relation: Relation) -> Output:
     """Return how the relation's rows are stored. Raises NoStoredRowsError for a source."""
     if (output := output_of(relation)) is None:
@@ -105,18 +136,24 @@ def open_table(
 
 
 def scan_relation(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    vnodes: Sequence[int] | None = None,
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> Iterator[pa.Table]:
     """Read the relation's visible columns at `epoch`, batch by batch, of all or some vnodes.
 
     Args:
         version: any version that contains `epoch` (committed at or after it, floor not above it).
+        in_flight: changes to include, if `epoch` is in flight.
 
     Requires: the version's SSTs stay during the scan: the version came from `MetaStore.reading` or `pinned_version`, or
     it is the base of an open barrier. Otherwise compaction and vacuum may remove them, which raises MissingSstError; a
     wrong row is never returned.
     """
-    table = open_table(objects, version, stored_table(relation), epoch)
+    table = open_table(objects, version, stored_table(relation), epoch, in_flight.buffer())
     names = [c.name for c in relation.columns]
     for rows in table.scan(columns=tuple(range(len(names))), vnodes=vnodes):
         yield rows.rename_columns(names)
@@ -138,10 +175,15 @@ def scan_ordered(
 
 
 def scan_stored(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    vnodes: Sequence[int] | None = None,
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> Iterator[pa.Table]:
     """See `scan_relation`; the hidden columns follow the visible ones."""
-    yield from open_table(objects, version, stored_table(relation), epoch).scan(vnodes=vnodes)
+    yield from open_table(objects, version, stored_table(relation), epoch, in_flight.buffer()).scan(vnodes=vnodes)
 
 
 def scan_changed(
@@ -218,20 +260,24 @@ def relation_frame(
     epoch: int,
     since: int | None = None,
     hidden: bool = False,
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> "DataFrame":
     """Return the relation at `epoch` as a DataFrame with one partition per parallel unit. Workers read the state store.
 
     Args:
         since: a readable epoch; only rows written after it are returned, as they are at `epoch`.
         hidden: also return the hidden columns, after the others; all are named c0, c1, …
+        in_flight: changes to include, if `epoch` is in flight.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; keep
     `MetaStore.reading` open.
     """
-    columns = numbered_columns([c.type for c in stored_table(relation).columns]) if hidden else relation.columns
+    stored = stored_table(relation)
+    columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
     if since is not None:
         return _frame(spark, store_uri, version, relation.name, columns, partial(_changed, relation, since, epoch))
-    return _frame(spark, store_uri, version, relation.name, columns, partial(_rows, relation, epoch, hidden))
+    scan = partial(_rows, relation, epoch, hidden, in_flight.only(stored.table_id))
+    return _frame(spark, store_uri, version, relation.name, columns, scan)
 
 
 def ordered_frame(
@@ -260,9 +306,15 @@ _Scan = Callable[[ObjectStore, HummockVersion, Sequence[int]], Iterator[pa.Table
 
 
 def _rows(
-    relation: Relation, epoch: int, hidden: bool, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+    relation: Relation,
+    epoch: int,
+    hidden: bool,
+    in_flight: RowsInFlight,
+    objects: ObjectStore,
+    version: HummockVersion,
+    vnodes: Sequence[int],
 ) -> Iterator[pa.Table]:
-    return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes)
+    return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes, in_flight)
 
 
 def _changed(

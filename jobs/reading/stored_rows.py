@@ -10,7 +10,15 @@ from tussock.jobs.plan.definition import UnknownRelationError
 from tussock.jobs.plan.statement_log import PendingCatalog
 from tussock.jobs.reading.moment import epoch_at
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
-from tussock.jobs.reading.reader import CHANGE, open_table, scan_changes, stored_output, stored_table
+from tussock.jobs.reading.reader import (
+    CHANGE,
+    NOTHING_IN_FLIGHT,
+    RowsInFlight,
+    open_table,
+    scan_changes,
+    stored_output,
+    stored_table,
+)
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
@@ -163,14 +171,21 @@ class StoredRows:
 
 
 def rows_at(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, columns: Sequence[str] | None = None
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    columns: Sequence[str] | None = None,
+    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> pa.RecordBatchReader:
     """Return the relation's rows, batch by batch. Requires: the version's SSTs stay while batches are read.
+
+    `in_flight`: changes to include, if `epoch` is in flight in `version`.
 
     Raises NoStoredRowsError, UnknownColumnError.
     """
     places, schema = _selected(relation, columns)
-    table = open_table(objects, version, stored_table(relation), epoch)
+    table = open_table(objects, version, stored_table(relation), epoch, in_flight.buffer())
     scan = table.scan_in_order if stored_output(relation).is_ordered else table.scan
 
     def batches() -> Iterator[pa.RecordBatch]:

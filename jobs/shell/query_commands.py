@@ -18,31 +18,44 @@ if TYPE_CHECKING:
 
 
 def _query(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.catalog.open_transaction import TransactionError
     from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.session import Session
     from tussock.jobs.texts.table import text_table
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     with _notes(), Session(chosen_store(chosen), create=False) as session:
-        if chosen.epoch is not None or chosen.at is not None:
-            found = session.query(sql, chosen.epoch, at=None if chosen.at is None else moment_of(chosen.at))
+        if chosen.epoch is not None or chosen.at is not None or chosen.pending:
+            at = None if chosen.at is None else moment_of(chosen.at)
+            found = session.query(sql, chosen.epoch, at=at, pending=chosen.pending)
             print(text_table(found, session.time_zone))
             return
         for answer in session.run(sql):
             print(answer.message if answer.table is None else text_table(answer.table, session.time_zone))
+        if session.in_transaction:
+            raise TransactionError("the statements end within a transaction", "Add COMMIT after them")
 
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SQL", help="statements separated by `;`, or - to read standard input")
-    _when_arguments(parser)
+    _pending_argument(_when_arguments(parser))
 
 
-def _when_arguments(parser: argparse.ArgumentParser) -> None:
+def _pending_argument(when: "argparse._MutuallyExclusiveGroup") -> None:
+    when.add_argument(
+        "--pending",
+        action="store_true",
+        help="read tables with the effect of the waiting statements, and views as of the last committed epoch",
+    )
+
+
+def _when_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one")
     when.add_argument(
         "--at", metavar="TIME", help="read as of this time: ISO 8601, in the store's time zone unless it has an offset"
     )
+    return when
 
 
 def _read(chosen: argparse.Namespace) -> None:
@@ -102,11 +115,11 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Print a note to standard error for each paused or held-back view, and each column that a source leaves out."""
-    from tussock.jobs.reading.read import HeldViewWarning, PausedViewWarning
+    """Print a note to standard error for each view with older rows, and each column that a source leaves out."""
+    from tussock.jobs.reading.read import HeldViewWarning, PausedViewWarning, WaitingChangesWarning
     from tussock.jobs.sources.describe import LeftOutColumnWarning
 
-    ours = (PausedViewWarning, HeldViewWarning, LeftOutColumnWarning)
+    ours = (PausedViewWarning, HeldViewWarning, LeftOutColumnWarning, WaitingChangesWarning)
 
     said: set[str] = set()  # binding and running a query both warn about the relations that it reads
 
@@ -192,14 +205,16 @@ COMMANDS = (
         "SELECT reads tables and views at the published epoch, or at another one. FROM v VERSION AS OF e, or "
         "TIMESTAMP AS OF '…', reads a single relation at another epoch. table_changes('v', from, to) returns the "
         "changes of a relation. CREATE, DROP, INSERT, UPDATE, DELETE, MERGE and TRUNCATE are queued in the log and "
-        "take effect with the next epoch. SHOW and DESCRIBE list relations and columns. EXPLAIN prints how a view is "
-        "maintained and what an epoch costs.",
+        "take effect with the next epoch. They see the effect of the queued statements before them, and so does a "
+        "SELECT with --pending. BEGIN … COMMIT queues several statements as one. SHOW and DESCRIBE list relations "
+        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',
             "tussock query --store ./demo \"SELECT * FROM table_changes('total', '2026-01-01')\"",
             'tussock query --store ./demo "SHOW CREATE MATERIALIZED VIEW total"',
             "tussock query --pipeline flights - < changes.sql",
+            'tussock query --store ./demo --pending "SELECT count(*) FROM t"',
         ),
         _query,
         _query_arguments,

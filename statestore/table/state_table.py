@@ -234,6 +234,22 @@ class StateTable:
         if self._remembered is not None:
             self._remembered.publish(changed)
             self._remembered = None
+        return self._sealed(changed)
+
+    def sealed_so_far(self) -> SealedBatch | None:
+        """Return what `seal` would return, and keep the changes, so that further ones can follow."""
+        return self._sealed(self._mem.settle())
+
+    def over(self, store: HummockStore) -> "StateTable":
+        """Return the table with this epoch's changes over another store.
+
+        Requires: both stores have the same rows at the version's epoch. Afterwards use only the returned table.
+        """
+        moved = StateTable(self.layout.schema, store, self.stored.epoch, self.layout.vnode_count)
+        moved._mem = self._mem
+        return moved
+
+    def _sealed(self, changed: MemRun) -> SealedBatch | None:
         if not len(changed):
             return None
         deleted = pa.array(~changed.puts)

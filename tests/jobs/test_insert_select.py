@@ -1,16 +1,20 @@
-"""INSERT … SELECT reads committed rows. It is refused only while the log has waiting statements on its relations."""
+"""Statements that compute rows read tables as the waiting statements leave them, and views of the committed epoch."""
 
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.driver.supersede import ReadEntryError, abandon
 from tussock.jobs.plan.statement_log import WaitingStatementsError
+from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
+from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.session import Session
+from tussock.statestore.meta.statement_log import LogMovedError
 
 pytestmark = pytest.mark.spark
 
@@ -35,85 +39,139 @@ def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def session(template: Path, tmp_path: Path, spark: SparkSession) -> Session:
-    return Session(str(shutil.copytree(template, tmp_path / "store")), spark, create=False)
+    return Session(str(shutil.copytree(template, tmp_path / "store")), spark, create=False, runner="local", workers=1)
 
 
-READS_ORDERS = {
-    "the table itself": "INSERT INTO taken SELECT id, shop FROM orders",
-    "the table it inserts into": "INSERT INTO orders SELECT id + 10, shop FROM orders",
-    "a view over it": "INSERT INTO taken SELECT shop, n FROM by_shop",
-    "a view over a view over it": "INSERT INTO taken SELECT shop, n FROM busy",
-    "a subquery": "INSERT INTO taken SELECT id, (SELECT max(n) FROM by_shop) FROM shops",
-    "a CTE": "INSERT INTO taken WITH a AS (SELECT shop, count(*) AS n FROM orders GROUP BY shop) SELECT * FROM a",
-    "one side of a join": "INSERT INTO taken SELECT s.id, b.n FROM shops s JOIN by_shop b ON b.shop = s.id",
+ROWS_OF_ORDERS = {
+    "the table itself": ("INSERT INTO taken SELECT id, shop FROM orders", "taken", [(1, 7), (2, 9), (4, 9)]),
+    "the table it inserts into": (
+        "INSERT INTO orders SELECT id + 10, shop FROM orders WHERE id > 1",
+        "orders",
+        [(1, 7), (2, 9), (4, 9), (12, 9), (14, 9)],
+    ),
+    "a subquery": ("INSERT INTO taken SELECT id, (SELECT count(*) FROM orders) FROM shops", "taken", [(7, 3), (9, 3)]),
+    "a plain view": ("INSERT INTO taken SELECT * FROM of_nine", "taken", [(2, 9), (4, 9)]),
+    "an update": ("UPDATE orders SET id = id + (SELECT max(id) FROM orders)", "orders", [(5, 7), (6, 9), (8, 9)]),
+    "a merge": (
+        """MERGE INTO orders USING (SELECT id + 2 AS id FROM orders) n ON orders.id = n.id
+           WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (n.id)""",
+        "orders",
+        [(1, 7), (2, 9), (3, None), (6, None)],
+    ),
+    "a new table": ("CREATE TABLE copy AS SELECT id, shop FROM orders WHERE shop = 9", "copy", [(2, 9), (4, 9)]),
 }
 
 
-@pytest.mark.parametrize("sql", READS_ORDERS.values(), ids=READS_ORDERS)
-def test_it_is_refused_while_a_statement_on_its_input_waits_and_accepted_after_an_epoch(
-    sql: str, session: Session
+@pytest.mark.parametrize(("sql", "table", "expected"), ROWS_OF_ORDERS.values(), ids=ROWS_OF_ORDERS)
+def test_a_statement_sees_the_statements_before_it(
+    sql: str, table: str, expected: list[tuple[int, int]], session: Session
 ) -> None:
-    session.execute("INSERT INTO shops VALUES (9, 'nine'); DELETE FROM orders WHERE id = 3")
-    before = session.meta.log_end()
-    with pytest.raises(WaitingStatementsError) as caught:
-        session.execute(sql)
-    assert f"{before - 1} (delete orders)" in str(caught.value)
-    assert ("insert shops" in str(caught.value)) == ("shops" in sql.split("SELECT", 1)[1])
-    assert session.meta.log_end() == before
-    assert "Session.flush" in str(caught.value)
-    session.flush()
+    session.execute(
+        """CREATE VIEW of_nine AS SELECT id, shop FROM orders WHERE shop = 9; INSERT INTO shops VALUES (9, 'nine');
+        DELETE FROM orders WHERE id = 3; UPDATE orders SET shop = 9 WHERE id = 2; INSERT INTO orders VALUES (4, 9)"""
+    )
     (answer,) = session.execute(sql)
-    assert answer.message.startswith(f"log entry {before}:")
+    assert answer.message.startswith(f"log entry {session.meta.log_end() - 1}:")
+    assert _rows(session.read(table, pending=True)) == expected
+    session.flush()
+    assert _rows(session.read(table)) == expected
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "INSERT INTO taken SELECT id, length(name) FROM shops",
-        "INSERT INTO taken SELECT orders.id, 1 FROM shops AS orders",
-        "INSERT INTO taken VALUES (1, 1)",
-        "INSERT INTO taken SELECT 1, 2",
-    ],
-)
-def test_statements_on_other_relations_do_not_hold_it_up(sql: str, session: Session) -> None:
-    session.execute("UPDATE orders SET shop = 9 WHERE id = 1; INSERT INTO taken VALUES (100, 1)")
-    assert session.execute(sql)[0].message.startswith("log entry")
+def _rows(found: pa.Table) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
-def test_files_pinned_by_an_open_barrier_count_as_waiting(session: Session) -> None:
+def test_a_view_is_read_as_of_the_committed_epoch_and_a_note_names_what_will_change_it(session: Session) -> None:
     session.execute("INSERT INTO orders VALUES (4, 7)")
-    assert inject(session.meta) is not None
-    with pytest.raises(WaitingStatementsError, match=r"\(insert orders, 1 rows\)"):
-        session.execute("INSERT INTO taken SELECT shop, n FROM by_shop")
+    last = session.meta.log_end() - 1
+    (answer,) = session.execute("INSERT INTO taken SELECT shop, n FROM busy")
+    assert f"note: view busy is read as of epoch {session.meta.latest().epoch}" in answer.message
+    assert f"will change it: {last} (insert orders, 1 rows)" in answer.message
+    assert _rows(session.read("taken", pending=True)) == [(7, 2)]
+    (quiet,) = session.execute("INSERT INTO shops SELECT id + 100, name FROM shops")
+    assert "note" not in quiet.message
+    with pytest.warns(WaitingChangesWarning, match="view by_shop is read as of epoch"):
+        found = session.query("SELECT b.n, o.id FROM by_shop b JOIN orders o USING (shop) WHERE shop = 7", pending=True)
+    assert _rows(found) == [(2, 1), (2, 2), (2, 4)]
+    assert _rows(session.query("SELECT id FROM orders")) == [(1,), (2,), (3,)], "the published rows"
 
 
-def test_an_entry_that_the_open_barrier_skips_will_never_change_a_row(session: Session) -> None:
-    session.execute("INSERT INTO orders VALUES (4, 7)")
+def test_a_view_that_waits_has_no_rows_yet(session: Session) -> None:
+    session.execute("CREATE MATERIALIZED VIEW late AS SELECT id FROM shops; CREATE VIEW named AS SELECT * FROM late")
+    for name in ("late", "named"):
+        with pytest.raises(WaitingStatementsError, match=r"as of epoch \d+.*\(create view late\)"):
+            session.execute(f"INSERT INTO taken (id) SELECT id FROM {name}")
+
+
+def test_a_table_is_read_in_the_form_that_waiting_statements_give_it(session: Session) -> None:
+    session.execute(
+        """INSERT INTO shops VALUES (8, 'eight'); ALTER TABLE shops ADD COLUMNS (city string DEFAULT 'Bern');
+        UPDATE shops SET city = concat(name, city) WHERE id = 8; ALTER TABLE taken RENAME TO kept;
+        INSERT INTO kept SELECT id, length(city) FROM shops; CREATE TABLE fresh (a bigint);
+        INSERT INTO fresh VALUES (3); INSERT INTO fresh SELECT n + a FROM kept, fresh"""
+    )
+    for pending in (True, False):
+        assert _rows(session.read("kept", pending=pending)) == [(7, 4), (8, 9)]
+        assert _rows(session.read("fresh", pending=pending)) == [(3,), (7,), (12,)]
+        session.flush()
+
+
+def test_entries_of_an_open_barrier_count_and_skipped_ones_do_not(session: Session) -> None:
+    session.execute("INSERT INTO orders VALUES (4, 7); INSERT INTO orders VALUES (5, 7)")
     assert inject(session.meta) is not None
     abandon(session.meta, Detour(skip_entries=(session.meta.log_end() - 1,)))
-    assert session.execute("INSERT INTO taken SELECT shop, n FROM by_shop")[0].message.startswith("log entry")
+    session.execute("INSERT INTO taken SELECT id, 1 FROM orders WHERE id > 2")
     session.flush()
     session.flush()
-    assert sorted(session.query("SELECT n FROM taken")["n"].to_pylist()) == [1, 2]
+    assert _rows(session.read("taken")) == [(3, 1), (4, 1)]
 
 
-def test_a_relation_that_is_only_in_the_log_has_no_rows_yet(session: Session) -> None:
-    session.execute("CREATE MATERIALIZED VIEW late AS SELECT id FROM shops")
-    with pytest.raises(WaitingStatementsError, match=r"reads late as of epoch \d+.*\(create view late\)"):
-        session.execute("INSERT INTO taken (id) SELECT id FROM late")
+def test_an_entry_is_not_skipped_without_those_that_have_read_it(session: Session) -> None:
+    session.execute(
+        "INSERT INTO orders VALUES (4, 7); INSERT INTO taken SELECT id, 1 FROM orders; INSERT INTO shops VALUES (1, '')"
+    )
+    assert inject(session.meta) is not None
+    first = session.meta.log_end() - 3
+    with pytest.raises(ReadEntryError, match=f"--skip-entry {first} --skip-entry {first + 1}"):
+        abandon(session.meta, Detour(skip_entries=(first,)))
+    abandon(session.meta, Detour(skip_entries=(first, first + 1)))
+    session.flush()
+    assert _rows(session.read("taken")) == []
+    assert _rows(session.read("shops")) == [(1, ""), (7, "seven")]
 
 
+@pytest.mark.parametrize("times", [1, 100])
 def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    times: int, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tussock.jobs.sql import dml
 
+    calls = []
+
     def meanwhile(*arguments: object) -> object:
-        with Session(session.meta.objects.uri, session.spark, create=False) as other:
-            other.execute("DELETE FROM orders")
-        return rows_to_insert(*arguments)  # type: ignore[arg-type]
+        calls.append(1)
+        rows = rows_to_insert(*arguments)  # type: ignore[arg-type]
+        if len(calls) <= times:
+            with Session(session.meta.objects.uri, session.spark, create=False) as other:
+                other.execute(
+                    f"INSERT INTO shops VALUES ({len(calls)}, ''); DELETE FROM orders WHERE id = {len(calls)}"
+                )
+        return rows
 
     rows_to_insert = dml.rows_to_insert
     monkeypatch.setattr(dml, "rows_to_insert", meanwhile)
-    with pytest.raises(WaitingStatementsError, match="delete orders"):
+    monkeypatch.setattr("tussock.jobs.session.ATTEMPTS", 3)
+    if times > 1:
+        with pytest.raises(LogMovedError):
+            session.execute("INSERT INTO taken SELECT id, shop FROM orders")
+        assert len(calls) == 3
+        return
+    session.execute("INSERT INTO taken SELECT id, shop FROM orders")
+    session.flush()
+    assert _rows(session.read("taken")) == [(2, 7), (3, 8)], "without the row that was deleted meanwhile"
+
+
+def test_a_waiting_statement_that_raises_is_named(session: Session) -> None:
+    session.execute("UPDATE orders SET shop = shop WHERE 1 / (id - 2) > 0")
+    with pytest.raises(WaitingStatementFailsError, match=r"UPDATE at log entry \d+, row with key \(2\)"):
         session.execute("INSERT INTO taken SELECT id, shop FROM orders")

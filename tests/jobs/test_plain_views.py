@@ -6,7 +6,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs.plan.apply import RelationInUseError
-from tussock.jobs.plan.statement_log import WaitingStatementsError
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.session import Session
 from tussock.statestore.errors import InputError
@@ -37,18 +36,17 @@ def test_a_plain_view_is_expanded_in_queries_views_and_statements(session: Sessi
         CREATE TABLE copy AS SELECT * FROM dear; INSERT INTO copy SELECT id + 10, shop, price FROM dear"""
     )
     session.execute("INSERT INTO orders VALUES (5, 9, 50)")
-    with pytest.raises(WaitingStatementsError, match=r"dear.*insert orders"):
-        session.execute("INSERT INTO copy SELECT * FROM dear")
+    session.execute("INSERT INTO copy SELECT id + 20, shop, price FROM dear WHERE id = 5")
     session.flush()
     assert sorted(session.read("kept").to_pylist(), key=repr) == [
         {"s": 7, "total": 20},
         {"s": 8, "total": 70},
         {"s": 9, "total": 50},
     ]
-    assert sorted(session.read("copy")["id"].to_pylist()) == [2, 3, 4, 12, 13, 14]
+    assert sorted(session.read("copy")["id"].to_pylist()) == [2, 3, 4, 12, 13, 14, 25]
     session.execute("DELETE FROM copy WHERE shop IN (SELECT shop FROM of_shop WHERE n > 1)")
     session.flush()
-    assert sorted(session.read("copy")["id"].to_pylist()) == [2, 12]
+    assert sorted(session.read("copy")["id"].to_pylist()) == [2, 12, 25]
 
 
 def test_a_plain_view_stores_no_rows_and_is_shown(session: Session) -> None:

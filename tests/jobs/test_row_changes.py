@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.key_columns import NullKeyError
-from tussock.jobs.plan.statement_log import WaitingStatementsError
 from tussock.jobs.session import Session
 from tussock.jobs.sql.change import TwoRowsOfOneKeyError, TwoSourceRowsError
 from tussock.statestore.errors import InputError
@@ -138,18 +137,6 @@ def test_an_impossible_change_is_refused_and_leaves_no_trace(
     assert session.meta.log_end() == before
 
 
-def test_a_change_waits_for_statements_on_the_relations_that_it_reads(session: Session) -> None:
-    session.execute("INSERT INTO k VALUES (-1, 1, 'w')")
-    merge = "MERGE INTO k USING d ON k.id = d.id WHEN MATCHED THEN DELETE"
-    for sql in ("UPDATE e SET a = (SELECT min(id) FROM k)", "UPDATE k SET id = id * 2", merge):
-        with pytest.raises(WaitingStatementsError, match=r"insert k, 1 rows"):
-            session.execute(sql)
-    session.flush()
-    session.execute("UPDATE k SET id = -2 WHERE id = -1")
-    session.flush()
-    assert session.query("SELECT id FROM k WHERE id < 0").to_pylist() == [{"id": -2}]
-
-
 def test_columns_take_their_defaults_and_refuse_null(session: Session) -> None:
     session.execute(
         """CREATE TABLE f (id int, a int NOT NULL, day date DEFAULT '2020-01-01',
@@ -192,9 +179,6 @@ def test_columns_take_their_defaults_and_refuse_null(session: Session) -> None:
 
 
 def test_a_table_as_select_is_made_with_its_rows_or_not_at_all(session: Session) -> None:
-    session.execute("INSERT INTO d VALUES (1, 1, 'w')")
-    with pytest.raises(WaitingStatementsError):
-        session.execute("CREATE TABLE g AS SELECT * FROM d")
     assert session.execute("CREATE TABLE g AS VALUES (1, 'x'), (1, 'x')")[0].message.startswith("log entry")
     again = session.execute("CREATE TABLE IF NOT EXISTS g AS SELECT col1, col2 FROM VALUES (2, 'y')")
     assert again[0].message.startswith("nothing to do")

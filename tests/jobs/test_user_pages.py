@@ -17,7 +17,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs import cli
-from tussock.jobs.plan.statement_log import WaitingStatementsError
 from tussock.jobs.session import Session
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -92,11 +91,6 @@ def test_the_statements_of_the_sql_page_are_accepted(begun: Path, spark: SparkSe
     (begun / "orders/2026-01-01.csv").write_text("id,at,product,quantity\n1,2026-01-01 08:00:00,apple,3\n")
     with Session(str(begun / "store"), spark, runner="local") as session:
         for statement in filter(None, statements):
-            sql = statement.replace("${data}", str(begun))
-            try:
-                session.execute(sql)
-            except WaitingStatementsError:  # an epoch settles that, as the page explains
-                session.flush()
-                session.execute(sql)
+            session.execute(statement.replace("${data}", str(begun)))
         session.flush()
         assert sorted(session.read("products").column("product").to_pylist()) == ["apple", "pear", "plum"]

@@ -201,6 +201,9 @@ STATEMENTS: dict[str, msgspec.Struct] = {
         _CREATE_TABLE, statements.CreateTable("orders", (*_FIELDS, Field("n", "int")), (0,), True), (b"held",)
     ),
     "change": statements.Change("orders", 3, _ROWS),
+    "change_after": statements.Change("orders", 3, _ROWS, (7, 9)),
+    "insert_after": Insert("orders", 3, _ROWS, (7,)),
+    "create_table_as_after": statements.CreateTableAs(_CREATE_TABLE, 3, _ROWS, (7,)),
     "transaction": statements.Transaction(
         (CreateView("top", "SELECT …", TOP_N, or_replace=True), statements.Change("orders", 3, _ROWS)),
         ((1, "0a1b/1"),),

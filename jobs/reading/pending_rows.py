@@ -1,0 +1,159 @@
+"""The rows of tables after the waiting statements of the log, for statements that read what others have written.
+
+The waiting statements of a table are replayed over its committed rows by the executor that an epoch runs
+(jobs/executors/table_replay.py). The result is sealed like the MemTables of an epoch in flight, and readers merge it
+with the stored rows as the next epoch of a train does. So a statement reads exactly the rows that the epoch will store.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from tussock.jobs.executors.operator import Actor, Entry
+from tussock.jobs.executors.table_replay import StatementRowError, TableReplay
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.plan.definition import TableDefinition, definition_of
+from tussock.jobs.plan.statement_log import WaitingLog
+from tussock.jobs.reading.reader import RowsInFlight
+from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.statement_log import read_payload
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.table.state_table import StateTable
+
+
+class WaitingStatementFailsError(InputError):
+    """A waiting UPDATE or DELETE raises on a row, so the rows after it do not exist."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(table, reason)
+        self.table, self.reason = table, reason
+
+    def __str__(self) -> str:
+        return (
+            f"this statement reads table {self.table!r}, and a statement that waits before it fails: {self.reason} "
+            "Nothing was changed."
+        )
+
+
+class EpochMovedError(RetryableError):
+    """Another process committed an epoch while a statement read rows of the epoch before."""
+
+    def __init__(self, epoch: int, found: int) -> None:
+        super().__init__(epoch, found)
+        self.epoch, self.found = epoch, found
+
+    def __str__(self) -> str:
+        return (
+            f"epoch {self.found} was committed while this statement read the rows of epoch {self.epoch}. Nothing was "
+            "changed. Run the statement again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRows:
+    """The rows that a statement reads: tables as the waiting statements leave them, views as of the committed epoch.
+
+    Args:
+        version: the committed version with the waiting statements as an epoch in flight. Its catalog has the tables of
+            the pending catalog, and the views of the committed one.
+        rows: the changes of that epoch.
+    """
+
+    version: HummockVersion
+    rows: RowsInFlight
+
+    @property
+    def sight(self) -> Sight:
+        """How its relations are read."""
+        return Sight(self.version.epoch)
+
+
+@dataclass(slots=True)
+class _Replayed:
+    """A table of which some entries are replayed."""
+
+    relation: Relation
+    entries: list[Entry]
+    table: StateTable
+
+
+class PendingTables:
+    """Replays waiting statements for one session. It keeps the changes, so each call replays only new entries.
+
+    Memory: the changed rows of the tables that were read. Not thread-safe.
+    """
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+        self._epoch = 0  # the committed epoch under the replayed tables
+        self._barrier = 0  # and the open barrier after it
+        self._replayed: dict[int, _Replayed] = {}  # by relation id
+
+    def read(self, waiting: WaitingLog, pinned: HummockVersion, names: Collection[str]) -> PendingRows:
+        """The rows of the tables with these names.
+
+        Args:
+            pinned: a version whose SSTs stay while the rows are read.
+            names: tables without waiting statements cost nothing.
+
+        Raises: EpochMovedError if `pinned` has another epoch; WaitingStatementFailsError.
+        Cost: as in an epoch (`TableReplayExecutor.apply`), in this process: a waiting UPDATE or DELETE that names no
+            key scans its table.
+        """
+        if pinned.epoch != waiting.version.epoch:
+            raise EpochMovedError(waiting.version.epoch, pinned.epoch)
+        if (self._epoch, self._barrier) != (pinned.epoch, waiting.barrier):
+            self._epoch, self._barrier, self._replayed = pinned.epoch, waiting.barrier, {}
+        store = HummockStore(self._meta.objects, pinned, process_cache())
+        sealed: dict[int, pa.Table] = {}
+        for relation in waiting.catalog.live():
+            entries = waiting.changes.get(relation.id, ())
+            if entries and relation.name in names and relation.kind is RelationKind.TABLE:
+                table = self._after(relation, entries, store, pinned)
+                if (batch := table.sealed_so_far()) is not None:
+                    sealed[batch.table_id] = batch.rows
+        epoch = waiting.epoch
+        version = msgspec.structs.replace(
+            pinned, epoch=epoch, epochs=(*pinned.epochs, epoch), catalog=_seen(pinned.catalog, waiting.catalog)
+        )
+        return PendingRows(version, RowsInFlight.of(epoch, sealed))
+
+    def _after(
+        self, relation: Relation, entries: Sequence[Entry], store: HummockStore, version: HummockVersion
+    ) -> StateTable:
+        """The table after the entries."""
+        (schema,) = relation.state_tables
+        known = self._replayed.pop(relation.id, None)
+        if known is not None and known.relation == relation and known.entries == list(entries[: len(known.entries)]):
+            table, done = known.table.over(store), len(known.entries)
+        else:
+            table, done = StateTable(schema, store, version.epoch, len(version.mapping.units)), 0
+        definition = definition_of(relation)
+        assert isinstance(definition, TableDefinition), f"{relation.name} is not a table"
+        node = definition.fragments[0].operators[0].node
+        assert isinstance(node, TableReplay)
+        vnodes = range(len(version.mapping.units))
+        actor = Actor(thread_kernel(), vnodes, len(vnodes), entries[done:], self._payload)
+        try:
+            node.executor([table], actor).apply()
+        except StatementRowError as err:
+            raise WaitingStatementFailsError(relation.name, str(err)) from err
+        self._replayed[relation.id] = _Replayed(relation, list(entries), table)
+        return table
+
+    def _payload(self, name: str) -> pa.Table:
+        return pa.ipc.open_stream(read_payload(self._meta.objects, name)).read_all()
+
+
+def _seen(committed: Catalog, pending: Catalog) -> Catalog:
+    """The pending catalog, in which every view has its committed form. Views without stored rows are left out."""
+    stored = {r.id: r for r in committed.relations}
+    seen = (stored.get(r.id) if r.kind is RelationKind.VIEW and r.dropped is None else r for r in pending.relations)
+    return msgspec.structs.replace(pending, relations=tuple(r for r in seen if r is not None))

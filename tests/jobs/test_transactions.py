@@ -1,0 +1,252 @@
+"""BEGIN … COMMIT, and reads of waiting rows, in a process without a JVM: all or nothing, exactly once."""
+
+import random
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.jobs.driver.embedded import append, epoch, open_store
+from tussock.jobs.catalog.open_transaction import TransactionError
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.supersede import ReadEntryError, abandon
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
+from tussock.jobs.logical.script import split_script
+from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Insert, Statement, Transaction, Update
+from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
+from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.reading.moment import BadMomentError
+from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
+from tussock.jobs.reading.read import WaitingChangesWarning
+from tussock.jobs.session import Session
+from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+
+_FIELDS = (Field("id", "bigint"), Field("n", "bigint"))
+_ID, _N = Column(0, "bigint"), Column(1, "bigint")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """A keyed table, a table without a key, and a view over the first; one epoch old."""
+    MetaStore.init(open_object_store(str(tmp_path / "store")), units=2)
+    meta = open_store(tmp_path / "store", "maker")
+    count = Aggregate(Scan("k", (), ()), (), (AggCall("Count", "bigint", ()),), (Field("rows", "bigint"),))
+    append(meta, CreateTable("k", _FIELDS, (0,)), CreateTable("e", _FIELDS, ()))
+    append(meta, CreateView("counted", "SELECT count(*) AS rows FROM k", count))
+    meta.publish(epoch(meta).epoch)
+    return Session(str(tmp_path / "store"), create=False, runner="local", workers=1)
+
+
+def log(session: Session, *statements: Statement) -> None:
+    """Append bound statements as another process would."""
+    append(open_store(Path(session.meta.objects.uri), "another"), *statements)
+
+
+def put(session: Session, table: str, *rows: tuple[int, int]) -> None:
+    session.insert(table, pa.table({"id": [row[0] for row in rows], "n": [row[1] for row in rows]}))
+
+
+def rows(session: Session, table: str, *, pending: bool = False) -> list[tuple[int, int]]:
+    return sorted(tuple(row.values()) for row in session.read(table, pending=pending).to_pylist())
+
+
+def is_(column: Column, value: int) -> Call:
+    return Call("EqualTo", "boolean", (column, Literal(value, "bigint")))
+
+
+def test_waiting_statements_are_replayed_like_an_epoch_does(session: Session) -> None:
+    """Random statements without SQL, read after each one, with epochs and open barriers in between."""
+    chance = random.Random(5)
+    k: dict[int, int] = {}
+    e: list[tuple[int, int]] = []
+    for _ in range(60):
+        x, y = chance.randrange(6), chance.randrange(6)
+        match chance.randrange(6):
+            case 0 | 1:
+                put(session, "k", (x, y), (y, x))
+                k |= {x: y} | {y: x}
+            case 2:
+                put(session, "e", (x, y), (x, y))
+                e += [(x, y)] * 2
+            case 3:
+                times = Call("Multiply", "bigint", (_N, Literal(2, "bigint")), "ANSI")
+                log(session, Update("e", ((1, times),), is_(_ID, x)))
+                e = [(i, n * 2 if i == x else n) for i, n in e]
+            case 4:
+                log(session, Delete("k", is_(_ID, x)))
+                k.pop(x, None)
+            case 5:
+                log(session, Delete("e", is_(_N, y)))
+                e = [(i, n) for i, n in e if n != y]
+        if chance.random() < 0.1:
+            inject(session.meta)
+        if chance.random() < 0.1:
+            session.flush()
+        assert rows(session, "k", pending=True) == sorted(k.items())
+        assert rows(session, "e", pending=True) == sorted(e)
+    session.flush()
+    session.flush()
+    assert rows(session, "k") == sorted(k.items())
+    assert rows(session, "e") == sorted(e)
+
+
+def test_a_transaction_is_one_entry_of_the_log_and_readers_see_it_as_a_whole(session: Session) -> None:
+    before = session.meta.log_end()
+    put(session, "e", (0, 0))
+    with session.transaction():
+        put(session, "e", (1, 1))
+        put(session, "k", (1, 10), (2, 20))
+        put(session, "e", (1, 1))
+        assert session.meta.log_end() == before + 1
+        assert rows(session, "e", pending=True) == [(0, 0), (1, 1), (1, 1)], "it reads what it wrote"
+    assert session.meta.log_end() == before + 2
+    (entry,) = session.meta.read_log(before + 1, before + 2)
+    assert len(msgspec.json.decode(entry.statement, type=Transaction).statements) == 3
+    session.flush()
+    assert rows(session, "e") == [(0, 0), (1, 1), (1, 1)]
+    assert rows(session, "counted") == [(2,)]
+
+
+@pytest.mark.parametrize("end", ["rollback", "error", "crash"])
+def test_a_transaction_that_is_not_committed_leaves_no_trace(end: str, session: Session) -> None:
+    before = session.meta.log_end()
+    session.execute("BEGIN")
+    put(session, "k", (1, 1))
+    match end:
+        case "rollback":
+            assert session.execute("ROLLBACK WORK")[0].message == "transaction rolled back; nothing was logged"
+        case "error":
+            with pytest.raises(UnknownRelationError):
+                put(session, "absent", (1, 1))
+            with pytest.raises(TransactionError, match="Give ROLLBACK"):
+                put(session, "k", (1, 1))
+            with pytest.raises(TransactionError, match="Give ROLLBACK"):
+                session.execute("COMMIT")
+        case "crash":
+            session = Session(session.meta.objects.uri, create=False, runner="local", workers=1)
+    assert session.meta.log_end() == before
+    put(session, "k", (2, 2))
+    session.flush()
+    assert rows(session, "k") == [(2, 2)]
+
+
+def test_an_error_in_a_script_ends_only_a_transaction_that_the_script_began(session: Session) -> None:
+    with pytest.raises(TransactionError, match="open already"):
+        session.execute("BEGIN; START TRANSACTION")
+    put(session, "k", (1, 1))  # not part of a transaction
+    session.execute("BEGIN TRANSACTION")
+    with pytest.raises(TransactionError, match="open already"):
+        session.execute("BEGIN")
+    put(session, "k", (2, 2))
+    for call in (session.flush, lambda: session.apply([])):
+        with pytest.raises(TransactionError, match="COMMIT or ROLLBACK it first"):
+            call()
+    session.execute("COMMIT")
+    with pytest.raises(TransactionError, match="Start one with BEGIN"):
+        session.execute("COMMIT")
+    with pytest.raises(UnknownRelationError):
+        _put_both(session)
+    session.flush()
+    assert rows(session, "k") == [(1, 1), (2, 2)]
+
+
+def _put_both(session: Session) -> None:
+    with session.transaction():
+        put(session, "k", (3, 3))
+        put(session, "absent", (3, 3))
+
+
+def test_entries_of_other_sessions_come_before_a_transaction_that_commits_later(session: Session) -> None:
+    """Its statements are computed again, so row ids and reads belong to the position that it gets."""
+    other = Session(session.meta.objects.uri, create=False, runner="local", workers=1)
+    with session.transaction():
+        put(session, "k", (1, 1))
+        put(session, "e", (5, 5))
+        put(other, "k", (1, 2), (2, 2))
+        assert rows(session, "k", pending=True) == [(1, 1), (2, 2)]
+        other.flush()
+        put(other, "e", (6, 6))
+    session.flush()
+    assert rows(session, "k") == [(1, 1), (2, 2)]
+    assert rows(session, "e") == [(5, 5), (6, 6)]
+
+
+def test_a_transaction_gives_up_if_others_always_come_first(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, expected: int, **__: object) -> None:
+        raise LogMovedError(expected, expected + 1)
+
+    session.execute("BEGIN")
+    put(session, "k", (1, 1))
+    monkeypatch.setattr(session._writer, "log", never)
+    with pytest.raises(LogMovedError, match="Nothing was appended"):
+        session.execute("COMMIT")
+
+
+def test_a_commit_whose_answer_was_lost_is_not_repeated(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry is found again by the id of its client."""
+    before, put_if_absent, lost = session.meta.log_end(), type(session.meta.objects).put_if_absent, []
+
+    def loses_the_answer(store: object, name: str, data: bytes) -> bool:
+        won = put_if_absent(store, name, data)
+        if "/log/" in name and not lost:
+            lost.append(name)
+            return put_if_absent(store, name, data)  # as after a timeout: it meets its own object
+        return won
+
+    monkeypatch.setattr(type(session.meta.objects), "put_if_absent", loses_the_answer)
+    with session.transaction():
+        put(session, "e", (1, 1))
+        put(session, "e", (1, 1))
+    assert lost
+    assert session.meta.log_end() == before + 1
+    session.flush()
+    assert rows(session, "e") == [(1, 1), (1, 1)]
+
+
+def test_a_skipped_entry_takes_those_along_that_were_computed_from_it(session: Session) -> None:
+    put(session, "k", (1, 1))
+    first = session.meta.log_end() - 1
+    (entry,) = session.meta.read_log(first, first + 1)
+    payload = msgspec.json.decode(entry.statement, type=Insert)
+    log(session, msgspec.structs.replace(payload, table="e", after=(first,)))
+    log(session, Transaction((msgspec.structs.replace(payload, table="e", after=(first + 1,)),)))
+    inject(session.meta)
+    with pytest.raises(ReadEntryError) as caught:
+        abandon(session.meta, Detour(skip_entries=(first,)))
+    every = " ".join(f"--skip-entry {position}" for position in (first, first + 1, first + 2))
+    assert f"`tussock barrier abandon {every}`" in str(caught.value)
+    abandon(session.meta, Detour(skip_entries=(first, first + 1, first + 2)))
+    session.flush()
+    assert rows(session, "e") == rows(session, "k") == []
+
+
+def test_a_read_of_waiting_rows_names_a_statement_that_raises_and_views_that_will_change(session: Session) -> None:
+    put(session, "k", (0, 1))
+    with pytest.warns(WaitingChangesWarning, match=r"view counted is read as of epoch \d+.*insert k, 1 rows"):
+        assert rows(session, "counted", pending=True) == [(0,)]
+    with pytest.raises(BadMomentError, match="belong to no epoch yet"):
+        session.read("k", epoch=session.meta.latest().epoch, pending=True)
+    divided = Call("IntegralDivide", "bigint", (_N, _ID), "ANSI")
+    log(session, Update("k", ((1, divided),), None))
+    with pytest.raises(WaitingStatementFailsError, match=r"UPDATE at log entry \d+, row with key \(0\)"):
+        session.read("k", pending=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("begin", TransactionWord.BEGIN),
+        ("START TRANSACTION", TransactionWord.BEGIN),
+        ("/* all */ Commit work", TransactionWord.COMMIT),
+        ("ROLLBACK TRANSACTION", TransactionWord.ROLLBACK),
+        ("BEGIN INSERT INTO k VALUES (1, 1)", None),
+        ("'BEGIN'", None),
+    ],
+)
+def test_the_words_of_transactions(text: str, word: TransactionWord | None) -> None:
+    (statement,) = split_script(text)
+    assert transaction_word(statement.text) is word
