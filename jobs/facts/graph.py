@@ -5,8 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tussock.jobs.plan.explain import explain_relation
-from tussock.jobs.plan.schedule import Schedule, Scheduled, schedule
+from tussock.jobs.plan.explain import explain_relation, planned_fragments
+from tussock.jobs.plan.schedule import Schedule, Scheduled
 from tussock.jobs.settings.pipeline import PublishSettings
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight
@@ -121,21 +121,15 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def fragments(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> tuple[FragmentFacts, ...]:
-    """Return the fragments of a relation and of everything that it reads, in the order in which an epoch runs them.
-
-    A paused view has none, because no epoch runs it. Does not read the store.
+def fragments(
+    catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None = None
+) -> tuple[FragmentFacts, ...]:
+    """Return the fragments of relations and of everything that they read, as `planned_fragments`. Reads no store.
 
     Args:
-        whole: the catalog's schedule at the relation's first epoch, if already computed.
+        whole: the catalog's schedule at the relations' first epoch, if already computed.
     """
-    by_id = {r.id: r for r in catalog.live()}
-    wanted = {relation.id}
-    for other in reversed(tuple(by_id.values())):
-        if other.id in wanted:
-            wanted |= set(other.depends_on)
-    planned = (whole or schedule(catalog, relation.created)).fragments()
-    return tuple(_fragment(s) for s in planned if s.relation_id in wanted)
+    return tuple(_fragment(s) for s in planned_fragments(catalog, relations, whole))
 
 
 def explained(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:

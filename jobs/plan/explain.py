@@ -17,29 +17,53 @@ from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
 def explain_relation(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
-    """How an epoch maintains `relation`, starting at its leaves.
+    """`explain_relations` of one relation."""
+    return explain_relations(catalog, [relation], whole)
+
+
+def explain_relations(catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None = None) -> str:
+    """How an epoch maintains the relations, starting at their leaves. A fragment that several share appears once.
 
     One block per fragment: its level, its actors, its inputs and their dispatch, its operators in order, its state
-    tables with keys. For a paused view, the plan before the pause.
+    tables with keys. Paused views follow, each with its plan before the pause.
 
     Args:
-        whole: the schedule of the catalog at the relation's first epoch, if it already exists.
+        whole: the schedule of the catalog at the relations' first epoch, if it already exists.
     """
     by_relation = {r.id: r for r in catalog.live()}
-    wanted = _with_upstream(relation, by_relation)
-    planned = [s for s in (whole or schedule(catalog, relation.created)).fragments() if s.relation_id in wanted]
-    lineage = Lineage(planned, by_relation.values())
-    lines = [f"{relation.kind} {relation.name}({', '.join(f'{c.name} {c.type}' for c in relation.columns)})"]
-    if relation.paused is not None:
-        lines.append(
-            f"paused since epoch {relation.paused}: nothing below runs, readers see the rows of the epoch before"
-        )
-    lines.append(_where(planned))
-    for level in sorted({s.level for s in planned}):
-        lines.append(f"level {level}")
-        for scheduled in (s for s in planned if s.level == level):
-            lines += _fragment(scheduled, by_relation, lineage)
-    return "\n".join(lines)
+    running = [r for r in relations if r.paused is None]
+    texts = []
+    for together in ([running] if running else []) + [[r] for r in relations if r.paused is not None]:
+        planned = planned_fragments(catalog, together, whole)
+        lineage = Lineage(planned, by_relation.values())
+        lines = [f"{r.kind} {r.name}({', '.join(f'{c.name} {c.type}' for c in r.columns)})" for r in together]
+        if (since := together[0].paused) is not None:
+            lines.append(f"paused since epoch {since}: nothing below runs, readers see the rows of the epoch before")
+        lines.append(_where(planned))
+        for level in sorted({s.level for s in planned}):
+            lines.append(f"level {level}")
+            for scheduled in (s for s in planned if s.level == level):
+                lines += _fragment(scheduled, by_relation, lineage)
+        texts.append("\n".join(lines))
+    return "\n\n".join(texts)
+
+
+def planned_fragments(
+    catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None = None
+) -> Sequence[Scheduled]:
+    """Return the fragments of relations and of everything that they read, in the order in which an epoch runs them.
+
+    Args:
+        relations: either one paused view, or relations that run.
+        whole: as in `explain_relations`.
+    """
+    by_relation = {r.id: r for r in catalog.live()}
+    wanted = {r.id for r in relations}
+    for other in reversed(by_relation.values()):  # readers come after their inputs
+        if other.id in wanted:
+            wanted |= set(other.depends_on)
+    epoch = max((r.created for r in relations), default=0)
+    return [s for s in (whole or schedule(catalog, epoch)).fragments() if s.relation_id in wanted]
 
 
 def _where(planned: Sequence[Scheduled]) -> str:
@@ -57,13 +81,6 @@ def _where(planned: Sequence[Scheduled]) -> str:
 def _by_spark(feed: Feed) -> list[int]:
     """The places of the expressions of a feed that Spark computes."""
     return [place for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
-
-
-def _with_upstream(relation: Relation, by_relation: dict[int, Relation]) -> set[int]:
-    found = [relation.id]
-    for at in found:
-        found += [r for r in by_relation[at].depends_on if r not in found]
-    return set(found)
 
 
 def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage: Lineage) -> list[str]:

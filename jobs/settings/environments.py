@@ -42,8 +42,8 @@ def chosen_environment(file: str, known: tuple[str, ...], asked: str | None) -> 
 
     Args:
         known: the environments of `file`.
-        asked: the option --env; None: use TUSSOCK_ENV. A pipeline without environments ignores the variable, which
-            Airflow's processes set for all pipelines.
+        asked: the name in the option --env; None: use TUSSOCK_ENV. A pipeline without environments ignores the
+            variable, which Airflow's processes set for all pipelines.
 
     Raises: UnknownEnvironmentError.
     """

@@ -80,6 +80,25 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
+class _Version(argparse.Action):
+    """Prints the versions, which are read only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import PackageNotFoundError, version
+        from platform import python_version
+
+        from tussock import __version__
+
+        found = [f"Python {python_version()}"]
+        for package in ("pyarrow", "duckdb", "pyspark", "apache-airflow", "great-expectations", "deltalake"):
+            try:
+                found.append(f"{package} {version(package)}")
+            except PackageNotFoundError:  # of an extra
+                continue
+        print(f"tussock {__version__}\n{', '.join(found)}")
+        parser.exit()
+
+
 def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> argparse.ArgumentParser:
     """Return the parser of the command line. A parsed namespace holds the command's function as `run`.
 
@@ -87,6 +106,8 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
     """
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser("tussock", description=overview, epilog=epilog, formatter_class=raw)
+    about = "print the version of Tussock and of the packages that decide its results, and exit"
+    parser.add_argument("--version", action=_Version, nargs=0, help=about)
     groups = {"": parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
     width = min(_WIDTH, shutil.get_terminal_size().columns - 2)
     for command in commands:

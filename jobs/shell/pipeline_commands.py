@@ -64,8 +64,13 @@ def _airflow_files(chosen: argparse.Namespace) -> None:
         "machine:\n"
         """  export AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2,4]", """
         """"extra": {"deploy-mode": "client"}}'\n"""
-        "The DAGs are named epoch_<pipeline> and upkeep_<pipeline>. Run `tussock apply <pipeline>` before their first "
-        "run."
+        "Each pipeline has five DAGs:\n"
+        "  epoch_<pipeline>      updates the views and publishes them; runs on [schedule] of pipeline.toml\n"
+        "  upkeep_<pipeline>     compaction, vacuum and retention; runs on [upkeep]\n"
+        "  deploy_<pipeline>     applies changed SQL files; runs only when triggered\n"
+        "  rebalance_<pipeline>  moves vnodes between units; runs only when triggered\n"
+        "  verify_<pipeline>     compares views with Spark's results; runs on [verify], or only when triggered\n"
+        "Run `tussock apply <pipeline>` before the first run."
     )
 
 

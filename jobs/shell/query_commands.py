@@ -11,10 +11,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_store
+from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class UndrawnQueryError(InputError):
+    """A drawing of a SELECT was requested. Only views can be drawn."""
+
+    def __str__(self) -> str:
+        return "--svg draws views of the store, not a SELECT. Create the view first, or omit --svg to print the plan."
 
 
 def _query(chosen: argparse.Namespace) -> None:
@@ -149,13 +157,15 @@ def _explain(chosen: argparse.Namespace) -> None:
     if " " in text:
         from tussock.jobs.session import Session
 
+        if chosen.svg:
+            raise UndrawnQueryError
         with Session(chosen_store(chosen), create=False) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
         return
     from tussock.jobs.plan.definition import find
-    from tussock.jobs.plan.explain import explain_relation
+    from tussock.jobs.plan.explain import explain_relations
     from tussock.jobs.plan.statement_log import pending_catalog
 
     meta = chosen_meta(chosen)
@@ -163,13 +173,23 @@ def _explain(chosen: argparse.Namespace) -> None:
     wanted = (
         [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW and not r.internal]
     )
-    print("\n\n".join(explain_relation(catalog, relation) for relation in wanted) if wanted else "no views")
+    if not chosen.svg:
+        print(explain_relations(catalog, wanted) if wanted else "no views")
+        return
+    from tussock.jobs.facts.graph import fragments
+    from tussock.jobs.texts.plan_svg import plan_svg
+
+    drawn = wanted if len(wanted) == 1 else [r for r in wanted if r.paused is None]
+    found = fragments(catalog, drawn)
+    Path(chosen.svg).write_text(plan_svg(found, [r.name for r in drawn]), encoding="utf-8")
+    print(f"wrote {chosen.svg}: {len(found)} fragments of {', '.join(r.name for r in drawn) or 'no views'}")
 
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="*", metavar="VIEW|SELECT", help="name of a view, or a SELECT (default: all views)"
     )
+    parser.add_argument("--svg", metavar="FILE", help="draw the fragments of the views into this SVG file instead")
 
 
 def _show(chosen: argparse.Namespace) -> None:
@@ -238,10 +258,12 @@ COMMANDS = (
         "explain",
         "show how views are maintained",
         "Prints per level the fragments, their inputs and exchanges, their operators, and their state tables with "
-        "keys.",
+        "keys. A fragment that several views share appears once. With --svg, writes a drawing of the fragments that "
+        "a browser opens.",
         (
             "tussock explain --pipeline flights",
             "tussock explain --pipeline flights worst_routes",
+            "tussock explain --pipeline flights --svg plan.svg",
             'tussock explain --store ./demo "SELECT k % 10 AS d, count(*) AS n FROM t GROUP BY k % 10"',
         ),
         _explain,

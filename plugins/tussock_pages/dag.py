@@ -19,9 +19,9 @@ from tussock.jobs.facts.tables import tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.texts.drawing import Drawing, draw
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.version import HummockVersion
-from tussock_pages.graph import Drawing, draw
 from tussock_pages.guard import READS_RUNS, User, may_edit
 from tussock_pages.overview import Waiting, look_at_status
 from tussock_pages.page import page
@@ -199,7 +199,7 @@ def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
         return None
     whole = schedule(version.catalog, relation.created)
     found: tuple[FragmentFacts, ...] = (
-        () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, relation, whole)
+        () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, [relation], whole)
     )
     nodes = {node.name: node for node in graph(version)}
     return {

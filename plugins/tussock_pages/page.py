@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tussock.jobs.facts.health import verdict
-from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH
+from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
 
@@ -80,11 +80,6 @@ def span(seconds: float | None) -> str:
             rest = whole % length // part
             return f"{whole // length} {unit}{f' {rest} {below}' if rest else ''}"
     raise AssertionError
-
-
-def fitted(text: str, most: int) -> str:
-    """Shorten a text to `most` characters by cutting its middle, since names of related views differ at the end."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
 
 
 def moment(at: datetime | None) -> str:

@@ -58,10 +58,11 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
     (tmp_path / "data/two.parquet").write_bytes(
         b"no rows"
     )  # its source is held: the view stays as it is, run after run
+    usual = airflow_environment(tmp_path)
     environment = {
-        **airflow_environment(tmp_path),
+        **usual,
         "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
-        "PYTHONPATH": f"{code}:{ROOT / 'tests/support'}",
+        "PYTHONPATH": f"{usual['PYTHONPATH']}:{code}:{ROOT / 'tests/support'}",
     }
     home = AirflowHome(tmp_path, ROOT, environment)
     missed = "SELECT c.state FROM deadline d JOIN callback c ON c.id = d.callback_id WHERE d.missed"

@@ -133,12 +133,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     (pipeline / "pipeline.toml").write_text(TOML.format(folder=folder))
     (pipeline / "views.sql").write_text(SQL)
     (pipeline / "quality/per_shop.json").write_text(json.dumps(SUITE))
+    usual = airflow_environment(folder)
     more = {
         "TUSSOCK_PIPELINES": str(folder / "pipelines"),
-        "PYTHONPATH": str(ROOT / "tests/support"),
+        "PYTHONPATH": f"{usual['PYTHONPATH']}:{ROOT / 'tests/support'}",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
     }
-    made = Shop(folder, ROOT, {**airflow_environment(folder), **more})
+    made = Shop(folder, ROOT, {**usual, **more})
     made.write(0, [(1, 5), (2, 6)], [1])
     made.python("-m", "tussock.jobs.cli", "apply", "shop")
     with made.up(DAG, PATIENCE_S):

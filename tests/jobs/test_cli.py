@@ -74,6 +74,17 @@ def write_day(folder: Path, day: str, *people: str) -> None:
 # --- as it is meant -----------------------------------------------------------------------------
 
 
+def test_the_version_names_the_packages_as_they_name_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    import duckdb
+    import pyarrow
+
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split()[0] == "tussock"
+    assert f"pyarrow {pyarrow.__version__}, duckdb {duckdb.__version__}, " in second
+
+
 @pytest.mark.spark
 def test_the_lines_of_the_help_text_work_as_they_are_written(tussock: Tussock, spark: SparkSession) -> None:
     overview = subprocess.run(

@@ -65,7 +65,7 @@ def test_readers_are_the_views_that_follow_directly_or_not(meta: MetaStore) -> N
 
 def test_fragments_are_those_that_explain_shows(meta: MetaStore) -> None:
     catalog = meta.latest().catalog
-    found = fragments(catalog, live(meta, "nn"))
+    found = fragments(catalog, [live(meta, "nn")])
     text = explained(catalog, live(meta, "nn"))
     assert {f.relation for f in found} == {"t", "n", "nn"}
     for fragment in found:

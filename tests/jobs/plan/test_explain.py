@@ -3,6 +3,7 @@
 `pytest tests/jobs/plan/test_explain.py --update-cases` rewrites the case file; read the difference as code.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.spark_types import SparkSession
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView
 from tussock.jobs.plan.apply import apply_statement
-from tussock.jobs.plan.explain import explain_relation
+from tussock.jobs.plan.explain import explain_relation, explain_relations
 from tussock.jobs.sql.binder import Binder
 from tussock.statestore.meta.catalog import Catalog
 
@@ -32,7 +33,7 @@ def test_the_flights_views_are_explained_as_in_the_case_file(
             bound = binder.bind(statement.text, statement.place)
             assert isinstance(bound, CreateSource | CreateTable | CreateView)
             catalog = apply_statement(catalog, bound, 1)
-    text = "\n\n".join(explain_relation(catalog, r) for r in catalog.live() if r.kind == "view") + "\n"
+    text = explain_relations(catalog, [r for r in catalog.live() if r.kind == "view"]) + "\n"
     if request.config.getoption("--update-cases"):
         CASE.write_text(text)
     assert text == CASE.read_text(), "the plans of the flights views changed: read the difference, then --update-cases"
@@ -46,6 +47,22 @@ def test_a_view_is_explained_with_its_inputs_only() -> None:
     assert "source s" in text
     assert "other" not in text
     assert "view w" not in text
+
+
+def test_views_together_show_each_fragment_once_and_as_in_their_own_plans() -> None:
+    """The two views read one source and the same view. Each block must be that of the view's own plan."""
+    catalog = catalog_of(
+        source("s"),
+        view("v", counted(scan("s"), 1)),
+        view("w", counted(scan("v", 1), 0)),
+        view("x", counted(scan("v", 1), 0)),
+    )
+    alone = [explain_relation(catalog, r) for r in catalog.live() if r.name in "wx"]
+    together = explain_relations(catalog, [r for r in catalog.live() if r.name in "wx"])
+    blocks = [re.findall(r"  fragment .*(?:\n    .*)*", text) for text in (*alone, together)]
+    assert len(set(blocks[0]) & set(blocks[1])) >= 2, "the source and v"
+    assert sorted(blocks[2]) == sorted({*blocks[0], *blocks[1]})
+    assert together.splitlines()[:2] == [text.splitlines()[0] for text in alone]
 
 
 def test_equal_catalogs_explain_equally() -> None:

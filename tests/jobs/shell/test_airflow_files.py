@@ -36,6 +36,8 @@ def test_a_second_write_gives_the_same_files_and_prints_the_settings(
     said = capsys.readouterr().out
     assert "export TUSSOCK_PIPELINES=/" in said
     assert "export AIRFLOW_CONN_SPARK_DEFAULT=" in said
+    kinds = [path.stem for path in (ROOT / "dags").glob("*.py") if path.stem != "broken_pipelines"]
+    assert [kind for kind in kinds if f"  {kind}_<pipeline> " not in said] == []
 
 
 @pytest.mark.usefixtures("installed")

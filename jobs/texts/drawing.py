@@ -169,3 +169,8 @@ def _path(chain: Sequence[_Place]) -> str:
             x += BOX_WIDTH
             parts.append(f"H{x:g}")
     return "".join(parts)
+
+
+def fitted(text: str, most: int) -> str:
+    """Shorten a text to `most` characters by cutting its middle, since names of related views differ at the end."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
