@@ -8,7 +8,7 @@ from tussock.jobs.driver.barrier import ALL, UNBOUNDED, Wish, moment_of
 from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import EpochSummary, barrier_text
-from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pause
+from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pause, take_corrected
 from tussock.jobs.driver.train import Train
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
 from tussock.jobs.plan.builds import is_being_built
@@ -49,12 +49,12 @@ def next_epoch(
 
     Arguments and errors: as `advance`.
     """
-    met, resting = set[tuple[str, str]](), set[str]()
+    met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
     while True:
         with Train(runner, meta, 1, progress=progress) as train:
             if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                 return None
-            ran = _ran(train, barrier, met, resting, settings.on_error)
+            ran = _ran(train, barrier, met, resting, corrected, settings.on_error)
         if ran:
             (summary,) = train.done
             return summary
@@ -86,7 +86,7 @@ def advance(
     )  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
     wish = replace(wish, moment=moment)
     done: list[EpochSummary] = []
-    met, resting = set[tuple[str, str]](), set[str]()
+    met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
     superseded = True
     while superseded:  # a superseding barrier, without an unreadable file or with a paused view, starts another train
         superseded = False
@@ -94,18 +94,27 @@ def advance(
             while not superseded:
                 if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                     break
-                superseded = not _ran(train, barrier, met, resting, settings.on_error)
+                superseded = not _ran(train, barrier, met, resting, corrected, settings.on_error)
         done += train.done
     return done
 
 
-def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set[str], on_error: OnError) -> bool:
-    """Run an epoch. False if it was superseded by a barrier that holds a source, or pauses or changes a view.
+def _ran(
+    train: Train,
+    barrier: Barrier,
+    met: set[tuple[str, str]],
+    resting: set[str],
+    corrected: set[tuple[str, str]],
+    on_error: OnError,
+) -> bool:
+    """Run an epoch. False if it was superseded by a barrier that holds a source, takes a corrected file, or pauses or
+    changes a view.
 
     Args:
         met: items that failed an epoch of this run before, by source and name.
         resting: receives the source of an item that fails again (it may be written continuously): the source rests
             until the next run.
+        corrected: items that changed after the barrier had pinned them, and were pinned again, by source and name.
     """
     train.progress(barrier_text(barrier, train.meta.latest().catalog))
     try:
@@ -116,21 +125,31 @@ def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set
             resting.add(source)
         met.add((source, err.path))
         return False
-    except ViewRowError as err:
-        if _is_of_build(train.meta, barrier, err.view, err.what, build=err.build):
+    except InputError as err:
+        if take_corrected(train.meta, barrier, corrected):
             return False
-        if on_error is OnError.STOP or not err.pausable:
-            raise
-        pause(train.meta, barrier, err.view, err.what, err)
-        return False
-    except ViewFailedError as err:
-        if _is_of_build(train.meta, barrier, err.relation, err.cause, build=err.build):
-            return False
-        if on_error is OnError.STOP:
-            raise
-        pause(train.meta, barrier, err.relation, err.cause, err)
-        return False
+        return _without_view(train, barrier, err, on_error)
     return True
+
+
+def _without_view(train: Train, barrier: Barrier, error: InputError, on_error: OnError) -> bool:
+    """Supersede the barrier of an epoch that failed on a view's rows, so that the run continues without the view.
+
+    Returns False, as `_ran`. Raises `error` if the run must stop.
+    """
+    match error:
+        case ViewRowError():
+            view, reason, keeps_rows = error.view, error.what, error.ways.pausable
+        case ViewFailedError():
+            view, reason, keeps_rows = error.relation, error.cause, True
+        case _:
+            raise error
+    if _is_of_build(train.meta, barrier, view, reason, build=error.build):
+        return False
+    if on_error is OnError.STOP or not keeps_rows:
+        raise error
+    pause(train.meta, barrier, view, reason, error)
+    return False
 
 
 def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str, *, build: bool) -> bool:

@@ -14,7 +14,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.schedule import Feed, Scheduled
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.sources.base import Pins, SparkReader
+from tussock.jobs.sources.base import Pins, RowPlace, SparkReader
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.wire.cell import Address, LeafInput, cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -147,7 +147,7 @@ def taken_document(
     return reader_of(statement).taken_document(taken, without, first, end)
 
 
-def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> str:
+def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> RowPlace:
     """Return the place of a source's row, if this epoch can read its input."""
     statement = next(
         statement for r in plan.catalog.live() if r.id == source and (statement := source_of(r)) is not None

@@ -12,6 +12,7 @@ from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.leaves import LeafCells, place_of
 from tussock.jobs.driver.row_names import named_error
 from tussock.jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
+from tussock.jobs.driver.ways_around import ways_around
 from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.plan.definition import functions_of
 from tussock.jobs.plan.schedule import Schedule
@@ -145,5 +146,11 @@ def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:
 
 
 def with_names(err: InputError, meta: MetaStore, plan: EpochPlan) -> InputError:
-    """Return an actor's error with the names of columns and files; actors only have their numbers."""
-    return named_error(err, plan.schedule, plan.catalog, lambda source, row_id: place_of(meta, plan, source, row_id))
+    """Return an actor's error with the names of columns and files, and the remedies; actors only have numbers."""
+    return named_error(
+        err,
+        plan.schedule,
+        plan.catalog,
+        lambda source, row_id: place_of(meta, plan, source, row_id),
+        lambda view, item: ways_around(meta, plan, view, item),
+    )

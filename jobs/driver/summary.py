@@ -34,6 +34,7 @@ class EpochSummary:
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
     paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with reasons
     rejected: Mapping[str, int] = field(default_factory=dict)  # number of unreadable records in new files, by source
+    notes: tuple[str, ...] = ()  # input that the barrier skipped or pinned again, and the reason
 
 
 def summary_of(
@@ -49,7 +50,17 @@ def summary_of(
     rejected = {source: rows[r.name].rows_in for source, r in tables.items() if r.name in rows and rows[r.name].rows_in}
     held = holds_of(catalog)
     return EpochSummary(
-        sealed.epoch, version.id, rows, len(sealed.ssts), size, dict(seconds), undeclared, held, paused, rejected
+        sealed.epoch,
+        version.id,
+        rows,
+        len(sealed.ssts),
+        size,
+        dict(seconds),
+        undeclared,
+        held,
+        paused,
+        rejected,
+        sealed.skipped,
     )
 
 
@@ -173,6 +184,7 @@ def show_summary(summary: EpochSummary) -> str:
         for name, holds in summary.held.items()
         for hold in holds
     ]
+    lines += [f"  {note}" for note in summary.notes if note not in {f"paused {view}" for view in summary.paused}]
     lines += [f"  {name} is paused from this epoch on: {reason}" for name, reason in summary.paused.items()]
     return "\n".join(lines)
 

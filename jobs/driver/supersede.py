@@ -214,6 +214,44 @@ def _superseded(
     return True
 
 
+def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]) -> bool:
+    """Supersede a barrier whose epoch failed on a row, if pinned files have changed since: their new content is pinned.
+
+    A file that is gone leaves the barrier, and does not count as taken. So a user corrects or removes a file, and runs
+    again.
+
+    Args:
+        tried: (source, file) that were pinned anew before in this run; they are left alone. Receives the new ones.
+
+    Returns: whether the barrier was superseded. False if it is no longer the open one, and if a file cannot be looked
+        up. Raises LostRaceError if it was committed or superseded meanwhile.
+    Cost: one HEAD request per pinned file.
+    """
+    version = meta.latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier is None or barrier.epoch != failed.epoch:
+        return False
+    repin, gone = list[str](), dict[int, tuple[str, ...]]()
+    found = set[tuple[str, str]]()
+    for source in (barrier.catalog or version.catalog).live():
+        if source.kind is RelationKind.SOURCE and (document := barrier.splits.get(source.id)) is not None:
+            try:
+                since = reader_of(statement_of(source)).changes_since(statement_of(source), document)
+            except (InputError, SourceAwayError):
+                return False
+            new = {name for name in (*since.changed, *since.gone) if (source.name, name) not in tried}
+            found |= {(source.name, name) for name in new}
+            repin += [name for name in since.changed if name in new]
+            gone[source.id] = tuple(name for name in since.gone if name in new)
+    if not found:
+        return False
+    superseding = _Superseding(meta, version, barrier, Detour(repin_files=tuple(repin)), gone=gone)
+    meta.supersede_barrier(barrier, superseding.plan)
+    tried |= found
+    log.warning("barrier %d takes the present content of %s", barrier.epoch, ", ".join(name for _, name in found))
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class _Superseding:
     """Decides the barrier that replaces an open one."""
@@ -226,6 +264,7 @@ class _Superseding:
     reasons: Mapping[str, str] = field(default_factory=dict)  # reasons of views that a run pauses automatically
     finished: str = ""  # a view whose build finishes in this epoch
     given_up: str = ""  # a view whose build is given up
+    gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # items that leave, by source in the held barrier
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
@@ -319,6 +358,8 @@ class _Superseding:
         barrier = self.held if held is None else held
         statement = statement_of(source)
         read = None if source.id in self.holds else barrier.splits.get(source.id)
+        if read is not None and (gone := self.gone.get(source.id)):
+            read = reader_of(statement).part_of(read, set(names_of(source, read)) - set(gone))
         before = Pins(read, barrier.unread.get(source.id))
         taken = taken_table(self.meta, Base(self.version), source)
         keeper = keeper_of(self.meta, Base(self.version))

@@ -34,9 +34,8 @@ class AggregateOverflowError(AggregateError):
 
     def __str__(self) -> str:
         return (
-            f"{self.call} {self.where} does not fit {self.type_name}. Correct the rows. Or continue without the view "
-            "(`tussock barrier abandon --drop`), and create it again with the argument cast to a wider type, such as "
-            "double."
+            f"{self.call} {self.where} does not fit {self.type_name}. Correct the rows, or replace the view by one "
+            "whose argument is cast to a wider type, such as double."
         )
 
 
@@ -46,8 +45,8 @@ class AggregateDivisionError(AggregateError):
     def __str__(self) -> str:
         return (
             f"{self.call} {self.where} divides by zero: the values of one of its columns are all the same. "
-            "Correct the rows. Or continue without the view (`tussock barrier abandon --drop`), and create it again "
-            "on rows without such a group, or with covar_pop(…) / nullif(stddev_pop(…) * stddev_pop(…), 0)."
+            "Correct the rows, or replace the view by one without such a group, or with covar_pop(…) / "
+            "nullif(stddev_pop(…) * stddev_pop(…), 0)."
         )
 
 

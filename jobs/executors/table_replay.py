@@ -40,17 +40,17 @@ MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys scans the table
 
 
 class StatementRowError(InputError):
-    """An expression of an UPDATE or DELETE raised on a row of its table."""
+    """An expression of an UPDATE or DELETE raised on a row of its table. `entry`: the statement's place in the log."""
 
-    def __init__(self, table: str, statement: str, key: str, reason: str) -> None:
-        super().__init__(table, statement, key, reason)
-        self.table, self.statement, self.key, self.reason = table, statement, key, reason
+    def __init__(self, table: str, statement: str, key: str, reason: str, entry: int) -> None:
+        super().__init__(table, statement, key, reason, entry)
+        self.table, self.statement, self.key, self.reason, self.entry = table, statement, key, reason, entry
 
     def __str__(self) -> str:
         return (
             f"table {self.table!r}, {self.statement}, row with key {self.key}: {self.reason} Nothing of this epoch was "
-            "committed. To continue without this statement, run `tussock barrier abandon --skip-entry N`, where N is "
-            "the number of the log entry."
+            f"committed. To continue without this statement, run `tussock barrier abandon --skip-entry {self.entry}`, "
+            "and give it again corrected."
         )
 
 
@@ -285,7 +285,8 @@ class TableReplayExecutor:
             visible = range(len(self._node.types) - 1) if self._node.row_id else self._node.key
             key = "(" + ", ".join(repr(shown_at(rows.column(c), err.row)) for c in visible) + ")"
         statement = f"{type(entry).__name__.upper()} at log entry {number}"
-        return StatementRowError(entry.table, statement, key, f"{expression_text(raised)} raised: {err.reason}.")
+        reason = f"{expression_text(raised)} raised: {err.reason}."
+        return StatementRowError(entry.table, statement, key, reason, number)
 
 
 def row_ids(entry: Entry, rows: int) -> np.ndarray:

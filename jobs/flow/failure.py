@@ -26,15 +26,16 @@ class ActorError(InputError):
 class ViewFailedError(ActorError):
     """An operator of view `relation` could not process its input rows.
 
-    `build`: the view is built over several epochs.
+    `build`: the view is built over several epochs. `ways`: the remedies, which the driver adds.
     """
 
-    def __init__(self, relation: str, cause: str, build: bool = False) -> None:
-        InputError.__init__(self, relation, cause, build)
-        self.relation, self.cause, self.build = relation, cause, build
+    def __init__(self, relation: str, cause: str, build: bool = False, ways: str = "") -> None:
+        InputError.__init__(self, relation, cause, build, ways)
+        self.relation, self.cause, self.build, self.ways = relation, cause, build, ways
 
     def __str__(self) -> str:
-        return f"view {self.relation!r}: {self.cause}"
+        ways = f"{'' if self.cause.endswith('.') else '.'} Nothing of this epoch was committed.{self.ways}"
+        return f"view {self.relation!r}: {self.cause}{ways if self.ways else ''}"
 
 
 class SourceFileError(InputError):

@@ -64,8 +64,7 @@ class FunctionResultError(InputError):
     def __str__(self) -> str:
         return (
             f"function {self.function!r} ({self.file}) gave {self.found}, expected {self.expected}. "
-            "Nothing of this epoch was committed. Continue without the views that call it (`tussock barrier abandon "
-            "--drop VIEW`). Then correct it, run CREATE OR REPLACE FUNCTION, and create the views again."
+            "Pause the views that call it, correct it, and run CREATE OR REPLACE FUNCTION, which rebuilds the views."
         )
 
 

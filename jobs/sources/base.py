@@ -79,6 +79,22 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class PinChanges:
+    """Pinned items, by name, that are no longer as they were pinned."""
+
+    changed: tuple[str, ...] = ()  # they have other content
+    gone: tuple[str, ...] = ()  # they do not exist any more
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """The origin of a source's row."""
+
+    text: str  # for the user: `record 3 of /a/b.parquet`; empty if unknown
+    item: str  # the name of its item; empty if unknown
+
+
+@dataclass(frozen=True, slots=True)
 class ByColumns:
     """Declared columns identify a row."""
 
@@ -179,6 +195,9 @@ class SourcePinner(Protocol):
         They omit the items in `skip`, and pin the current state of those in `repin`.
         """
 
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        """Return the pinned items that have changed since the pin. Cost for files: one HEAD request each."""
+
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         """List the items that a document pins, for display and for sums of bytes."""
 
@@ -208,8 +227,8 @@ class InputReader(Protocol):
         Raises: NoSparkReaderError, and the reader's errors if the input has changed since it was pinned.
         """
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
-        """Return the origin of a row, from its `_row_id`: `record 3 of /a/b.parquet`."""
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
+        """Return the origin of a row, from its `_row_id`."""
 
 
 class SourceHistory(Protocol):

@@ -36,7 +36,7 @@ from tussock.jobs.lake.delta_log import (
 )
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByColumns, ByValue, Identity, Item, Pins, ReadPart
+from tussock.jobs.sources.base import Asked, ByColumns, ByValue, Identity, Item, PinChanges, Pins, ReadPart, RowPlace
 from tussock.jobs.sources.char_padding import padded, widths_of
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_errors import (
@@ -246,6 +246,10 @@ class DeltaTables:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (_item(_versions.decode(document)),)
 
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        """Return none: versions of a table never change."""
+        return PinChanges()
+
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         """Return None: the versions of a range belong together."""
         return None
@@ -318,8 +322,8 @@ class DeltaTables:
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot)
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
-        return ""
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
+        return RowPlace("", "")
 
     # --- taken input --------------------------------------------------------------------------------------------------
 

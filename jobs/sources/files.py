@@ -4,12 +4,13 @@ A barrier stores a JSON list of PinnedFile. Barriers of all releases use this fo
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, Pins, Restated
+from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, PinChanges, Pins, Restated, RowPlace
 from tussock.jobs.sources.errors import (
     BadOptionError,
     ChangedFileError,
@@ -29,7 +30,7 @@ from tussock.jobs.sources.listing import (
     open_file,
     partition_path,
 )
-from tussock.jobs.sources.pins import PinnedFile, listed_etag, mark_of, recorded_etag
+from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchanged, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
@@ -271,6 +272,15 @@ class FileSource:
                 raise MissingPathError(err.path, err.near, source.name) from err
             return ()  # the interval has no files yet; a later run of it reads late ones
 
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        files = files_of(document)
+        taken = {(f.path, f.size, f.etag) for f in files if f.weight < 0}  # a restatement may read taken bytes again
+        states = {f.path: _state_of(f, source) for f in files if f.weight > 0 and (f.path, f.size, f.etag) not in taken}
+        return PinChanges(
+            tuple(path for path, state in states.items() if state is _State.CHANGED),
+            tuple(path for path, state in states.items() if state is _State.GONE),
+        )
+
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return _items(files_of(document))
 
@@ -286,10 +296,10 @@ class FileSource:
             return document
         return document_of(keeper.locate(source, files))
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         number, position = file_of(row_id), position_of(row_id)
-        paths = (f.path for document in documents for f in files_of(document) if f.number == number)
-        return f"record {position + 1} of {next(paths, f'file number {number}')}"
+        path = next((f.path for document in documents for f in files_of(document) if f.number == number), "")
+        return RowPlace(f"record {position + 1} of {path or f'file number {number}'}", path)
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
@@ -335,6 +345,24 @@ def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
 def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tuple[Item, ...]:
     modified = {f.path: f.modified_ms for f in listed}
     return tuple(Item(f.path, f.size, listed_etag(f.etag), f.weight < 0, modified.get(f.path, 0)) for f in files)
+
+
+class _State(Enum):
+    """A pinned file compared with its pin."""
+
+    SAME = auto()
+    CHANGED = auto()
+    GONE = auto()
+
+
+def _state_of(file: PinnedFile, source: CreateSource) -> _State:
+    store, name = open_file(file.path, source.options)
+    try:
+        now = store.head(name)
+    except ObjectNotFoundError:
+        return _State.GONE
+    same = is_as_recorded(file.path, now.size, now.etag, file.size, file.etag)
+    return _State.SAME if same else _State.CHANGED
 
 
 def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:

@@ -26,7 +26,7 @@ from tussock.jobs.flow.chunk import encode, inserts
 from tussock.jobs.flow.failure import encode_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, Pins
+from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, PinChanges, Pins, RowPlace
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
 from tussock.jobs.sources.kafka_errors import (
@@ -204,6 +204,10 @@ class KafkaTopics:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return tuple(_item(p) for p in _decoded(document))
 
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        """Return none: records never change."""
+        return PinChanges()
+
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         return _document([p for p in _decoded(document) if p.offsets.name in names])
 
@@ -264,10 +268,11 @@ class KafkaTopics:
             return lost
         return None
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         number, offset = file_of(row_id), position_of(row_id)
         names = (p.offsets.name for document in documents for p in _decoded(document) if p.offsets.number == number)
-        return f"offset {offset} of partition {next(names, f'number {number}')}"
+        name = next(names, "")
+        return RowPlace(f"offset {offset} of partition {name or f'number {number}'}", name)
 
     # --- taken input --------------------------------------------------------------------------------------------------
 

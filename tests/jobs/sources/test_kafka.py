@@ -11,7 +11,7 @@ import pytest
 from tests.statestore.table.stores import BucketStore
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.base import Asked, Pins, RowPlace
 from tussock.jobs.sources.describe import described, placed
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
@@ -196,7 +196,7 @@ def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
     document = READER.taken_document(table)
     assert document is not None
     assert [item.name for item in READER.items(document)] == ["t-0"]
-    assert READER.place_of((0 << 40) + 5, [document]) == "offset 5 of partition t-0"
+    assert READER.place_of((0 << 40) + 5, [document]) == RowPlace("offset 5 of partition t-0", "t-0")
 
 
 @pytest.mark.parametrize(
