@@ -14,7 +14,7 @@ from tussock.jobs.shell import (
     status_commands,
     verify_command,
 )
-from tussock.jobs.shell.command import Run, build_parser
+from tussock.jobs.shell.command import Run, build_parser, to_run
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import MustStopError, TussockError
 from tussock.statestore.extras import extras_named
@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"lost: {err}", file=sys.stderr)
         return 3
     except TussockError as err:
-        print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr)
+        message = "\n  ".join((f"error: {err}", *getattr(err, "__notes__", ())))
+        print(to_run(chosen, message), file=sys.stderr)
         _trace_if_asked()
         return 1
     except BrokenPipeError:

@@ -44,6 +44,7 @@ from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline, Runner, TableEngine, is_local_master
+from tussock.jobs.settings.printed_commands import addressed, in_commands
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.jobs.submitted.which_pipeline import options_of
 from tussock.statestore.errors import DamagedError, InputError
@@ -276,7 +277,7 @@ class InjectBarrier(PipelineTask):
         from tussock.jobs.texts.restatement import begun_lines
 
         params, run = context["params"], run_of(context)
-        with no_retry():
+        with no_retry(self.pipeline_name):
             if views := tuple(params.get("pause") or ()):
                 epochs.pause(self.opened(), views, run)
                 self.log.info("paused: %s", ", ".join(views))
@@ -293,7 +294,7 @@ class InjectBarrier(PipelineTask):
     def _wait_for_turn(self, context: Any) -> None:
         from tussock.jobs.operations.epochs import holder
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             held_by = holder(self.opened(), context["dag"].dag_id)
         if (other := run_ahead(context, held_by)) is not None:
             self.log.info(
@@ -369,10 +370,10 @@ class RunActors(SubmitJob):
         from tussock.jobs.driver.summary import show_summary
         from tussock.jobs.operations.epochs import advance
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             done = advance(at, _wish(at, context), _where(), self.log.info)
         for summary in done.summaries:
-            self.log.info("%s", show_summary(summary))
+            self.log.info("%s", addressed(show_summary(summary), pipeline=_argument(self.pipeline_name)))
         if done.needs_spark:
             self.log.info("%s", SparkWantedError())
         return not done.needs_spark
@@ -401,16 +402,19 @@ class Health(PipelineTask):
         from tussock.jobs.operations.health import health_of_store
         from tussock.jobs.texts.status import health_line
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             found = health_of_store(self.opened())
         metrics.send_health(self.pipeline_name, found)
         for trouble in found.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
         self.log.info("pipeline %s: %s", self.pipeline_name, found.verdict)
-        undone = tuple(self._left_undone(context))
+        undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(context))
         if reasons := [*self._failed_tasks(context), *(text for _, text in undone)]:
             raise UndoneError("\n".join(reasons), undone)
         return {"health": found.verdict}
+
+    def _to_run(self, text: str) -> str:
+        return addressed(text, pipeline=_argument(self.pipeline_name))
 
     def _failed_tasks(self, context: Any) -> Iterator[str]:
         """A task that runs in any state would make a failed run green, because it is the last one.
@@ -430,7 +434,7 @@ class Health(PipelineTask):
 
         checks = (_require_not_held, _require_none_paused, _require_none_held_back)
         for require in checks:
-            with no_retry():
+            with no_retry(self.pipeline_name):
                 at = self.opened()
                 try:
                     require(at, context)
@@ -471,7 +475,7 @@ class ValidateViews(SubmitJob):
         if not quality.has_suites(at):
             self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
             return
-        with no_retry():
+        with no_retry(self.pipeline_name):
             known = quality.verdict(at, epoch)
         if known is not GateVerdict.NONE:
             self.log.info("The current suites have already judged epoch %d: %s", epoch, known.value)
@@ -493,7 +497,7 @@ class ValidateViews(SubmitJob):
         from tussock.jobs.gate.record import record_lines
         from tussock.jobs.operations import quality
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             try:
                 record = quality.judge_here(at, epoch)
             except SparkNeededError as err:
@@ -514,7 +518,7 @@ class CommitVersion(AnnouncingTask):
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.epochs import commit
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             version = commit(self.opened())
             announce(self.pipeline, context, _interval(self.pipeline, context), [SOURCES])
         return {"epoch": str(version.epoch), "version": str(version.id)}
@@ -531,7 +535,7 @@ class PublishViews(AnnouncingTask):
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.publish import publish
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             published = self.published = publish(self.opened(), _committed_epoch(context))
             announce(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
@@ -552,7 +556,7 @@ class OwedEvents(AnnouncingTask):
             self.log.info("publish_views has emitted the events of this run, or left them to a later one.")
             return
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
-        with no_retry():
+        with no_retry(self.pipeline_name):
             announce(self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name))
 
 
@@ -587,7 +591,7 @@ class PublishTablesHere(_WritesTables, AnnouncingTask):
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.tables import publish_tables
 
-        with no_retry():
+        with no_retry(self.pipeline_name):
             publish_tables(self.opened(), _committed_epoch(context), self.log.info)
         return self.emit(context)
 
@@ -605,18 +609,25 @@ class PublishTables(_WritesTables, SubmitJob):
 
 
 @contextmanager
-def no_retry() -> Iterator[None]:
-    """Fail without retries on errors that a user must correct. Lost races and unreachable servers are retried."""
+def no_retry(pipeline: str = "") -> Iterator[None]:
+    """Fail without retries on errors that a user must correct. Lost races and unreachable servers are retried.
+
+    `pipeline`: the name that commands in messages get, so that they work as printed.
+    """
     try:
         yield
     except (InputError, DamagedError) as err:
-        raise AirflowFailException(
-            "\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])
-        ) from err
+        message = "\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])
+        raise AirflowFailException(addressed(message, pipeline=pipeline and _argument(pipeline))) from err
+
+
+def _argument(name: str) -> str:
+    """A pipeline as commands name it, in the environment of Airflow's processes."""
+    return in_commands(name, os.environ.get("TUSSOCK_ENV", ""))
 
 
 def _opened(name: str) -> "PipelineStore":
-    with no_retry():
+    with no_retry(name):
         return opened(name)
 
 
@@ -630,7 +641,7 @@ def _wish(at: "PipelineStore", context: Any) -> "Wish":
 def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":
     from tussock.jobs.operations.epochs import inject
 
-    with no_retry():
+    with no_retry(at.pipeline.name):
         return inject(at, _wish(at, context))
 
 

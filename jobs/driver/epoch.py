@@ -178,8 +178,8 @@ class BuildFailedError(InputError):
         return (
             f"view {self.view!r} could not be built: {self.reason}. The build was given up. An existing view of this "
             "name stays in use, with the views that read it, and the next epoch runs without the build. Correct the "
-            "row (UPDATE or DELETE it in its table, `tussock restate` its file) or the SELECT, then `tussock apply` "
-            "the view again."
+            "row (UPDATE or DELETE it in its table, or correct its file and restate it) or the SELECT. Then give the "
+            "view again: `tussock apply PIPELINE`."
         )
 
 

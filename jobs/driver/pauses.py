@@ -38,7 +38,7 @@ class PausedViewsError(InputError):
         resume = " ".join(f"--resume {view}" for view in self.reasons)
         return (
             f"{paused}\n  They keep the rows of the previous epoch, as do the views that read them. Everything else "
-            "was taken and committed. Correct the row (UPDATE or DELETE it in its table, `tussock restate` its file) "
+            "was taken and committed. Correct the row (UPDATE or DELETE it in its table, or restate its repaired file) "
             f"or the view's SELECT. Then `tussock apply PIPELINE {resume}` or CREATE OR REPLACE MATERIALIZED VIEW "
             "rebuilds the paused views."
         )

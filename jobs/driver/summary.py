@@ -162,8 +162,15 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
     return ": ".join((f"barrier {barrier.epoch} after {barrier.prev_epoch}", *([", ".join(parts)] if parts else [])))
 
 
-def show_summary(summary: EpochSummary) -> str:
-    """Format the summary: the epoch, then each relation with its rows in and its changes out."""
+def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
+    """Format the summary: the epoch, then each relation with its rows in and its changes out.
+
+    `reasons`: include why sources are held and views are paused.
+    """
+
+    def because(reason: str) -> str:
+        return f": {reason}" if reasons else ""
+
     seconds = seconds_text(summary.seconds)
     lines = [
         f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"
@@ -180,12 +187,12 @@ def show_summary(summary: EpochSummary) -> str:
         f"  unreadable records of {name}: {n:,}, stored in {rejects_name(name)}" for name, n in summary.rejected.items()
     ]
     lines += [
-        f"  {name} has been held since epoch {hold.since}: {hold.reason}"
+        f"  {name} has been held since epoch {hold.since}{because(hold.reason)}"
         for name, holds in summary.held.items()
         for hold in holds
     ]
     lines += [f"  {note}" for note in summary.notes if note not in {f"paused {view}" for view in summary.paused}]
-    lines += [f"  {name} is paused from this epoch on: {reason}" for name, reason in summary.paused.items()]
+    lines += [f"  {name} is paused from this epoch on{because(reason)}" for name, reason in summary.paused.items()]
     return "\n".join(lines)
 
 

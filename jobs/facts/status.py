@@ -18,6 +18,7 @@ from tussock.jobs.facts.verified import VerifiedFacts, verified
 from tussock.jobs.facts.views import ViewFacts, views
 from tussock.jobs.settings.pipeline import Pipeline, PublishSettings, RunSchedule
 from tussock.jobs.settings.prices import Prices
+from tussock.jobs.settings.printed_commands import addressed, in_commands
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.work import work_under_way
 
@@ -145,7 +146,7 @@ def status(
         published=_moment(version.published),
         floor=_moment(version.min_readable_epoch),
         statements=statements,
-        troubles=listed,
+        troubles=tuple(_to_run(trouble, in_commands(pipeline, environment), meta.objects.uri) for trouble in listed),
         open=opened,
         sources=waits,
         views=seen,
@@ -180,6 +181,12 @@ def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int =
         schedule=pipeline.schedule,
         time_zone=pipeline.time_zone,
     )
+
+
+def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:
+    """Return the trouble with commands that work as printed."""
+    what, do = (addressed(text, pipeline=pipeline, store=store) for text in (trouble.what, trouble.do))
+    return msgspec.structs.replace(trouble, what=what, do=do)
 
 
 def _moment(epoch: int) -> datetime | None:

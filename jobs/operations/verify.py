@@ -3,7 +3,7 @@
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.session import Session
-from tussock.jobs.verify.record import Verification
+from tussock.jobs.verify.record import NothingToVerifyError, Verification
 from tussock.statestore.progress import Progress
 
 
@@ -11,6 +11,8 @@ def verify(
     at: PipelineStore, *views: str, percent: int, epoch: int | None = None, repair: bool, progress: Progress
 ) -> Verification:
     """Verify views as `Session.verify` does, in a Spark application with the pipeline's settings."""
+    if not at.meta.latest().published:
+        raise NothingToVerifyError  # before Spark starts
     with (
         spark_of(at.pipeline, "verify") as spark,
         Session(at.pipeline.store, spark, create=False) as session,

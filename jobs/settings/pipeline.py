@@ -119,6 +119,7 @@ from msgspec import Meta, inspect
 
 from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlaid
 from tussock.jobs.settings.prices import Prices
+from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.retention import BadDurationError, Retention, duration_ms
 from tussock.statestore.decoding import converted
 from tussock.statestore.errors import InputError, did_you_mean
@@ -167,8 +168,8 @@ class UnknownPipelineError(InputError):
         if not self.known:
             return (
                 f"unknown pipeline {self.name!r}: {self.folder} contains no pipeline. Change to the folder that "
-                "contains pipelines/ or to a folder below it, or set TUSSOCK_PIPELINES to pipelines/ itself. `tussock "
-                "new NAME` creates a pipeline."
+                "contains pipelines/ or to a folder below it, or set TUSSOCK_PIPELINES to pipelines/ itself. "
+                f"`tussock new {self.name}` creates this pipeline from an example."
             )
         return (
             f"unknown pipeline {self.name!r}: {self.folder} contains "
@@ -425,7 +426,7 @@ class Pipeline:
     @property
     def argument(self) -> str:
         """The name in a printed command: `shop`, or `shop --env prod` in an environment."""
-        return f"{self.name} --env {self.environment}" if self.environment else self.name
+        return in_commands(self.name, self.environment)
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
         """Return the SQL files and their texts in order, with all `${…}` substituted.

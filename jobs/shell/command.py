@@ -200,6 +200,14 @@ def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
     return opened(chosen).meta
 
 
+def to_run(chosen: argparse.Namespace, message: str) -> str:
+    """Return a message whose commands address the store as the command line does, so that they work as printed."""
+    from tussock.jobs.settings.printed_commands import addressed, in_commands
+
+    pipeline, environment, store = (getattr(chosen, name, None) or "" for name in ("pipeline", "env", "store"))
+    return addressed(message, pipeline=pipeline and in_commands(pipeline, environment), store=store)
+
+
 def say(line: str) -> None:
     """Print a progress line and flush it."""
     print(line, flush=True)

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.shell.command import Command, chosen_meta, opened
+from tussock.jobs.shell.command import Command, chosen_meta, opened, to_run
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.epochs import EpochFacts
@@ -155,10 +155,10 @@ def _sources(chosen: argparse.Namespace) -> None:
     rows = [(s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in found]
     print(_table(names, rows) if rows else "no sources")
     for trouble in dict.fromkeys(s.trouble for s in found if s.trouble):
-        print(f"the waiting files are unknown: {trouble}")
+        print(to_run(chosen, f"the waiting files are unknown: {trouble}"))
     for source in found:
         for hold in source.held:
-            print(f"{source.source} has been held since epoch {hold.since}: {hold.reason}")
+            print(to_run(chosen, f"{source.source} has been held since epoch {hold.since}: {hold.reason}"))
         if source.rejects:
             print(f"{source.source} has rejects in {rejects_name(source.source)}: {source.rejects:,}")
 

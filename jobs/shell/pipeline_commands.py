@@ -161,13 +161,13 @@ def _epoch(chosen: argparse.Namespace) -> None:
     at = opened(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     done = advance(at, Wish(interval), Where.AS_SET, say)
-    if not _release(at, done, hold=chosen.hold):
+    if not _release(at, done, chosen):
         print(f"no new input; the store is at epoch {done.epoch}")
     require_all_taken_in(at, done.summaries, interval)
 
 
-def _release(at: "PipelineStore", done: "Advanced", *, hold: bool) -> bool:
-    """Print the summaries of the epochs. Unless `hold`, publish the newest to readers and to tables.
+def _release(at: "PipelineStore", done: "Advanced", chosen: argparse.Namespace) -> bool:
+    """Print the summaries of the epochs. Without `--hold`, publish the newest to readers and to tables.
 
     Returns whether an epoch ran or was published.
     """
@@ -175,8 +175,8 @@ def _release(at: "PipelineStore", done: "Advanced", *, hold: bool) -> bool:
     from tussock.jobs.operations.publish import publish_newest
 
     for summary in done.summaries:
-        print(show_summary(summary))
-    if hold or (published := publish_newest(at)) is None:
+        print(show_summary(summary, reasons=False))  # the error that follows contains them
+    if chosen.hold or (published := publish_newest(at)) is None:
         return bool(done.summaries)
     print(f"published epoch {published}")
     if at.pipeline.publish is not None:
@@ -232,7 +232,7 @@ def _restate(chosen: argparse.Namespace) -> None:
         print(f"{goes:,} rows would be removed and {comes:,} added; nothing was changed")
         return
     done = restate.restate(at, restating, say)
-    _release(at, done, hold=chosen.hold)
+    _release(at, done, chosen)
     require_all_taken_in(at, done.summaries, None)
 
 

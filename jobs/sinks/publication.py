@@ -101,8 +101,8 @@ class NotPublishedError(InputError):
     def __str__(self) -> str:
         return (
             f"epoch {self.epoch} is committed, but readers still see epoch {self.published}, and tables never show a "
-            "later epoch than readers see. Publish the epoch first. If suites hold it, `tussock inspect epochs` and "
-            "their report contain the reason."
+            "later epoch than readers see. Publish the epoch first: run `tussock epoch`. If suites hold it, correct "
+            "the rows or the suite; their report contains the reason."
         )
 
 

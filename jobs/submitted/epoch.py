@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of
 from tussock.jobs.operations.store import open_pipeline
+from tussock.jobs.settings.printed_commands import addressed
 from tussock.jobs.submitted.exits import exit_code, say
 from tussock.jobs.submitted.which_pipeline import given_pipeline, pipeline_arguments
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="store with the injected barriers"
     )
     chosen = parser.parse_args(arguments)
-    return exit_code(lambda: _advance(chosen))
+    return exit_code(lambda: _advance(chosen), chosen)
 
 
 def _advance(chosen: argparse.Namespace) -> None:
@@ -44,7 +45,7 @@ def _advance(chosen: argparse.Namespace) -> None:
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     done = advance(at, Wish(interval, run=dict(chosen.run)), Where.SPARK, say)
     for summary in done.summaries:
-        say(show_summary(summary))
+        say(addressed(show_summary(summary), pipeline=at.pipeline.argument))
     if not done.summaries:
         say(f"no new input; the store is at epoch {done.epoch}")
 

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def job() -> None:
         publish(open_pipeline(given_pipeline(chosen)), chosen)
 
-    return exit_code(job)
+    return exit_code(job, chosen)
 
 
 if __name__ == "__main__":

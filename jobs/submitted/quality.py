@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not record.passed:
             say(str(HeldViewsError(record)))
 
-    return exit_code(job)
+    return exit_code(job, chosen)
 
 
 if __name__ == "__main__":

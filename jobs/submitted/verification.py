@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         return 0
 
-    return exit_code(job)
+    return exit_code(job, chosen)
 
 
 if __name__ == "__main__":

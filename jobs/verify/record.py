@@ -9,9 +9,17 @@ from enum import StrEnum
 import msgspec
 
 from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 LAST = "verify/last.json"
+
+
+class NothingToVerifyError(InputError):
+    """No epoch is published yet."""
+
+    def __str__(self) -> str:
+        return "No epoch is published yet, so no view has rows. Run `tussock epoch` first."
 
 
 class Verdict(StrEnum):

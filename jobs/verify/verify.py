@@ -27,7 +27,7 @@ from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.binder import OF_A_DATAFRAME
 from tussock.jobs.verify.compare import Columns, Digests, difference, varying
 from tussock.jobs.verify.inputs import Inputs
-from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
+from tussock.jobs.verify.record import NothingToVerifyError, Verdict, Verification, ViewCheck
 from tussock.statestore.errors import DamagedError, InputError, TussockError
 from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.meta.epoch import epoch_ms
@@ -48,13 +48,6 @@ _ORDER_MATTERS = re.compile(
 
 _NO_ANSWER: tuple[type[Exception], ...] = (*spark_errors(), InputError)
 _UNSURE = re.compile(r"float|double|variant|[<]")  # distribution columns of these types cannot be sampled here
-
-
-class NothingToVerifyError(InputError):
-    """No epoch is published yet."""
-
-    def __str__(self) -> str:
-        return "No epoch is published yet, so no view has rows. Run `tussock epoch` first."
 
 
 class BadShareError(InputError):

@@ -233,4 +233,9 @@ error text. A file that Spark can read in spite of the damage is taken.
 format, a damage and the error text, or `(taken)`. Damages of Kafka topics need a broker, so
 `tests/jobs/sources/kafka_alone.py` tests them.
 
+Messages contain commands in backticks, without the address of a store: stored reasons outlive a
+move of the store. Each place that shows messages adds `--pipeline NAME` or `--store URI`
+(`jobs/settings/printed_commands.py`). `tests/jobs/test_remedies.py` raises errors in small
+pipelines and runs the printed commands, or lists the reason why a class has no command.
+
 """

@@ -1,0 +1,52 @@
+"""Commands in messages, completed so that they work as printed.
+
+A message is made deep in the engine, which does not know how its reader addresses the store. It contains commands such
+as `` `tussock barrier abandon --skip-file '/a b.csv'` ``. Every place that shows messages passes them through
+`addressed`, which adds `--pipeline shop` or `--store URI`. Stored messages, such as the reason of a hold, keep no
+address, so that a store can move.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+_COMMAND = re.compile(r"""`tussock ((?:[^`'"]|'[^']*'|"[^"]*")+)`""")
+_PLACEHOLDER = re.compile(r"\bPIPELINE\b")
+_BY_NAME = ("apply", "plan", "publish", "status")  # commands with the pipeline's name as an argument
+_WITHOUT_STORE = ("new", "airflow-files", "--version", "--help")
+
+
+def commands_in(text: str) -> Iterator[tuple[str, ...]]:
+    """The arguments of each command of `tussock` that a message contains."""
+    for found in _COMMAND.finditer(text):
+        yield tuple(shlex.split(found[1]))
+
+
+def in_commands(pipeline: str, environment: str) -> str:
+    """The pipeline as an argument of a command: `shop`, or `shop --env prod`."""
+    return f"{pipeline} --env {environment}" if environment else pipeline
+
+
+def addressed(text: str, *, pipeline: str = "", store: str = "") -> str:
+    """Return a message whose commands name the pipeline, or else the store. Commands that name one are unchanged.
+
+    `pipeline`: as of `in_commands`.
+    """
+    if not (pipeline or store):
+        return text
+    where = f" --pipeline {pipeline}" if pipeline else f" --store {shlex.quote(store)}"
+
+    def whole(found: re.Match[str]) -> str:
+        command = found[1]
+        first = command.split(maxsplit=1)[0]
+        if pipeline and _PLACEHOLDER.search(command):
+            return f"`tussock {_PLACEHOLDER.sub(pipeline, command)}`"
+        if first in _WITHOUT_STORE or "--pipeline" in command or "--store" in command:
+            return found[0]
+        if first in _BY_NAME:
+            missing = pipeline and f" {pipeline} " not in f"{command} "
+            name = f" {pipeline}" if missing else ""
+            return f"`tussock {first}{name}{command[len(first) :]}`"
+        return f"`tussock {command}{where}`"
+
+    return _COMMAND.sub(whole, text)
