@@ -5,6 +5,7 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.upkeep import compaction
 from tussock.jobs.upkeep.compaction import TaskDone
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick
+from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.progress import Progress, no_progress
 
 
@@ -23,12 +24,17 @@ def compact(
 
     Raises: the first error of a failed task, after the rounds.
     """
+    options = _options(at)
     if not on_spark:
-        return tuple(compaction.compact(at.meta, full=full, progress=progress))
+        return tuple(compaction.compact(at.meta, options, full=full, progress=progress))
     with spark_of(at.pipeline, "compaction") as spark:
-        return tuple(compaction.compact_with_spark(spark, at.meta, full=full, progress=progress))
+        return tuple(compaction.compact_with_spark(spark, at.meta, options, full=full, progress=progress))
 
 
 def compact_forever(at: PipelineStore, pause_s: float, progress: Progress) -> None:
     """Compact, sleep, and repeat until the process is stopped."""
-    compaction.compact_forever(at.meta, CompactionOptions(), pause_s, progress)
+    compaction.compact_forever(at.meta, _options(at), pause_s, progress)
+
+
+def _options(at: PipelineStore) -> CompactionOptions:
+    return CompactionOptions(packing=Packing[at.pipeline.upkeep.compression.name])

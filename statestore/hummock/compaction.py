@@ -34,7 +34,14 @@ from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merg
 from tussock.statestore.hummock.row_shape import shape_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
-from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, PUT, ROWS_PER_BLOCK, block_schema
+from tussock.statestore.hummock.sst_format import (
+    BLOCKS_PER_PARTITION,
+    HEAD_COLUMNS,
+    PUT,
+    ROWS_PER_BLOCK,
+    Packing,
+    block_schema,
+)
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from tussock.statestore.hummock.version import SectionRef, section_of, sorted_runs
 from tussock.statestore.meta.catalog import ColumnSpec
@@ -73,6 +80,7 @@ class MergePiece(msgspec.Struct, frozen=True):
     readable: tuple[int, ...]  # epochs that readers may read, ascending
     units: tuple[int, ...]  # vnode -> parallel unit
     target_bytes: int
+    packing: Packing = Packing.LZ4
 
 
 class MergePlan(msgspec.Struct, frozen=True):
@@ -90,6 +98,7 @@ def plan_merge(
     target_bytes: int,
     pieces: int = 1,
     rewrite: bool = False,
+    packing: Packing = Packing.LZ4,
 ) -> MergePlan:
     """Split a task into pieces.
 
@@ -100,6 +109,7 @@ def plan_merge(
         pieces: desired number of pieces of about equal size; fewer if they would be smaller than two SSTs. Borders are
             vnodes.
         rewrite: also rewrite SSTs that overlap no other input, which drops their old versions and tombstones.
+        packing: of the outputs, if they leave L0. Outputs on L0 are merged again soon, so they are packed by LZ4.
 
     Cost: one range read per input to find the distribution of its bytes; none for a single piece.
     """
@@ -125,7 +135,17 @@ def plan_merge(
             mine = tuple(tuple(sst for sst in level if _has_keys(sst, first, last)) for level in inputs)
             if any(mine):
                 made.append(
-                    MergePiece(task.id, mine, first, last, tables, tuple(readable), version.mapping.units, target_bytes)
+                    MergePiece(
+                        task.id,
+                        mine,
+                        first,
+                        last,
+                        tables,
+                        tuple(readable),
+                        version.mapping.units,
+                        target_bytes,
+                        packing if task.target else Packing.LZ4,
+                    )
                 )
     return MergePlan(kept, tuple(made))
 
@@ -151,7 +171,8 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
         second. The module docstring gives the memory.
     """
     source = BlockSource(objects, BlockCache(_INDEX_BYTES))
-    writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, _groups_of(piece.units))
+    groups = _groups_of(piece.units)
+    writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, groups, piece.packing)
     with ThreadPoolExecutor(1, "encode") as encoder:
         before: Future[None] | None = None
         for table in piece.tables:
@@ -406,6 +427,7 @@ class _SstStream:
     prefix: str
     target: int
     groups: npt.NDArray[np.int64]
+    packing: Packing
     done: list[SstInfo] = field(default_factory=list)
     _sections: dict[int, list[EncodedBlocks]] = field(default_factory=dict)  # of the current SST, by table
     _size: int = 0
@@ -424,7 +446,7 @@ class _SstStream:
         if self._table_bytes >= 2 * self.target:
             groups = self._groups(keys)
             cuts = 1 + np.flatnonzero(groups[1:] != groups[:-1])
-        blocks = encode_blocks(table_id, rows, cuts=cuts)
+        blocks = encode_blocks(table_id, rows, cuts=cuts, packing=self.packing)
         while len(blocks):
             end = self._room_for(blocks)
             if end:

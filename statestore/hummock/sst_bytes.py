@@ -1,7 +1,8 @@
 """Attributes the bytes of SSTs to causes: keys, epochs, values, block heads, filters and indexes, per table.
 
 Filters and indexes are exact, from the footers. The parts of the blocks come from the heads of sampled blocks, which
-list the length of each buffer, so no block is decompressed. A table with at most SAMPLE blocks is measured exactly.
+list the length of each buffer. A table with at most SAMPLE blocks is measured exactly. If a block is packed as a whole,
+its bytes are divided in proportion to its parts when each is packed alone.
 
 A block is an encapsulated Arrow message: a marker and a length (4 B each), a flatbuffer of that length, and the body.
 Its flatbuffer is a Message (Message.fbs in Arrow's format) whose field 2 is a RecordBatch, whose field 2 is a vector of
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.hummock.block_source import BlockSource
-from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE, Packing, packed
 from tussock.statestore.hummock.sst_reader import SectionReader, SstReader
 from tussock.statestore.meta.version import SstInfo
 
@@ -129,29 +130,47 @@ def _shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, 
     answer = {}
     for table_id, blocks in sampled.items():
         found = [data[name][place] for name, place in places[table_id]]
-        parts = sum((_parts(block, section) for block, (_, section, _) in zip(found, blocks, strict=True)), np.zeros(3))
+        parts = sum(
+            (_parts(block, section, number) for block, (_, section, number) in zip(found, blocks, strict=True)),
+            np.zeros(3),
+        )
         answer[table_id] = parts / sum(map(len, found))
     return answer
 
 
-def _parts(block: bytes, section: SectionReader) -> npt.NDArray[np.float64]:
+def _parts(block: bytes, section: SectionReader, number: int) -> npt.NDArray[np.float64]:
     """Encoded bytes of a block's keys, of its epochs and ops, and of its values."""
-    lengths = buffer_lengths(block)
     keys = 2 if pa.types.is_fixed_size_binary(section.schema.field(0).type) else 3  # validity, (offsets,) data
     heads = keys + 2 * (HEAD_COLUMNS - 1)
-    return np.array([lengths[:keys].sum(), lengths[keys:heads].sum(), lengths[heads:].sum()], np.float64)
+    if section.packing is Packing.LZ4:
+        lengths = buffers_of(block)[:, 1]
+        return np.array([lengths[:keys].sum(), lengths[keys:heads].sum(), lengths[heads:].sum()], np.float64)
+    (message,) = section.messages(number, number + 1, block)
+    buffers = buffers_of(message)
+    body = message[len(message) - _body_size(buffers) :]
+    parts = [
+        b"".join(bytes(body[offset : offset + length]) for offset, length in part.tolist())
+        for part in (buffers[:keys], buffers[keys:heads], buffers[heads:])
+    ]
+    alone = np.array([len(packed(part)) if part else 0 for part in parts], np.float64)
+    divided: npt.NDArray[np.float64] = alone * len(block) / alone.sum()
+    return divided
 
 
-def buffer_lengths(message: bytes) -> Ints:
-    """The length in bytes of each buffer of a record batch message, in the order of the columns."""
+def _body_size(buffers: Ints) -> int:
+    """Bytes of a message's body: buffers are padded to 8 bytes."""
+    return int(max((offset + -(-length // 8) * 8 for offset, length in buffers.tolist()), default=0))
+
+
+def buffers_of(message: bytes | memoryview) -> Ints:
+    """(n, 2): the offset in the body, and the length, of each buffer of a record batch message, column by column."""
     size = int.from_bytes(message[4:8], "little")
-    head = message[8 : 8 + size]
+    head = bytes(message[8 : 8 + size])
     root = int.from_bytes(head[:4], "little")
     batch = _target(head, _field(head, root, _HEADER))
     vector = _target(head, _field(head, batch, _BATCH_BUFFERS))
     count = int.from_bytes(head[vector : vector + 4], "little")
-    pairs: Ints = np.frombuffer(head, "<i8", 2 * count, vector + 4)
-    return pairs[1::2]
+    return np.frombuffer(head, "<i8", 2 * count, vector + 4).reshape(count, 2)
 
 
 def _field(data: bytes, table: int, number: int) -> int:

@@ -2,7 +2,7 @@
 
     +--------------------+  offset 0
     | section            |  one table's rows: an Arrow IPC stream (schema message, one record batch message per block,
-    |                    |  end marker)
+    |                    |  end marker); in version 2, each block is packed
     | section …          |  in ascending table_id order, without gaps
     +--------------------+
     | filter partitions  |  per section one Bloom filter (filter.py) per BLOCKS_PER_PARTITION blocks; no gaps
@@ -20,18 +20,19 @@ Numbers are little-endian. Checksums are crc32c: index_crc covers the three inde
 tail, and the indexes contain one per block and one per filter partition. The object's name contains the xxh3_128 of all
 bytes, so every bit is covered.
 
-A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's columns, typed. Buffers are
-compressed with LZ4 frames. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
+A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's columns, typed. `Packing` defines
+how blocks are compressed. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
 fixed_size_binary if all keys of the section have one length, else binary. Rows ascend by key, then descend by epoch;
 each (key, epoch) occurs once. All rows of a key are in one block, so a reader that has found a key's block has all its
 versions. A block has ROWS_PER_BLOCK rows, fewer if rows are wide or a cut ends it, more if a key has many versions. Row
 fields are nullable and have no metadata.
 
-An SST is written once and never changed. Its bytes depend only on the rows. Version 1 is the only version.
+An SST is written once and never changed. Its bytes depend only on the rows and on the version.
 """
 
 import struct
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 import xxhash
@@ -40,7 +41,6 @@ from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import DamagedSstError
 
 MAGIC = b"TUSSOCKS"
-VERSION = 1
 ROWS_PER_BLOCK = 1024
 BLOCKS_PER_PARTITION = 64
 
@@ -81,6 +81,14 @@ FILTERS_SCHEMA = pa.schema(
     ]
 )
 
+
+class Packing(Enum):
+    """How the blocks of an SST are compressed. The value is the version in the tail."""
+
+    LZ4 = 1  # a block is a record batch message whose buffers are LZ4 frames, as Arrow IPC defines them
+    ZSTD = 2  # a block is the length of a record batch message without compression (u32), and the message as zstd frame
+
+
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _TAIL = struct.Struct("<8sHHIIIIIQQQI")
 TAIL_SIZE = 64
@@ -90,6 +98,7 @@ TAIL_SIZE = 64
 class Tail:
     """The last 64 bytes of an SST."""
 
+    packing: Packing
     blocks_per_partition: int
     sections_len: int
     blocks_len: int
@@ -107,7 +116,7 @@ class Tail:
     def encode(self) -> bytes:
         """Encode to 64 bytes."""
         head = _TAIL.pack(
-            MAGIC, VERSION, self.blocks_per_partition, self.sections_len, self.blocks_len, self.filters_len,
+            MAGIC, self.packing.value, self.blocks_per_partition, self.sections_len, self.blocks_len, self.filters_len,
             self.index_crc, 0, self.rows, self.min_epoch, self.max_epoch, 0,
         )  # fmt: skip
         return head + struct.pack("<I", crc32c(head))
@@ -124,9 +133,22 @@ class Tail:
         if magic != MAGIC:
             raise DamagedSstError(name, place, f"magic {magic!r}", f"{MAGIC!r}: the object is truncated or not an SST")
         require_crc(name, place, data[: _TAIL.size], int.from_bytes(data[_TAIL.size :], "little"))
-        if version != VERSION:
-            raise DamagedSstError(name, place, f"format version {version}", f"{VERSION}: a newer release wrote it")
-        return Tail(per_partition, sections, blocks, filters, crc, rows, low, high)
+        if version not in (known := [packing.value for packing in Packing]):
+            expected = f"one of {', '.join(map(str, known))}: a newer release wrote it"
+            raise DamagedSstError(name, place, f"format version {version}", expected)
+        return Tail(Packing(version), per_partition, sections, blocks, filters, crc, rows, low, high)
+
+
+def packed(message: bytes | memoryview) -> bytes:
+    """A block of `Packing.ZSTD`. Level 1: higher levels save nothing on blocks of this size."""
+    frame: bytes = pa.Codec("zstd", compression_level=1).compress(message, asbytes=True)
+    return len(message).to_bytes(4, "little") + frame
+
+
+def unpacked(block: bytes | memoryview) -> bytes:
+    """The record batch message in a block of `Packing.ZSTD`. Raises ArrowInvalid or OSError if it is damaged."""
+    message: bytes = pa.Codec("zstd").decompress(block[4:], int.from_bytes(block[:4], "little"), asbytes=True)
+    return message
 
 
 def require_crc(name: str, place: str, data: bytes | memoryview, expected: int) -> None:

@@ -22,8 +22,10 @@ from tussock.statestore.hummock.sst_format import (
     HEAD_COLUMNS,
     SECTIONS_SCHEMA,
     TAIL_SIZE,
+    Packing,
     Tail,
     require_crc,
+    unpacked,
 )
 from tussock.statestore.meta.version import SstInfo
 
@@ -79,13 +81,14 @@ class SectionReader:
         self,
         name: str,
         table_id: int,
+        packing: Packing,
         schema_message: bytes,
         blocks: pa.RecordBatch,
         filters: pa.RecordBatch,
         shape: RowShape | None = None,
     ) -> None:
         """`shape`: the table's current row columns, if the section was written before one of them was added."""
-        self.name, self.table_id, self.shape = name, table_id, shape
+        self.name, self.table_id, self.packing, self.shape = name, table_id, packing, shape
         self.schema_message = schema_message
         self._blocks = blocks
         self.offsets = _ints(blocks, "offset")
@@ -151,7 +154,7 @@ class SectionReader:
         Raises:
             DamagedSstError: a block's checksum does not match, or it does not contain the rows that its index promises.
 
-        Cost: about 12 us per call and 20 ns per row.
+        Cost: about 12 us per call and 20 ns per row; half as much again if the blocks are packed by zstd.
         """
         if self.shape is None:
             return self._decode(first, end, data, columns)
@@ -170,7 +173,8 @@ class SectionReader:
         mixed, deletes = low != high, bool(self.deletes[first] if single else self.deletes[part].any())
         options, heads, order = self._wanted(mixed, deletes, None if columns is None else tuple(columns))
         try:
-            stream = pa.ipc.open_stream(pa.py_buffer(b"".join([self.schema_message, data])), options=options)
+            messages = self.messages(first, end, data)
+            stream = pa.ipc.open_stream(pa.py_buffer(b"".join([self.schema_message, *messages])), options=options)
             batch = stream.read_next_batch() if single else one_batch(stream.read_all())
         except (pa.ArrowInvalid, OSError, StopIteration) as error:
             found = f"bytes that do not decode ({error})"
@@ -182,6 +186,22 @@ class SectionReader:
             batch.column(1).to_numpy() if mixed else None,
             batch.column(heads - 1).to_numpy() == 1 if deletes else None,
         )  # fmt: skip
+
+    def messages(self, first: int, end: int, data: bytes | memoryview) -> list[bytes | memoryview]:
+        """The record batch messages of blocks first … end - 1 in their bytes, as one or more parts.
+
+        Raises ArrowInvalid or OSError for bytes that do not decompress.
+        """
+        match self.packing:
+            case Packing.LZ4:
+                return [data]
+            case Packing.ZSTD:
+                parts: list[bytes | memoryview] = []
+                view, offset = memoryview(data), 0
+                for length in self.lengths[first:end].tolist():
+                    parts.append(unpacked(view[offset : offset + length]))
+                    offset += length
+                return parts
 
     def _require_intact(self, first: int, end: int, data: memoryview) -> None:
         """Verify block checksums. Raises DamagedSstError for the first block whose bytes have changed."""
@@ -292,6 +312,7 @@ class SstReader:
             found = self._readers[which] = SectionReader(
                 self.name,
                 table_id,
+                self.tail.packing,
                 self._sections.column("schema")[number].as_py(),
                 self._blocks.slice(first_block, int(blocks[number])),
                 self._filters.slice(first_partition, int(partitions[number])),

@@ -19,6 +19,7 @@ from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.merge import with_heads
 from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.levels import levels_after, merge_objection, order_objection
@@ -75,10 +76,11 @@ def merged(
     readable: Sequence[int],
     target_bytes: int = 1 << 20,
     number: int = 1,
+    packing: Packing = Packing.LZ4,
 ) -> tuple[HummockVersion, list[SstInfo]]:
     """The version after a task on these SSTs, and the task's outputs."""
     task = task_of(version, ssts, target, number)
-    outputs = outputs_here(plan_merge(objects, version, task, readable, target_bytes), objects)
+    outputs = outputs_here(plan_merge(objects, version, task, readable, target_bytes, packing=packing), objects)
     levels = levels_after(version.levels, task.inputs, target, outputs)
     assert all(order_objection(level) is None for level in levels[1:])
     return msgspec.structs.replace(version, levels=levels), outputs
@@ -96,6 +98,11 @@ def all_rows(objects: ObjectStore, ssts: Sequence[SstInfo]) -> list[tuple[bytes,
     return found
 
 
+def packing_of(objects: ObjectStore, sst: SstInfo) -> Packing:
+    """How an SST is packed, by the version in its tail."""
+    return Packing(int.from_bytes(objects.get(sst.name)[-56:-54], "little"))
+
+
 def rows_at(objects: ObjectStore, version: HummockVersion, table: int, epoch: int) -> dict[bytes, Row]:
     store = HummockStore(objects, version, BlockCache(), pinned=[epoch])
     return {row.pop("key"): row for rows in store.iter(table, None, None, epoch) for row in rows.to_pylist()}
@@ -107,6 +114,50 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)
     monkeypatch.setattr(sst_writer, "_WHOLE", 0)
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 64)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_packed_ssts_hold_the_same_rows_in_fewer_bytes_and_merge_with_others(
+    small: bool, request: pytest.FixtureRequest
+) -> None:
+    if small:
+        request.getfixturevalue("_small_blocks")
+    rng = random.Random(7)
+    objects, version = MemoryObjectStore(), version_of((1, 2))
+    for epoch in range(1, 4):
+        changes = {
+            storage_key(rng.choice([1, 2]), rng.randrange(VNODES), b"%d" % rng.randrange(4_000)): None
+            if rng.random() < 0.1
+            else {"n": rng.randrange(10**6), "s": f"{rng.random():.6f}"}
+            for _ in range(300 if small else 4_000)
+        }
+        version = flushed(objects, version, epoch, dict(sorted(changes.items())))
+    _, usual = merged(objects, version, version.levels[0], 5, version.epochs, target_bytes=20_000)
+    after, packed = merged(
+        objects, version, version.levels[0], 5, version.epochs, target_bytes=20_000, number=2, packing=Packing.ZSTD
+    )
+    assert {packing_of(objects, sst) for sst in usual} == {Packing.LZ4}
+    assert {packing_of(objects, sst) for sst in packed} == {Packing.ZSTD}
+    assert all_rows(objects, packed) == all_rows(objects, usual)
+    if not small:
+        before, now = (sum(s.bytes for sst in ssts for s in sst.sections) for ssts in (usual, packed))
+        assert now < 0.7 * before
+    for epoch in version.epochs[1:]:
+        for table in (1, 2):
+            assert rows_at(objects, after, table, epoch) == rows_at(objects, version, table, epoch)
+
+    again = flushed(objects, after, 4, {storage_key(1, 0, b"4"): {"n": 4, "s": "four"}})
+    _, back = merged(objects, again, [*again.levels[0], *again.levels[5]], 5, again.epochs, number=3)
+    assert {packing_of(objects, sst) for sst in back} == {Packing.LZ4}
+    assert len(all_rows(objects, back)) == len(all_rows(objects, packed)) + 1
+
+
+def test_outputs_on_l0_are_not_packed_tightly() -> None:
+    objects, version = MemoryObjectStore(), version_of((1,))
+    for epoch in (1, 2):
+        version = flushed(objects, version, epoch, {storage_key(1, 0, b"%d" % epoch): {"n": epoch, "s": "x"}})
+    _, outputs = merged(objects, version, version.levels[0], 0, version.epochs, packing=Packing.ZSTD)
+    assert [packing_of(objects, sst) for sst in outputs] == [Packing.LZ4]
 
 
 @pytest.mark.usefixtures("_small_blocks")

@@ -27,9 +27,9 @@ from tussock.statestore.hummock import ingest
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError, UnorderedRowsError, WrongRowsError
-from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.ingest import batch_ingest, stamped_tables
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.hummock.sst_format import TAIL_SIZE
+from tussock.statestore.hummock.sst_format import TAIL_SIZE, Packing
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.version import SstInfo
@@ -140,6 +140,67 @@ def test_an_sst_can_be_read_by_the_note_alone() -> None:
         rows[2].column("key")[-1].as_py(),
         rows[7].column("key")[-1].as_py(),
     ]
+
+
+def _golden_packed() -> EncodedSst:
+    """The rows of table 2, packed by zstd."""
+    table_id, rows = next(stamped_tables(_golden_batches(), 3))
+    return build_sst([encode_blocks(table_id, rows, rows_per_block=16, packing=Packing.ZSTD)], "data/packed")
+
+
+def test_a_packed_sst_can_be_read_by_the_note_alone(request: pytest.FixtureRequest) -> None:
+    """Written from docs/design/storage-format.md with Arrow and struct, without any code of the store."""
+    path = GOLDEN / "packed.sst"
+    if request.config.getoption("--update-cases"):
+        path.write_bytes(_golden_packed().data)
+    data = path.read_bytes()
+    assert int.from_bytes(data[-56:-54], "little") == 2
+    lengths = [int.from_bytes(data[-52 + 4 * i :][:4], "little") for i in range(3)]
+    start = len(data) - 64 - sum(lengths)
+    sections = pa.ipc.open_stream(data[start : start + lengths[0]]).read_all().to_pylist()
+    blocks = pa.ipc.open_stream(data[start + lengths[0] :]).read_all().to_pylist()
+    assert [block["rows"] for block in blocks] == [16, 16, 8]
+    messages = []
+    for block in blocks:
+        packed = data[block["offset"] : block["offset"] + block["length"]]
+        assert crc32c(packed) == block["crc"]
+        message = pa.CompressedInputStream(pa.py_buffer(packed[4:]), "zstd").read()
+        assert len(message) == int.from_bytes(packed[:4], "little")
+        messages.append(message)
+    rows = pa.ipc.open_stream(sections[0]["schema"] + b"".join(messages)).read_all()
+    assert rows.column("s").to_pylist() == [f"row {i}" for i in range(40)]
+    assert set(rows.column("epoch").to_pylist()) == {3}
+
+
+def test_the_reader_finds_the_rows_of_the_packed_file_and_every_damage(objects: ObjectStore) -> None:
+    sst = _golden_packed()
+    data = (GOLDEN / "packed.sst").read_bytes()
+    info = msgspec.structs.replace(sst.info, size=len(data))
+    objects.put(info.name, data)
+    expected = _read_everything(objects, info)
+    assert expected
+    rng = random.Random(3)
+    blocks = sum(_block_lengths(objects, info, data))
+    detected = 0
+    for position in range(0, len(data), 17):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << rng.randrange(8)
+        objects.put(info.name, bytes(damaged))
+        try:
+            assert _read_everything(objects, info) == expected
+        except DamagedSstError as error:
+            assert error.name == info.name  # noqa: PT017
+            detected += 1
+    assert detected >= blocks // 17
+
+
+def test_an_sst_of_a_newer_format_is_refused(objects: ObjectStore) -> None:
+    sst = _golden_packed()
+    tail = sst.data[-TAIL_SIZE:]
+    newer = tail[:8] + (3).to_bytes(2, "little") + tail[10:60]
+    objects.put(sst.info.name, sst.data[:-TAIL_SIZE] + newer + crc32c(newer).to_bytes(4, "little"))
+    with pytest.raises(DamagedSstError, match="format version 3, expected one of 1, 2: a newer release wrote it"):
+        BlockSource(objects, BlockCache()).open([sst.info])
 
 
 def test_equal_rows_make_equal_objects_however_actors_and_buffers_were_cut(objects: ObjectStore) -> None:
@@ -339,7 +400,8 @@ def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "kind", ["int64", "int8", "float64", "fixed", "date32", "bool", "decimal128(25, 2)", "string", "list"]
 )
-def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str) -> None:
+@pytest.mark.parametrize("packing", Packing)
+def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str, packing: Packing) -> None:
     rng = np.random.default_rng(8)
     types = {"fixed": pa.binary(5), "list": pa.list_(pa.int16()), "decimal128(25, 2)": pa.decimal128(25, 2)}
     numbers = pa.array(rng.integers(0, 100, 4000), pa.int64())
@@ -362,7 +424,8 @@ def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str) -> None:
                 with pa.ipc.new_stream(sink, part.schema) as writer:
                     writer.write_table(part.take(pa.array(np.arange(count))))
                 alone = pa.ipc.open_stream(sink.getvalue()).read_all()
-                assert encode_blocks(1, part).payloads == encode_blocks(1, alone).payloads, (start, count)
+                found, expected = (encode_blocks(1, given, packing=packing).payloads for given in (part, alone))
+                assert found == expected, (start, count)
 
 
 def test_a_sparse_read_fetches_single_blocks_and_a_dense_one_whole_partitions(objects: ObjectStore) -> None:
