@@ -53,11 +53,13 @@ from tussock.jobs.logical.statements import (
     CreateFunction,
     CreatePlainView,
     CreateView,
+    Delete,
     Explain,
     Insert,
     Query,
     Show,
     Single,
+    Update,
 )
 from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
 from tussock.jobs.plan.definition import find
@@ -710,6 +712,8 @@ class Session:
         if not draft.add(made.statement):
             return _noted(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
         self._statements.settle(draft)
+        if isinstance(made.statement, Update | Delete):
+            self._statements.require_replayable(draft.waiting(before), made.statement)
         return _noted(Answer(text, _drafted(made.statement)), notes)
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.catalog.statement_writer import StatementWriter
+from tussock.jobs.kernels.registry import may_raise
 from tussock.jobs.kernels.render import has_kernel
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.source_text import SourceText
@@ -23,11 +24,13 @@ from tussock.jobs.logical.statements import (
     CreateSource,
     CreateTableAs,
     CreateView,
+    Delete,
     Explain,
     Insert,
     Query,
     Show,
     Single,
+    Update,
 )
 from tussock.jobs.plan.builds import planned
 from tussock.jobs.plan.checks import admitted
@@ -216,6 +219,16 @@ class StatementMaker:
         waiting.require_readable(names)
         with self._meta.reading(waiting.version.epoch) as pinned:
             yield self._tables.read(waiting, pinned, waiting.tables(names))
+
+    def require_replayable(self, waiting: WaitingLog, changed: Update | Delete) -> None:
+        """Raise WaitingStatementFailsError if the last statement raises on a row of its table.
+
+        Cost: none if its expressions cannot raise, otherwise that of its replay.
+        """
+        assigned = [] if isinstance(changed, Delete) else [value for _, value in changed.assignments]
+        if any(may_raise(e) for e in [*assigned, *([] if changed.where is None else [changed.where])]):
+            with self.reading(waiting, [changed.table.lower()]):
+                pass
 
     def frame(
         self,

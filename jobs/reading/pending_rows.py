@@ -15,6 +15,7 @@ from tussock.jobs.executors.operator import Actor, Entry
 from tussock.jobs.executors.table_replay import StatementRowError, TableReplay
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.plan.definition import TableDefinition, definition_of
+from tussock.jobs.plan.lineage import NamedColumn, in_names
 from tussock.jobs.plan.statement_log import WaitingLog
 from tussock.jobs.reading.reader import RowsInFlight
 from tussock.statestore.errors import InputError, RetryableError
@@ -29,16 +30,28 @@ from tussock.statestore.table.state_table import StateTable
 
 
 class WaitingStatementFailsError(InputError):
-    """A waiting UPDATE or DELETE raises on a row, so the rows after it do not exist."""
+    """An UPDATE or DELETE that no epoch has applied raises on a row, so the rows after it do not exist.
 
-    def __init__(self, table: str, reason: str) -> None:
-        super().__init__(table, reason)
-        self.table, self.reason = table, reason
+    Args:
+        statement: such as `UPDATE at log entry 5`.
+        key: of the row.
+        entry: its position in the log; None for a statement of the open transaction.
+    """
+
+    def __init__(self, table: str, statement: str, key: str, reason: str, entry: int | None) -> None:
+        super().__init__(table, statement, key, reason, entry)
+        self.table, self.statement, self.key, self.reason, self.entry = table, statement, key, reason, entry
 
     def __str__(self) -> str:
+        remedy = (
+            "Correct that statement of the transaction."
+            if self.entry is None
+            else f"To continue without that entry, run `tussock barrier abandon --skip-entry {self.entry}`, and give "
+            "this statement again."
+        )
         return (
-            f"this statement reads table {self.table!r}, and a statement that waits before it fails: {self.reason} "
-            "Nothing was changed."
+            f"table {self.table!r} cannot be read after {self.statement}, which no epoch has applied yet and which "
+            f"fails on the row with key {self.key}: {self.reason} Nothing was changed. {remedy}"
         )
 
 
@@ -116,7 +129,7 @@ class PendingTables:
         for relation in waiting.catalog.live():
             entries = waiting.changes.get(relation.id, ())
             if entries and relation.name in names and relation.kind is RelationKind.TABLE:
-                table = self._after(relation, entries, store, pinned)
+                table = self._after(relation, entries, store, waiting)
                 if (batch := table.sealed_so_far()) is not None:
                     sealed[batch.table_id] = batch.rows
         epoch = waiting.epoch
@@ -126,9 +139,10 @@ class PendingTables:
         return PendingRows(version, RowsInFlight.of(epoch, sealed))
 
     def _after(
-        self, relation: Relation, entries: Sequence[Entry], store: HummockStore, version: HummockVersion
+        self, relation: Relation, entries: Sequence[Entry], store: HummockStore, waiting: WaitingLog
     ) -> StateTable:
         """The table after the entries."""
+        version = waiting.version
         (schema,) = relation.state_tables
         known = self._replayed.pop(relation.id, None)
         if known is not None and known.relation == relation and known.entries == list(entries[: len(known.entries)]):
@@ -144,12 +158,22 @@ class PendingTables:
         try:
             node.executor([table], actor).apply()
         except StatementRowError as err:
-            raise WaitingStatementFailsError(relation.name, str(err)) from err
+            raise _failing(err, relation, waiting.end) from err
         self._replayed[relation.id] = _Replayed(relation, list(entries), table)
         return table
 
     def _payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(self._meta.objects, name)).read_all()
+
+
+def _failing(err: StatementRowError, table: Relation, end: int) -> WaitingStatementFailsError:
+    """The error of an entry, with names of columns. `end`: of the log; the open transaction comes after it."""
+    names = [NamedColumn(c.name) for c in table.columns]
+    entry = int(err.statement.rpartition(" ")[2])
+    statement = err.statement if entry < end else err.statement.partition(" ")[0]
+    return WaitingStatementFailsError(
+        table.name, statement, err.key, in_names(err.reason, names), entry if entry < end else None
+    )
 
 
 def _seen(committed: Catalog, pending: Catalog) -> Catalog:

@@ -121,11 +121,14 @@ def test_a_script_that_reads_what_it_wrote_leaves_the_rows_of_duckdb(seed: int, 
         session.execute(statement)
     if random_.random() < 0.5:
         session.flush()
-    spent, ran = 1000 * (seed + 1), []
+    spent, ran, left = 1000 * (seed + 1), list[str](), 0
     for _ in range(STATEMENTS):
         spent += 50
         sql = random_.choice(TEMPLATES).format(n=random_.randrange(8), m=random_.randrange(8), c=spent)
-        if random_.random() < 0.1:
+        if left == 0 and random_.random() < 0.25:
+            left = random_.randrange(1, 4)
+            _both(session, judge, ran, "BEGIN")
+        elif left == 0 and random_.random() < 0.1:
             inject(session.meta)  # an epoch has begun and is not committed
         ran.append(sql)
         if judge.run(sql):
@@ -133,7 +136,17 @@ def test_a_script_that_reads_what_it_wrote_leaves_the_rows_of_duckdb(seed: int, 
         else:
             with pytest.raises((TwoRowsOfOneKeyError, TwoSourceRowsError)):
                 session.execute(sql)
+            if left:
+                left = 0
+                _both(session, judge, ran, "ROLLBACK")
         _require_equal(session, judge, ran, pending=True)
+        if left:
+            left -= 1
+            if left == 0:
+                _both(session, judge, ran, random_.choice(("COMMIT", "COMMIT", "ROLLBACK")))
+                _require_equal(session, judge, ran, pending=True)
+    if left:
+        _both(session, judge, ran, "COMMIT")
     session.flush()
     if session.meta.log_end() > session.meta.latest().log_end:
         session.flush()  # the first one finished the epoch that had begun
@@ -141,6 +154,12 @@ def test_a_script_that_reads_what_it_wrote_leaves_the_rows_of_duckdb(seed: int, 
     for name, select in VIEWS.items():
         found = sorted(repr(tuple(r.values())) for r in session.read(name).to_pylist())
         assert found == judge.rows(select), (name, ran)
+
+
+def _both(session: Session, judge: Judge, ran: list[str], word: str) -> None:
+    ran.append(word)
+    judge.db.execute(word)
+    session.execute(word)
 
 
 def _require_equal(session: Session, judge: Judge, ran: list[str], *, pending: bool) -> None:
