@@ -9,6 +9,8 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs.catalog.open_transaction import TransactionError
+from tussock.jobs.catalog.statement_writer import Answer
+from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.supersede import ReadEntryError, abandon
@@ -17,9 +19,11 @@ from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Insert, Statement, Transaction, Update
 from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
 from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.plan.statement_log import WaitingLog
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
+from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
@@ -173,6 +177,31 @@ def test_entries_of_other_sessions_come_before_a_transaction_that_commits_later(
     session.flush()
     assert rows(session, "k") == [(1, 1), (2, 2)]
     assert rows(session, "e") == [(5, 5), (6, 6)]
+
+
+def test_what_a_transaction_has_read_is_computed_again_if_another_session_changes_it(session: Session) -> None:
+    other = Session(session.meta.objects.uri, create=False, runner="local", workers=1)
+    counts = list[int]()
+
+    def insert_count(draft: DraftTransaction, before: WaitingLog) -> Answer:
+        """INSERT INTO e SELECT 0, count(*) FROM k."""
+        with session._statements.reading(draft.waiting(before), ["k"]) as seen:
+            k = next(r for r in seen.version.catalog.live() if r.name == "k")
+            found = rows_at(session.meta.objects, seen.version, k, seen.sight.epoch, None, seen.rows).read_all()
+        counts.append(found.num_rows)
+        draft.add(session._writer.insert("e", pa.table({"id": [0], "n": [found.num_rows]})))
+        return Answer("", "")
+
+    put(session, "k", (1, 1))
+    session.execute("BEGIN")
+    put(session, "k", (2, 2))
+    assert session._transaction is not None
+    session._transaction.take(insert_count)
+    put(other, "k", (3, 3))
+    session.execute("COMMIT")
+    assert counts == [2, 3]
+    session.flush()
+    assert rows(session, "e") == [(0, 3)]
 
 
 def test_a_transaction_gives_up_if_others_always_come_first(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
