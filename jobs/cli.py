@@ -13,6 +13,7 @@ from tussock.jobs.shell import (
     query_commands,
     status_commands,
     verify_command,
+    view_tests_command,
 )
 from tussock.jobs.shell.command import Run, build_parser, to_run
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
@@ -26,6 +27,7 @@ COMMANDS = (
     *inspect_commands.COMMANDS,
     *care_commands.COMMANDS,
     *verify_command.COMMANDS,
+    *view_tests_command.COMMANDS,
 )
 
 _OVERVIEW = """\

@@ -21,8 +21,10 @@ EXTRAS = {
     "py4j": "spark",
     "pydantic": "airflow",
     "pyspark": "spark",
+    "pytest": "test",
     "sqlalchemy": "airflow",
     "starlette": "airflow",
+    "yaml": "test",
 }
 """Extra by imported module, for every optional module that this project imports."""
 

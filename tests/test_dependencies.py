@@ -33,6 +33,8 @@ ROOMS = {
     "jobs/plan": (),
     "jobs/executors": (),
     "jobs/settings": (),
+    "jobs/shell": ("spark", "test"),
+    "jobs/viewtests": ("spark", "test"),
     "jobs/facts": (),
     "jobs/flow": (),
     "jobs/wire": (),

@@ -10,7 +10,7 @@ from tussock.jobs.settings.pipeline import NAME
 from tussock.statestore.errors import InputError
 
 _TEMPLATE = files("tussock.jobs.shell") / "template"
-_TEXTS = {".toml", ".sql", ".json"}  # files in which @name@ and @NAME@ are replaced by the pipeline's name
+_TEXTS = {".toml", ".sql", ".json", ".yaml"}  # files in which @name@ and @NAME@ are replaced by the pipeline's name
 
 
 class BadPipelineNameError(InputError):

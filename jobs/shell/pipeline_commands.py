@@ -274,7 +274,7 @@ COMMANDS = (
         "new",
         "create a pipeline from a commented example",
         "Creates the folder NAME next to the other pipelines, with a pipeline.toml, a source and its files, a table, "
-        "three views and a suite of expectations. The example runs without changes.",
+        "three views, a suite of expectations and tests of a view. The example runs without changes.",
         (
             "tussock new shop",
             "tussock apply shop",

@@ -18,6 +18,7 @@ FILES = {
     "tables.sql",
     "views.sql",
     "quality/daily_sales.json",
+    "tests/daily_sales.yaml",
     *(f"data/orders/2026-01-0{day}.csv" for day in (1, 2, 3)),
 }
 

@@ -1,0 +1,1 @@
+"""Tests of views: rows in, rows expected, without the data of the pipeline."""

@@ -1,0 +1,182 @@
+"""The relations that a pipeline's SQL files define, without its store and its data.
+
+Spark binds each CREATE and ALTER once. A file on this host keeps the bound statements, by their words and the
+definitions of the relations that they name. So later runs start no JVM until one of them changes. The file is a cache:
+it is replaced as a whole, and may be removed at any time.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tussock.jobs.catalog.function_code import with_code
+from tussock.jobs.catalog.statement_maker import StatementMaker
+from tussock.jobs.catalog.statement_writer import StatementWriter
+from tussock.jobs.catalog.transaction import DraftTransaction
+from tussock.jobs.logical.script import ScriptStatement, split_script
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import (
+    AddColumns,
+    AddSourceColumns,
+    AlterTable,
+    BoundCreateTableAs,
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    Single,
+)
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.plan.definition import created_by
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.process import create_store, open_meta
+from tussock.jobs.sources.describe import described, placed
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.store import MetaStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Script = tuple[Path, str]
+
+_DEFINING = frozenset({"CREATE", "ALTER", "DROP"})  # first words of statements that change relations, not rows
+
+
+class _Kept(msgspec.Struct):
+    """The cache: bound statements by their digest."""
+
+    release: str
+    statements: dict[str, Single]
+
+
+@dataclass(slots=True)
+class BoundFiles:
+    """Binds the statements of a pipeline's files.
+
+    Args:
+        time_zone: the pipeline's.
+        release: of this package; statements that another release bound are bound again.
+        kept: the file of the cache. It is not written if its folder cannot be.
+        spark: starts Spark.
+    """
+
+    time_zone: str
+    release: str
+    kept: Path
+    spark: "Callable[[], SparkSession]"
+    _maker: StatementMaker | None = None
+    _meta: MetaStore | None = None
+    _encoded: dict[bytes, bytes] = field(default_factory=dict)  # the statements of definitions
+
+    def catalog(self, scripts: Sequence[Script]) -> Catalog:
+        """The catalog with all relations of the files.
+
+        Statements on rows are left out. So the files need no data, except those of sources without declared columns.
+
+        Raises: InputError branches with the place, and the file in a note.
+        """
+        before, after = self._read(), dict[str, Single]()
+        draft = DraftTransaction(Catalog(), 1)
+        with ExitStack() as stack:
+            for path, script in scripts:
+                with _noted(path):
+                    for statement in split_script(script):
+                        if _first_word(statement.text) in _DEFINING:
+                            digest = self._digest(draft.catalog, statement.text)
+                            bound = before.get(digest) or self._bound(draft.catalog, statement, path.parent, stack)
+                            after[digest] = bound
+                            draft.add(_with_code(bound, path.parent))
+        self._maker = self._meta = None
+        if after != before:
+            self._write(after)
+        return draft.catalog
+
+    def _bound(self, catalog: Catalog, statement: ScriptStatement, base: Path, stack: ExitStack) -> Single:
+        """The statement as the cache keeps it: without code of functions, which the files contain."""
+        if self._maker is None:
+            folder = stack.enter_context(TemporaryDirectory(prefix="tussock-test-"))
+            create_store(folder, units=1, time_zone=self.time_zone)  # empty: binding reads its time zone
+            self._meta = open_meta(folder)
+            self._maker = StatementMaker(self._meta, StoredRows(self._meta), StatementWriter(self._meta), self.spark)
+        assert self._meta is not None
+        bound, _ = self._maker.bound(catalog, self._meta.latest(), statement.text, statement.place)
+        match bound:
+            case CreateSource() if bound.fields:
+                return msgspec.structs.replace(placed(bound, base), if_not_exists=True)
+            case CreateSource():
+                return msgspec.structs.replace(described(placed(bound, base), self.spark), if_not_exists=True)
+            case BoundCreateTableAs(table):
+                return msgspec.structs.replace(table, if_not_exists=True)
+            case CreateTable():
+                return msgspec.structs.replace(bound, if_not_exists=True)
+            case CreateView() | CreatePlainView() | CreateFunction():
+                return msgspec.structs.replace(bound, or_replace=True, if_not_exists=False)
+            case AlterTable() | AddColumns() | AddSourceColumns() | Drop():
+                return bound
+            case _:
+                raise AssertionError(f"{type(bound).__name__} defines no relation")
+
+    # --- the cache ----------------------------------------------------------------------------------------------------
+
+    def _digest(self, catalog: Catalog, text: str) -> str:
+        """Identifies the statement's result: its words, and the definitions of all relations that it may read."""
+        words = [token.text for token in tokens_of(SourceText(text))]
+        named = {word.strip("`").lower() for word in words}
+        live = {relation.id: relation for relation in catalog.live()}
+        pending = [relation for relation in live.values() if relation.name in named]
+        read: dict[int, Relation] = {}
+        while pending:
+            relation = pending.pop()
+            if relation.id not in read:
+                read[relation.id] = relation
+                pending += [live[i] for i in relation.depends_on if i in live]
+        parts = [self._statement_of(relation) for relation in sorted(read.values(), key=lambda r: r.name)]
+        return hashlib.sha256(msgspec.json.encode((self.time_zone, words, *map(bytes.hex, parts)))).hexdigest()
+
+    def _statement_of(self, relation: Relation) -> bytes:
+        definition = bytes(relation.definition)
+        if definition not in self._encoded:
+            self._encoded[definition] = hashlib.sha256(msgspec.json.encode(created_by(relation))).digest()
+        return self._encoded[definition]
+
+    def _read(self) -> dict[str, Single]:
+        """The kept statements; none if the file is missing, damaged or of another release."""
+        with suppress(OSError, msgspec.MsgspecError):
+            kept = decoded(self.kept.read_bytes(), _Kept)
+            return kept.statements if kept.release == self.release else {}
+        return {}
+
+    def _write(self, statements: dict[str, Single]) -> None:
+        with suppress(OSError):  # without the cache, the next run binds again
+            self.kept.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self.kept.parent, prefix=".tests-", delete=False) as file:
+                file.write(msgspec.json.encode(_Kept(self.release, statements)))
+            Path(file.name).replace(self.kept)
+
+
+def _first_word(text: str) -> str:
+    return next((token.text.upper() for token in tokens_of(SourceText(text))), "")
+
+
+def _with_code(statement: Single, base: Path) -> Single:
+    return with_code(statement, base) if isinstance(statement, CreateFunction) else statement
+
+
+@contextmanager
+def _noted(path: Path) -> Iterator[None]:
+    """Add the file to errors raised inside the block."""
+    try:
+        yield
+    except InputError as err:
+        err.add_note(f"in {path}")
+        raise

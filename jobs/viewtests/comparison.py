@@ -1,0 +1,136 @@
+"""Compare expected rows with the rows of a view, and show their differences.
+
+Rows are compared as a multiset. Floats are equal within 1e-9 of the larger absolute value; all other values must be
+equal.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tussock.jobs.viewtests.values import text_of_value
+
+Row = tuple[Any, ...]
+
+TOLERANCE = 1e-9  # of floats, relative
+_MOST_SHOWN = 20  # differing rows per comparison
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """An expected row without an equal row, a row that was not expected, or both as a pair that differs in columns.
+
+    `line`: of the expected row in the file; 0 without one.
+    """
+
+    expected: Row | None
+    found: Row | None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDiffer:
+    """The result of a comparison that found differences.
+
+    Args:
+        what: the rows that were compared, such as `rows of daily_sales`.
+        columns: the compared columns.
+        right: per column, whether its values are right-aligned.
+    """
+
+    what: str
+    columns: tuple[str, ...]
+    right: tuple[bool, ...]
+    differences: tuple[RowDifference, ...]
+
+    def text(self, time_zone: str) -> str:
+        """The differences as an aligned table: `-` for expected, `+` for found, `^` below differing values."""
+        return "\n".join(_lines(self, time_zone))
+
+
+def row_differences(expected: Sequence[tuple[Row, int]], found: Sequence[Row]) -> tuple[RowDifference, ...]:
+    """The differences between expected rows, each with its line, and the found ones.
+
+    Rows that differ in few columns are paired. Cost: the product of both numbers of unequal rows.
+    """
+    left = list(found)
+    missing: list[tuple[Row, int]] = []
+    for row, line in expected:
+        at = next((i for i, other in enumerate(left) if same_value(row, other)), None)
+        if at is None:
+            missing.append((row, line))
+        else:
+            del left[at]
+    differences = []
+    for row, line in missing:
+        best = max(range(len(left)), key=lambda i: _alike(row, left[i]), default=None)
+        paired = best is not None and (_alike(row, left[best]) > 0 or len(missing) == len(left) == 1)
+        differences.append(RowDifference(row, left.pop(best) if paired and best is not None else None, line))
+    return (*differences, *(RowDifference(None, row) for row in left))
+
+
+def net_changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows that disappeared and the rows that appeared."""
+    gone = row_differences([(row, 0) for row in before], after)
+    return (
+        [d.expected for d in gone if d.expected is not None],
+        [d.found for d in gone if d.found is not None],
+    )
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two values are equal; NaN equals NaN, and the order of a map's entries does not count."""
+    if isinstance(a, float) and isinstance(b, float):
+        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=0.0)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same_value(value, b[key]) for key, value in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        if len(a) != len(b):
+            return False
+        if a and all(isinstance(entry, tuple) for entry in (*a, *b)):  # a map
+            return not row_differences([(entry, 0) for entry in a], b)
+        return all(map(same_value, a, b))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same_value, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+def _alike(a: Row, b: Row) -> int:
+    return sum(map(same_value, a, b))
+
+
+def _lines(found: RowsDiffer, time_zone: str) -> Iterator[str]:
+    differences = found.differences[:_MOST_SHOWN]
+    table: list[tuple[str, tuple[str, ...], str]] = [(" ", found.columns, "")]
+    marks: dict[int, tuple[str, ...]] = {}  # by line of the table: `^` below the values that differ
+
+    def add(sign: str, row: Row, note: str) -> None:
+        table.append((sign, tuple(text_of_value(v, time_zone) for v in row), note))
+
+    for difference in differences:
+        at = f"line {difference.line}"
+        match difference.expected, difference.found:
+            case tuple() as expected, tuple() as row:
+                add("-", expected, f"expected, {at}")
+                add("+", row, "found")
+                texts = zip(table[-2][1], table[-1][1], strict=True)
+                same = map(same_value, expected, row)
+                marks[len(table) - 1] = tuple(
+                    "" if equal else "^" * max(map(len, pair)) for equal, pair in zip(same, texts, strict=True)
+                )
+            case tuple() as expected, _:
+                add("-", expected, f"missing, {at}")
+            case _, tuple() as row:
+                add("+", row, "not expected")
+    widths = [max(len(row[i]) for _, row, _ in table) for i in range(len(found.columns))]
+    for number, (sign, row, note) in enumerate(table):
+        yield f"{sign} {_aligned(row, widths, found.right)}    {note}".rstrip()
+        if number in marks:
+            yield f"  {_aligned(marks[number], widths, found.right)}".rstrip()
+    if (more := len(found.differences) - len(differences)) > 0:
+        yield f"  … and {more} more"
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    return "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(cells, widths, right, strict=True))

@@ -1,0 +1,355 @@
+"""The files of tests of views: `tests/*.yaml` in a pipeline's folder.
+
+    - name: revenue is quantity times price
+      view: daily_sales
+      now: 2026-01-03 12:00:00          # the value of now(); only for views that read it
+      rows:                             # at the start, by relation; a missing column is NULL
+        orders:
+          - {id: 1, at: 2026-01-01 08:00:00, product: apple, quantity: 2}
+        products:
+          - {product: apple, category: fruit, price: 0.40}
+      expect:                           # all rows of the view, in any order; only the named columns are compared
+        - {day: 2026-01-01, orders: 1, revenue: 0.80}
+      steps:                            # each step is one epoch
+        - insert: {orders: [{id: 2, at: 2026-01-01 09:00:00, product: apple, quantity: 1}]}
+          changes:
+            delete: [{day: 2026-01-01, revenue: 0.80}]
+            insert: [{day: 2026-01-01, revenue: 1.20}]
+        - update: {products: [{where: {product: apple}, set: {price: 0.50}}]}
+          expect: [{revenue: 1.50}]
+        - delete: {orders: [{id: 1}]}
+          expect: [{revenue: 0.50}]
+        - files: {orders: {2026-01-04.csv: "id,at,product,quantity\n3,2026-01-04 10:00:00,apple,1\n"}}
+
+Values stay texts here, because only the column's type decides their meaning (values.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tussock.statestore.errors import InputError, did_you_mean
+from tussock.statestore.extras import extras_named
+
+with extras_named():
+    import yaml
+
+T = TypeVar("T")
+
+_TAG = "tag:yaml.org,2002:"
+_TEST_KEYS = ("name", "view", "rows", "files", "now", "expect", "changes", "steps")
+_STEP_KEYS = ("insert", "update", "delete", "files", "now", "expect", "changes")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A place in a file of tests. Both numbers count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}, column {self.column}"
+
+
+class ViewTestError(InputError):
+    """A file of tests is invalid at a place."""
+
+    def __init__(self, place: FilePlace, found: str, expected: str, hint: str = "") -> None:
+        """`hint`: the end of the message, such as the nearest known name."""
+        super().__init__(place, found, expected, hint)
+        self.place, self.found, self.expected, self.hint = place, found, expected, hint
+
+    def __str__(self) -> str:
+        return f"{self.place}: found {self.found}, expected {self.expected}.{self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenValue:
+    """A value as written: a scalar's text, a list or the entries of a mapping; the other two are None.
+
+    `plain`: the scalar has no quotes, so `null`, `~` and an empty text mean NULL. `is_binary`: it has the tag !!binary.
+    """
+
+    place: FilePlace
+    text: str | None = None
+    items: "tuple[WrittenValue, ...] | None" = None
+    entries: "tuple[tuple[WrittenValue, WrittenValue], ...] | None" = None
+    plain: bool = False
+    is_binary: bool = False
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it means NULL for every type."""
+        return self.plain and self.text is not None and self.text.lower() in ("", "~", "null")
+
+    def described(self) -> str:
+        """The value for a message."""
+        return repr(self.text) if self.text is not None else "a list" if self.entries is None else "a mapping"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRow:
+    """A row as written: the values of some columns, and the places of their names."""
+
+    place: FilePlace
+    values: Mapping[str, WrittenValue]
+    names: Mapping[str, FilePlace]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """An update: the rows that have the values of `where` get the values of `put`."""
+
+    where: WrittenRow
+    put: WrittenRow
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Mapping[str, T]):
+    """Things by the name of their relation, with the places of the names."""
+
+    things: Mapping[str, T]
+    places: Mapping[str, FilePlace]
+
+    def __getitem__(self, name: str) -> T:
+        return self.things[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.things)
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file of a source. Its content is `text`, or that of the file at `path`, relative to the file of tests."""
+
+    place: FilePlace
+    name: str
+    text: str = ""
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenChanges:
+    """The expected changes of a step."""
+
+    deleted: tuple[WrittenRow, ...]
+    inserted: tuple[WrittenRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One epoch of a test: the input, then the expectations. None: nothing is expected."""
+
+    place: FilePlace
+    insert: Named[tuple[WrittenRow, ...]]
+    update: Named[tuple[Rewrite, ...]]
+    delete: Named[tuple[WrittenRow, ...]]
+    files: Named[tuple[WrittenFile, ...]]
+    now: WrittenValue | None
+    expect: tuple[WrittenRow, ...] | None
+    changes: WrittenChanges | None
+
+    @property
+    def relations(self) -> dict[str, FilePlace]:
+        """The relations that get rows or files, with the first place of each name."""
+        places = (part.places for part in (self.files, self.delete, self.update, self.insert))
+        return {name: place for part in places for name, place in part.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTest:
+    """A test: its first step contains the rows at the start."""
+
+    place: FilePlace
+    path: Path
+    name: str
+    view: str
+    view_place: FilePlace
+    steps: tuple[ViewStep, ...]
+
+
+def read_tests(path: Path) -> tuple[ViewTest, ...]:
+    """The tests of a file, in order. Raises ViewTestError with the place; MissingExtraError without a YAML library."""
+    return _Reading(path).tests()
+
+
+class _Reading:
+    """Reads one file. `yaml.compose` keeps the text and the place of each value."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def tests(self) -> tuple[ViewTest, ...]:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as err:
+            mark = err.problem_mark or err.context_mark
+            place = FilePlace(str(self._path), mark.line + 1, mark.column + 1) if mark else self._start
+            raise ViewTestError(place, f"an error of syntax ({err.problem})", "valid YAML") from err
+        except (yaml.YAMLError, UnicodeDecodeError) as err:
+            raise ViewTestError(self._start, f"an error of syntax ({err})", "valid YAML in UTF-8") from err
+        if root is None:
+            raise ViewTestError(self._start, "no test", "a list of tests, each with name, view, rows and expect")
+        tests = tuple(self._test(item) for item in self._items(self._value(root), "a list of tests"))
+        seen: set[str] = set()
+        for test in tests:
+            if test.name in seen:
+                raise ViewTestError(test.place, f"a second test {test.name!r}", "a name that is unique in the file")
+            seen.add(test.name)
+        return tests
+
+    @property
+    def _start(self) -> FilePlace:
+        return FilePlace(str(self._path), 1, 1)
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def _value(self, node: yaml.Node) -> WrittenValue:
+        place = FilePlace(str(self._path), node.start_mark.line + 1, node.start_mark.column + 1)
+        match node:
+            case yaml.ScalarNode():
+                return WrittenValue(place, node.value, plain=node.style is None, is_binary=node.tag == f"{_TAG}binary")
+            case yaml.SequenceNode():
+                return WrittenValue(place, items=tuple(map(self._value, node.value)))
+            case _:
+                return WrittenValue(place, entries=tuple(self._pairs(node)))
+
+    def _pairs(self, node: yaml.Node) -> Iterator[tuple[WrittenValue, WrittenValue]]:
+        """The entries of a mapping, with those of `<<` first unless the mapping itself has their key."""
+        merged = [v for k, v in node.value if k.tag == f"{_TAG}merge"]
+        own = [(self._value(k), self._value(v)) for k, v in node.value if k.tag != f"{_TAG}merge"]
+        names = {key.text for key, _ in own}
+        for value in merged:
+            for base in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                for key, entry in self._pairs(base):
+                    if key.text not in names:
+                        names.add(key.text)
+                        yield key, entry
+        yield from own
+
+    def _items(self, value: WrittenValue, expected: str) -> tuple[WrittenValue, ...]:
+        if value.items is None:
+            raise ViewTestError(value.place, value.described(), expected)
+        return value.items
+
+    def _entries(self, value: WrittenValue, expected: str) -> dict[str, tuple[FilePlace, WrittenValue]]:
+        """A mapping with texts as keys, which are unique."""
+        if value.is_null:
+            return {}
+        if value.entries is None:
+            raise ViewTestError(value.place, value.described(), expected)
+        found: dict[str, tuple[FilePlace, WrittenValue]] = {}
+        for key, entry in value.entries:
+            if key.text is None:
+                raise ViewTestError(key.place, f"{key.described()} as a key", "a text")
+            if key.text in found:
+                raise ViewTestError(key.place, f"the key {key.text!r} twice", "each key once")
+            found[key.text] = (key.place, entry)
+        return found
+
+    def _keys(
+        self, value: WrittenValue, expected: str, known: tuple[str, ...]
+    ) -> dict[str, tuple[FilePlace, WrittenValue]]:
+        found = self._entries(value, expected)
+        for key, (place, _) in found.items():
+            if key not in known:
+                raise ViewTestError(place, f"the key {key!r}", f"one of {', '.join(known)}", did_you_mean(key, known))
+        return found
+
+    def _text(self, value: WrittenValue, expected: str) -> str:
+        if value.text is None or not value.text.strip():
+            raise ViewTestError(value.place, value.described(), expected)
+        return value.text
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _test(self, value: WrittenValue) -> ViewTest:
+        found = self._keys(value, "a test: a mapping with name, view, rows and expect", _TEST_KEYS)
+        for key in ("name", "view"):
+            if key not in found:
+                raise ViewTestError(value.place, f"a test without {key!r}", f"{key}: …")
+        steps = [self._step(value.place, {("insert" if k == "rows" else k): v for k, v in found.items()})]
+        if "steps" in found:
+            items = self._items(found["steps"][1], "a list of steps")
+            steps += [
+                self._step(item.place, self._keys(item, "a step: a mapping with insert, expect, …", _STEP_KEYS))
+                for item in items
+            ]
+        if all(step.expect is None and step.changes is None for step in steps):
+            raise ViewTestError(value.place, "a test without an expectation", "`expect` or `changes`")
+        view = found["view"][1]
+        return ViewTest(
+            value.place,
+            self._path,
+            self._text(found["name"][1], "the name of the test"),
+            self._text(view, "the name of a view").lower(),
+            view.place,
+            tuple(steps),
+        )
+
+    def _step(self, place: FilePlace, found: Mapping[str, tuple[FilePlace, WrittenValue]]) -> ViewStep:
+        def of(key: str) -> WrittenValue | None:
+            return found[key][1] if key in found else None
+
+        expect, changes = of("expect"), of("changes")
+        return ViewStep(
+            place,
+            self._named(of("insert"), self._rows),
+            self._named(of("update"), self._rewrites),
+            self._named(of("delete"), self._rows),
+            self._named(of("files"), self._files),
+            of("now"),
+            None if expect is None else self._rows(expect),
+            None if changes is None else self._changes(changes),
+        )
+
+    def _named(self, value: WrittenValue | None, read: Callable[[WrittenValue], T]) -> Named[T]:
+        entries = {} if value is None else self._entries(value, "a mapping from relations to rows")
+        things = {name.lower(): read(entry) for name, (_, entry) in entries.items()}
+        return Named(things, {name.lower(): place for name, (place, _) in entries.items()})
+
+    def _rows(self, value: WrittenValue) -> tuple[WrittenRow, ...]:
+        if value.is_null:
+            return ()
+        return tuple(self._row(item) for item in self._items(value, "a list of rows, [] for none"))
+
+    def _row(self, value: WrittenValue) -> WrittenRow:
+        found = self._entries(value, "a row: a mapping from columns to values")
+        return WrittenRow(value.place, {k: v for k, (_, v) in found.items()}, {k: p for k, (p, _) in found.items()})
+
+    def _rewrites(self, value: WrittenValue) -> tuple[Rewrite, ...]:
+        return tuple(self._rewrite(item) for item in self._items(value, "a list of updates: {where: {…}, set: {…}}"))
+
+    def _rewrite(self, value: WrittenValue) -> Rewrite:
+        found = self._keys(value, "an update: {where: {…}, set: {…}}", ("where", "set"))
+        for key in ("where", "set"):
+            if key not in found:
+                raise ViewTestError(value.place, f"an update without {key!r}", "{where: {…}, set: {…}}")
+        return Rewrite(self._row(found["where"][1]), self._row(found["set"][1]))
+
+    def _files(self, value: WrittenValue) -> tuple[WrittenFile, ...]:
+        if value.entries is None:
+            paths = self._items(value, "a list of paths, or a mapping from file names to contents")
+            texts = [(p.place, self._text(p, "the path of a file")) for p in paths]
+            return tuple(WrittenFile(place, Path(text).name, path=text) for place, text in texts)
+        found = self._entries(value, "a mapping from file names to contents")
+        files = []
+        for name, (place, content) in found.items():
+            if Path(name).name != name or name.startswith((".", "_")):
+                raise ViewTestError(place, repr(name), "a file name without a folder, . or _ at its start")
+            if content.text is None:
+                raise ViewTestError(content.place, content.described(), "the content of the file as a text")
+            files.append(WrittenFile(place, name, content.text))
+        return tuple(files)
+
+    def _changes(self, value: WrittenValue) -> WrittenChanges:
+        found = self._keys(value, "changes: {delete: [rows], insert: [rows]}", ("delete", "insert"))
+        rows = {key: self._rows(entry) for key, (_, entry) in found.items()}
+        return WrittenChanges(rows.get("delete", ()), rows.get("insert", ()))
