@@ -102,13 +102,24 @@ class StoredRows:
         all its rows instead.
         Cost: that of the rows written in between, not of the relation.
         """
+        with self.changing(relation, since, until) as (version, found, last):
+            return changes_between(self._meta.objects, version, found, since, last, columns)
+
+    @contextmanager
+    def changing(
+        self, relation: str, since: int, until: int | Sight | None
+    ) -> Iterator[tuple[HummockVersion, Relation, int]]:
+        """Yield the relation, the last epoch of its changes since `since`, and the version to read them on.
+
+        Raises as `changes`.
+        """
         with self._meta.reading(since) as version:
             # A pin keeps the rows of `since`, but not the changes after it.
             if since < (floor := self._meta.latest().min_readable_epoch):
                 raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
             found, last = self.changed(version, relation, since, sight)
-            return changes_between(self._meta.objects, version, found, since, last, columns)
+            yield version, found, last
 
     def changed(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
         """Return the relation and the last epoch of its requested changes. Raises as `changes`."""

@@ -78,6 +78,9 @@ and reads one small file per pipeline.
     on = ["failed", "held", "paused", "late"]          # default: all of these
     arguments = { to = "a@b.org", subject = "{{ tussock.title }}", html_content = "{{ tussock.text }}" } # of the class
 
+    [pages]                                            # optional; the pages in Airflow's UI
+    rows = "editors"                                   # who sees rows: "editors" of the DAG, its "readers", or "nobody"
+
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store
@@ -271,6 +274,20 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a function, by its module and name")] | None = None
 
 
+class RowsFor(StrEnum):
+    """Who may see rows on the pages, among the users who may see the pipeline."""
+
+    EDITORS = "editors"  # users who may edit its DAG in Airflow
+    READERS = "readers"  # all of them
+    NOBODY = "nobody"
+
+
+class PagesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the pages in Airflow's UI."""
+
+    rows: Annotated[RowsFor, Meta(description=f"one of {', '.join(RowsFor)}")] = RowsFor.EDITORS
+
+
 class AirflowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments of the pipeline's DAGs and tasks. None: Airflow's default."""
 
@@ -419,6 +436,7 @@ class Pipeline:
     freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
     alerts: AlertSettings = field(default_factory=AlertSettings)
     airflow: AirflowSettings = field(default_factory=AirflowSettings)
+    pages: PagesSettings = field(default_factory=PagesSettings)
     notify: Mapping[str, NotifierSettings] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
@@ -542,6 +560,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     freshness: Annotated[dict[str, Any], _TABLE] = {}
     alerts: Annotated[AlertSettings, _TABLE] = AlertSettings()
     airflow: Annotated[AirflowSettings, _TABLE] = AirflowSettings()
+    pages: Annotated[PagesSettings, _TABLE] = PagesSettings()
     notify: Annotated[dict[str, Any], _TABLE] = {}
     prices: Annotated[Prices, _TABLE] = Prices()
     quality: Annotated[_Quality, _TABLE] | None = None
@@ -733,6 +752,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         },
         alerts=document.alerts,
         airflow=document.airflow,
+        pages=document.pages,
         notify={
             of: _with_text(_converted(table, NotifierSettings, file, f"notify.{of}"), partial(text, f"notify.{of}"))
             for of, table in document.notify.items()

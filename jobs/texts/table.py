@@ -13,16 +13,21 @@ from tussock.statestore.types import VARIANT
 
 def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
     """A table as aligned text. Numbers are right-aligned; instants are shown in `time_zone` with their offset."""
-    zone = ZoneInfo(time_zone)
-    columns = zip(table.column_names, table.columns, strict=True)
-    texts = [
-        [name, *("NULL" if v is None else _shown(v, column.type, zone) for v in column.to_pylist())]
-        for name, column in columns
-    ]
+    columns = zip(table.column_names, cell_texts(table, time_zone), strict=True)
+    texts = [[name, *("NULL" if text is None else text for text in column)] for name, column in columns]
     right = [
         pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema
     ]
     return aligned(zip(*texts, strict=True), right)
+
+
+def cell_texts(table: pa.Table, time_zone: str) -> list[list[str | None]]:
+    """The text of each cell, by column; None for NULL. Instants are in `time_zone`, with their offset."""
+    zone = ZoneInfo(time_zone)
+    return [
+        [None if value is None else _shown(value, column.type, zone) for value in column.to_pylist()]
+        for column in table.columns
+    ]
 
 
 def _shown(value: Any, kind: pa.DataType, zone: ZoneInfo) -> str:

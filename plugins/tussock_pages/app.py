@@ -15,7 +15,7 @@ from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import PipelineError
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.errors import NotInitialisedError
-from tussock_pages import actions, dag, epochs, overview, quality, verified
+from tussock_pages import actions, dag, epochs, overview, quality, rows, verified
 from tussock_pages.guard import SEES_PLUGINS, with_headers
 from tussock_pages.page import FOLDER, page
 
@@ -24,7 +24,15 @@ log = logging.getLogger(__name__)
 STATIC = {"pages.css": "text/css", "theme.js": "text/javascript", "refresh.js": "text/javascript"}
 
 app = FastAPI(title="Tussock", dependencies=[SEES_PLUGINS], openapi_url=None, docs_url=None, redoc_url=None)
-for router in (overview.router, dag.router, epochs.router, quality.router, verified.router, actions.router):
+for router in (
+    overview.router,
+    dag.router,
+    epochs.router,
+    quality.router,
+    rows.router,
+    verified.router,
+    actions.router,
+):
     app.include_router(router)
 
 

@@ -22,7 +22,7 @@ from tussock.jobs.plan.schedule import schedule
 from tussock.jobs.texts.drawing import Drawing, draw
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.version import HummockVersion
-from tussock_pages.guard import READS_RUNS, User, may_edit
+from tussock_pages.guard import READS_RUNS, User, may_edit, may_see_rows
 from tussock_pages.overview import Waiting, look_at_status
 from tussock_pages.page import page
 from tussock_pages.spark import Sparkline, sparkline
@@ -31,6 +31,7 @@ from tussock_pages.stores import Looked, Store, name_in, open_store
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
 MOST_BOXES = 120  # of one drawing; a larger graph is shown around one node
+WITH_ROWS = (RelationKind.VIEW, RelationKind.TABLE)
 router = APIRouter(dependencies=[READS_RUNS])
 
 
@@ -172,6 +173,7 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
         raise HTTPException(404, f"The pipeline has no relation {name!r}.")
     past = points(_recent(store))
     head = head_of(store, dag_id, user)
+    rows_for = store.pipeline.pages.rows
     mine = [t for t in head.troubles or () if t.about.partition(" ")[2] == name]
     return page(
         request,
@@ -181,6 +183,7 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
         name=name,
         past=tuple(reversed(past.get(name, ()))),
         troubles=mine,
+        may_see_rows=shown["state"].kind in WITH_ROWS and may_see_rows(user, dag_id, rows_for),
         **shown,
     )
 

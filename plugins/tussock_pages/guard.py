@@ -24,6 +24,8 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
 from starlette.responses import Response
 
+from tussock.jobs.settings.pipeline import RowsFor
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
@@ -56,6 +58,17 @@ def may_read(user: BaseUser, dag_id: str) -> bool:
 def may_edit(user: BaseUser, dag_id: str) -> bool:
     """Whether a user may edit a DAG and start runs of it."""
     return _may(user, dag_id, "PUT", None) and _may(user, dag_id, "POST", DagAccessEntity.RUN)
+
+
+def may_see_rows(user: BaseUser, dag_id: str, rows: RowsFor) -> bool:
+    """Whether a user who may read the runs of a pipeline's DAG may also see rows of its views."""
+    match rows:
+        case RowsFor.READERS:
+            return True
+        case RowsFor.EDITORS:
+            return _may(user, dag_id, "PUT", None)
+        case RowsFor.NOBODY:
+            return False
 
 
 def from_here(request: Request) -> None:

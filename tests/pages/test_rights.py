@@ -21,6 +21,7 @@ ROUTES = {
     "GET /dags/{dag_id}": "views",
     "GET /dags/{dag_id}/graph": "the graph",
     "GET /dags/{dag_id}/relations/{name}": "a view",
+    "GET /dags/{dag_id}/relations/{name}/rows": "rows of a view",
     "GET /dags/{dag_id}/epochs": "epochs",
     "GET /dags/{dag_id}/epochs/{epoch}": "an epoch",
     "GET /dags/{dag_id}/runs/{run_id:path}": "a run",

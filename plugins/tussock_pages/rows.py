@@ -1,0 +1,89 @@
+"""The rows of a view or table that readers see, with a search by value, and the changes of one epoch."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse
+
+from tussock.jobs.facts.rows import MOST_ROWS, SEARCH_S, RowsFacts, first_changes, first_rows, search_columns
+from tussock.jobs.reading.reader import CHANGE
+from tussock.jobs.texts.table import cell_texts
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.meta.version import HummockVersion
+from tussock_pages.dag import WITH_ROWS, head_of, store_of
+from tussock_pages.guard import READS_RUNS, User, may_see_rows
+from tussock_pages.page import page
+from tussock_pages.stores import Store
+
+COLUMN = "c."
+"""The prefix of query parameters that name a column, so that no column takes the place of another parameter."""
+
+router = APIRouter(dependencies=[READS_RUNS])
+
+
+@router.get("/dags/{dag_id}/relations/{name}/rows")
+def rows_page(
+    request: Request,
+    user: User,
+    dag_id: str,
+    name: str,
+    changed: Annotated[str, Query(alias="epoch", pattern=r"^[0-9]{0,20}$")] = "",
+) -> HTMLResponse:
+    """Show at most MOST_ROWS rows, or changes of an epoch, that have the values of the parameters `c.<column>`."""
+    epoch = int(changed) if changed else None
+    store = store_of(dag_id)
+    if not may_see_rows(user, dag_id, store.pipeline.pages.rows):
+        raise HTTPException(
+            403,
+            f"You may not see rows of {store.pipeline.name}. `[pages] rows` in its pipeline.toml is "
+            f"{store.pipeline.pages.rows.value!r}: the setting decides who sees them.",
+        )
+    relation = store.at_version(("rows of", name), lambda _, version: _relation(version, name))
+    if relation is None:
+        raise HTTPException(404, f"The pipeline has no table or materialized view {name!r}.")
+    given = {key.removeprefix(COLUMN): value for key, value in request.query_params.items() if key.startswith(COLUMN)}
+    found, error = _look(store, name, epoch, given)
+    columns = [c.name for c in relation.columns]
+    return page(
+        request,
+        "rows.html",
+        head=head_of(store, dag_id, user),
+        tab="",
+        name=name,
+        epoch=epoch,
+        asked=[(column, given.get(column, "")) for column in search_columns(relation)],
+        prefix=COLUMN,
+        given={column: value for column, value in given.items() if value and column in columns},
+        found=found,
+        error=error,
+        columns=[] if found is None else found.rows.column_names,
+        right=[] if found is None else [_is_number(kind) for kind in found.rows.schema.types],
+        cells=[] if found is None else list(zip(*cell_texts(found.rows, store.meta.settings.time_zone), strict=True)),
+        change=CHANGE,
+        most=MOST_ROWS,
+        search_s=SEARCH_S,
+    )
+
+
+def _relation(version: HummockVersion, name: str) -> Relation | None:
+    return next((r for r in version.catalog.live() if r.name == name and r.kind in WITH_ROWS), None)
+
+
+def _look(
+    store: Store, name: str, epoch: int | None, wanted: Mapping[str, str]
+) -> tuple[RowsFacts | None, InputError | None]:
+    """Return the rows, or the reason why the store has no answer to this question."""
+    with store.lock:
+        store.meta.latest()
+        meta = store.meta.for_another_thread()  # the look may take a second, and other pages need the lock
+    try:
+        return first_rows(meta, name, wanted) if epoch is None else first_changes(meta, name, epoch, wanted), None
+    except InputError as err:
+        return None, err
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
