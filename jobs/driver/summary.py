@@ -35,6 +35,8 @@ class EpochSummary:
     paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with reasons
     rejected: Mapping[str, int] = field(default_factory=dict)  # number of unreadable records in new files, by source
     notes: tuple[str, ...] = ()  # input that the barrier skipped or pinned again, and the reason
+    # Number of unreadable records of earlier files that were removed with the files' other rows, by source.
+    withdrawn: Mapping[str, int] = field(default_factory=dict)
 
 
 def summary_of(
@@ -47,7 +49,9 @@ def summary_of(
     size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
     paused = {r.name: r.paused_for for r in catalog.live() if r.paused == sealed.epoch and r.paused_for}
     tables = fed_by_source(catalog, Port.REJECTS)
-    rejected = {source: rows[r.name].rows_in for source, r in tables.items() if r.name in rows and rows[r.name].rows_in}
+    counts = {source: _signed(rows[r.name]) for source, r in tables.items() if r.name in rows}
+    rejected = {source: came for source, (came, _) in counts.items() if came}
+    withdrawn = {source: gone for source, (_, gone) in counts.items() if gone}
     held = holds_of(catalog)
     return EpochSummary(
         sealed.epoch,
@@ -61,7 +65,14 @@ def summary_of(
         paused,
         rejected,
         sealed.skipped,
+        withdrawn,
     )
+
+
+def _signed(counts: RowCounts) -> tuple[int, int]:
+    """The rows that came into a table, and those that went. A row to remove that a user has deleted is neither."""
+    net = counts.rows_out if counts.net is None else counts.net
+    return (counts.rows_out + net) // 2, (counts.rows_out - net) // 2
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -185,6 +196,10 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     ]
     lines += [
         f"  unreadable records of {name}: {n:,}, stored in {rejects_name(name)}" for name, n in summary.rejected.items()
+    ]
+    lines += [
+        f"  removed from {rejects_name(name)}: {n:,} unreadable records of files that were read again"
+        for name, n in summary.withdrawn.items()
     ]
     lines += [
         f"  {name} has been held since epoch {hold.since}{because(hold.reason)}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -36,6 +37,12 @@ class CheckFacts(msgspec.Struct, frozen=True):
     metrics: tuple[Metric, ...] = ()  # one per expectation
     maintained: int = 0  # expectations answered from state that epochs keep for the view
     scanned: int = 0  # expectations for which all rows of a large view were read
+    suite: str = ""  # digest of the suite's file; empty in records of earlier releases
+
+    @property
+    def suite_version(self) -> str:
+        """The digest, short enough to compare by eye."""
+        return self.suite[:7]
 
 
 class EpochQuality(msgspec.Struct, frozen=True):
@@ -48,15 +55,22 @@ class EpochQuality(msgspec.Struct, frozen=True):
     paused: tuple[str, ...]  # views with a suite that were not checked
 
 
+class Outcome(StrEnum):
+    """The outcome of one expectation in one check."""
+
+    PASSED = "passed"
+    WARNED = "warned"  # it failed and only reports
+    FAILED = "failed"
+    NOT_EVALUATED = "not evaluated"  # the suite of that time did not contain it
+
+
 class ExpectationHistory(msgspec.Struct, frozen=True):
     """One expectation of a view's suite, in its current form in the file, or in the form that last failed."""
 
     expectation: str
     only_reports: bool
     in_suite: bool  # False: it is no longer in the file
-    outcomes: tuple[
-        tuple[int, GateVerdict], ...
-    ]  # (epoch, outcome), newest first; NONE: the suite had another digest then
+    outcomes: tuple[tuple[int, Outcome], ...]  # (epoch, outcome), oldest first
     values: tuple[float | None, ...]  # the observed value or the number of failed rows, parallel to `outcomes`
     last_failure: Failure | None
     last_failed: int | None  # epoch
@@ -84,31 +98,41 @@ def quality_of_epochs(
 def expectations(
     view: str, checks: Sequence[CheckFacts], settings: QualitySettings | None
 ) -> tuple[ExpectationHistory, ...]:
-    """Return the history of each expectation of a view's suite.
+    """Return the history of each expectation of a view's suite, as it was evaluated.
 
-    Expectations in the file come first, in its order, then others that failed in these checks.
+    Expectations in the file come first, in its order, then others that these checks evaluated. Records of earlier
+    releases do not list their expectations: those of a suite with the file's digest passed unless they failed, and all
+    others count as not evaluated.
 
     Args:
-        checks: of this view, newest first.
+        checks: of this view, newest first. The history is oldest first, like a line of values.
 
     Cost: one read of the suite's file. An unreadable file counts as empty; `validate_views` reports the error.
     """
-    now = dict(_in_file(view, settings))
-    failed = {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
+    now, digest = _in_file(view, settings)
+    before = {m.expectation: False for check in checks for m in check.metrics}
+    before |= {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
     return tuple(
-        _history(text, now.get(text, failed.get(text, False)), text in now, checks) for text in {**now, **failed}
+        _history(text, now.get(text, before.get(text, False)), text in now, checks, digest)
+        for text in {**now, **before}
     )
 
 
-def _history(text: str, only_reports: bool, in_suite: bool, checks: Sequence[CheckFacts]) -> ExpectationHistory:
+def _history(
+    text: str, only_reports: bool, in_suite: bool, checks: Sequence[CheckFacts], digest: str
+) -> ExpectationHistory:
     outcomes, values, last, last_epoch = [], [], None, None
-    for check in checks:
-        failure = next((f for f, _ in _failed(check) if f.expectation == text), None)
-        if failure is not None and last is None:
+    for check in reversed(checks):
+        failure, reports = next(((f, r) for f, r in _failed(check) if f.expectation == text), (None, False))
+        metric = next((metric for metric in check.metrics if metric.expectation == text), None)
+        if failure is not None:
             last, last_epoch = failure, check.epoch
-        passed = GateVerdict.PASSED if in_suite else GateVerdict.NONE
-        outcomes.append((check.epoch, passed if failure is None else GateVerdict.FAILED))
-        values.append(next((metric.value for metric in check.metrics if metric.expectation == text), None))
+            outcome = Outcome.WARNED if reports else Outcome.FAILED
+        else:
+            evaluated = metric is not None or (not check.metrics and in_suite and check.suite == digest)
+            outcome = Outcome.PASSED if evaluated else Outcome.NOT_EVALUATED
+        outcomes.append((check.epoch, outcome))
+        values.append(None if metric is None else metric.value)
     return ExpectationHistory(text, only_reports, in_suite, tuple(outcomes), tuple(values), last, last_epoch)
 
 
@@ -117,15 +141,16 @@ def _failed(check: CheckFacts) -> Iterator[tuple[Failure, bool]]:
     yield from ((failure, True) for failure in check.warnings)
 
 
-def _in_file(view: str, settings: QualitySettings | None) -> Iterator[tuple[str, bool]]:
+def _in_file(view: str, settings: QualitySettings | None) -> tuple[dict[str, bool], str]:
+    """Return the expectations of the suite's file, with whether each only reports, and the suite's digest."""
     if settings is None:
-        return
+        return {}, ""
     try:
         suite = read_suite(settings.folder / f"{view}.json")
     except InputError:
-        return
-    for item in suite.items:
-        yield expectation_text(item["type"], item.get("kwargs", {})), suite.reports(item)
+        return {}, ""
+    texts = {expectation_text(item["type"], item.get("kwargs", {})): suite.reports(item) for item in suite.items}
+    return texts, suite.digest
 
 
 def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
@@ -143,6 +168,7 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
         view.metrics,
         view.maintained,
         view.scanned,
+        view.suite,
     )
 
 

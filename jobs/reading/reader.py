@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.executors.base import numbered_columns
-from tussock.jobs.flow.chunk import decode, encode
+from tussock.jobs.executors.base import net, numbered_columns
+from tussock.jobs.flow.chunk import WEIGHT, decode, encode
 from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.logical.months import carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
@@ -240,7 +240,10 @@ def scan_changes(
     columns: Sequence[int] | None = None,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Read the relation's net changes between two epochs: its visible columns, or `columns`, followed by CHANGE.
+    """Read the relation's net changes by key between two epochs: its visible columns, or `columns`, then CHANGE.
+
+    Rows that differ only in columns that are not read are returned as they are, as an equal delete and insert: the
+    caller nets them over all vnodes (`net_of_changes`), unless `has_whole_key`.
 
     Requires, cost: as `scan_changed`.
     """
@@ -250,6 +253,32 @@ def scan_changes(
     for changed in table.changes(since, columns=places, vnodes=vnodes):
         change = pc.if_else(pc.greater(changed.weights, 0), "insert", "delete")
         yield changed.rows.rename_columns(names).append_column(CHANGE, change)
+
+
+def has_whole_key(relation: Relation, columns: Sequence[int] | None = None) -> bool:
+    """Whether these columns, or the visible ones, contain the key by which the rows are stored.
+
+    The rows of a source without a key are stored by hidden numbers, for example. A file that is read again has the
+    same rows with other numbers.
+    """
+    places = range(len(relation.columns)) if columns is None else columns
+    return {key.column for key in stored_table(relation).key} <= set(places)
+
+
+def net_of_changes(changes: pa.Table) -> pa.Table:
+    """Cancel equal rows that are deleted and inserted. A row that remains n times is repeated n times.
+
+    Args:
+        changes: any columns, then CHANGE.
+
+    Cost: one grouping of the rows.
+    """
+    weights = pc.if_else(pc.equal(changes[CHANGE], "insert"), pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
+    left = net(changes.drop_columns([CHANGE]).append_column(WEIGHT, weights))
+    times = left[WEIGHT].to_numpy()
+    rows = left.take(pa.array(np.repeat(np.arange(left.num_rows), np.abs(times))))
+    change = pc.if_else(pc.greater(rows[WEIGHT], 0), "insert", "delete")
+    return rows.drop_columns([WEIGHT]).append_column(CHANGE, change)
 
 
 def relation_frame(
@@ -296,9 +325,22 @@ def ordered_frame(
 def changes_frame(
     spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, since: int, until: int
 ) -> "DataFrame":
-    """Return the relation's changes between two readable epochs, as `scan_changes`. Otherwise as `relation_frame`."""
+    """Return the relation's net changes between two readable epochs, then CHANGE. Otherwise as `relation_frame`.
+
+    If the visible columns do not contain the key, equal rows may lie in different vnodes, so the rows are shuffled.
+    """
     columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
-    return _frame(spark, store_uri, version, relation.name, columns, partial(_changes, relation, since, until))
+    read = _carried_frame(spark, store_uri, version, relation.name, columns, partial(_changes, relation, since, until))
+    if not has_whole_key(relation):
+        by = [c.name for c in relation.columns if "map<" not in carried_name(c.type)]  # Spark does not hash maps
+        shuffled = read.repartition(*map(quoted, by)) if by else read.repartition(1)
+        read = shuffled.mapInArrow(_net_partition, _carried_schema(columns))
+    return _typed(read, columns)
+
+
+def _net_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if found := [batch for batch in batches if batch.num_rows]:
+        yield from net_of_changes(pa.Table.from_batches(found)).to_batches()
 
 
 #: Scans some vnodes on a worker.
@@ -345,6 +387,19 @@ def _frame(
     vnodes: list[list[int]] | None = None,
 ) -> "DataFrame":
     """`vnodes`: those of each partition; None: one partition per unit, with its vnodes."""
+    return _typed(_carried_frame(spark, store_uri, version, name, columns, scan, vnodes), columns)
+
+
+def _carried_frame(
+    spark: "SparkSession",
+    store_uri: str,
+    version: HummockVersion,
+    name: str,
+    columns: Sequence[ColumnSpec],
+    scan: _Scan,
+    vnodes: list[list[int]] | None = None,
+) -> "DataFrame":
+    """As `_frame`, with intervals of months in their carried form."""
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
     groups = _vnodes_by_unit(version) if vnodes is None else vnodes
 
@@ -357,7 +412,7 @@ def _frame(
                     for rows in scan(objects, at, groups[group]):
                         yield from carried_rows(rows).to_batches()
 
-    return typed_frame(spark.range(0, len(groups), 1, len(groups)), rows_of, columns)
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows_of, _carried_schema(columns))
 
 
 def typed_frame(
@@ -369,6 +424,13 @@ def typed_frame(
 
     `rows_of` returns intervals of months in their carried form.
     """
-    made = frame.mapInArrow(rows_of, ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns))
+    return _typed(frame.mapInArrow(rows_of, _carried_schema(columns)), columns)
+
+
+def _carried_schema(columns: Sequence[ColumnSpec]) -> str:
+    return ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns)
+
+
+def _typed(carried: "DataFrame", columns: Sequence[ColumnSpec]) -> "DataFrame":
     texts = columns_of_carried([(c.name, c.type) for c in columns])
-    return made if texts is None else made.selectExpr(*texts)
+    return carried if texts is None else carried.selectExpr(*texts)

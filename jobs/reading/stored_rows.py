@@ -14,6 +14,8 @@ from tussock.jobs.reading.reader import (
     CHANGE,
     NOTHING_IN_FLIGHT,
     RowsInFlight,
+    has_whole_key,
+    net_of_changes,
     open_table,
     scan_changes,
     stored_output,
@@ -96,7 +98,8 @@ class StoredRows:
             since, until: readable epochs, since <= until. `until` None: the epoch as of which readers see the relation.
             columns: names, in output order; None: all. Changes only in other columns are omitted.
 
-        Returns: (changes, columns and then CHANGE: "insert" or "delete"), unordered. An update is one of each.
+        Returns: (changes, columns and then CHANGE: "insert" or "delete"), unordered. An update is one of each. Equal
+            rows that are deleted and inserted cancel, as those of a file that was read again.
 
         Raises: as `read`; BackwardsError; NotThereYetError if the relation was created or replaced after `since`: read
         all its rows instead.
@@ -221,9 +224,8 @@ def changes_between(
     """
     places, schema = _selected(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
-    return unsliced(
-        given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)]))
-    )
+    found = pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])
+    return unsliced(given_rows(found if has_whole_key(relation, places) else net_of_changes(found)))
 
 
 def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:

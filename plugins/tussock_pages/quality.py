@@ -30,7 +30,7 @@ def quality_page(
     before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
 ) -> HTMLResponse:
-    """Show a grid of VIEWS_A_PAGE views by EPOCHS_A_PAGE epochs; views with failures come first."""
+    """Show a grid of VIEWS_A_PAGE views by EPOCHS_A_PAGE epochs; views whose newest check failed come first."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
     judged = [q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused]
@@ -40,7 +40,8 @@ def quality_page(
             views.setdefault(check.view, {})[quality.epoch] = check
     head, suites = head_of(store, dag_id, user), store.pipeline.quality
     files = () if suites is None else tuple(file.stem for file in suites.suites())
-    failed = {name for name, checks in views.items() if any(check.failures for check in checks.values())}
+    newest = {name: next(iter(checks.values())) for name, checks in views.items()}
+    failed = {name for name, check in newest.items() if check.failures}
     names = sorted({*views, *files}, key=lambda name: (name not in failed, name))
     first = (page_number - 1) * VIEWS_A_PAGE
     return page(

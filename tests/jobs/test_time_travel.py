@@ -30,6 +30,7 @@ ROWS = {  # orders after each epoch
     3: "(1, 7, 1.5), (2, 9, 2.5), (5, 8, CAST(NULL AS double)), (6, 7, 0.25)",
 }
 BY_SHOP = "SELECT shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY shop"
+SHOPS = "SELECT shop FROM orders"  # its key is hidden
 SMALL = "SELECT id, amount FROM orders WHERE amount < 3"
 
 
@@ -56,6 +57,7 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
             "CREATE TABLE undo (id int, PRIMARY KEY (id))"
         )
         session.execute(f"CREATE MATERIALIZED VIEW by_shop AS {BY_SHOP}; CREATE VIEW small AS {SMALL}")
+        session.execute(f"CREATE MATERIALIZED VIEW shops AS {SHOPS}")
         session.execute(f"INSERT INTO orders VALUES {ROWS[1]}; CREATE TABLE gone AS SELECT 1 AS one")
         session.execute("CREATE TABLE named AS SELECT 5 AS was")
         epochs[1] = session.flush().epoch
@@ -89,7 +91,7 @@ def judge(spark: SparkSession) -> SparkSession:
             f"{rows} AS t(id, shop, amount)"
         )
         frame.createOrReplaceTempView("orders")
-        for name, sql in {"by_shop": BY_SHOP, "small": SMALL}.items():
+        for name, sql in {"by_shop": BY_SHOP, "shops": SHOPS, "small": SMALL}.items():
             truth.sql(sql).createOrReplaceTempView(f"{name}_{chapter}")
         frame.createOrReplaceTempView(f"orders_{chapter}")
     return truth
@@ -223,7 +225,7 @@ def test_changes_are_a_table_in_a_query(session: Session, story: Story, judge: S
     both = (
         "SELECT *, '{}' AS _change_type, CAST({} AS bigint) AS _from_epoch, CAST({} AS bigint) AS _to_epoch FROM ({})"
     )
-    for name in ("by_shop", "orders"):
+    for name in ("by_shop", "orders", "shops"):
         for first, last in ((1, 2), (1, 3), (2, 3), (2, 2)):
             since, until = story.epochs[first], story.epochs[last]
             gone = both.format(

@@ -5,6 +5,7 @@ The expected rows are computed from the values written into the files.
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import held_sources
-from tussock.jobs.driver.summary import show_summary
+from tussock.jobs.driver.summary import EpochSummary, show_summary
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Scan
 from tussock.jobs.logical.statements import (
@@ -101,8 +102,8 @@ def bad(path: Path, records: Sequence[Record]) -> list[tuple[object, ...]]:
     return sorted(found, key=repr)
 
 
-def run(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
+def run(meta: MetaStore) -> EpochSummary:
+    return advance(LocalRunner(), meta)[-1]
 
 
 @pytest.fixture
@@ -309,8 +310,15 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
         (Restated(str(file), gone=True), []),
     ]
     for restated, now in steps:
+        before = Counter(rows(meta, "events__rejects"))
         assert Restating(meta, "events", restated).begin() is not None
-        run(meta)
+        summary = run(meta)
+        after = Counter(rows(meta, "events__rejects"))
+        assert summary.rejected.get("events", 0) == (after - before).total(), "not the removed ones too"
+        assert summary.withdrawn.get("events", 0) == (before - after).total()
+        said = show_summary(summary)
+        assert ("unreadable records of events:" in said) == bool(after - before)
+        assert ("removed from events__rejects:" in said) == bool(before - after)
         append(meta, view("late", 0, 1, 2))
         run(meta)
         assert rows(meta, "events__rejects") == sorted([*bad(file, now), *others], key=repr)

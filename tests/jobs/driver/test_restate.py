@@ -25,6 +25,7 @@ from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources, req
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
+from tussock.jobs.reading.stored_rows import changes_between
 from tussock.jobs.sources import pins
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
@@ -117,6 +118,22 @@ def test_a_corrected_file_replaces_its_old_rows_in_every_view(meta: MetaStore, d
     require(meta, of(1, 11, 2, 99, 3, 13))
     assert not restate(meta, Restated(str(day(days, 2)))), "once is enough"
     assert not restate(meta, Restated(str(day(days, 2)), by=str(day(days, 2)))), "nor does it take its own place"
+
+
+def test_the_changes_of_a_correction_contain_no_row_that_is_deleted_and_inserted(meta: MetaStore, days: Path) -> None:
+    before = meta.latest().epoch
+    write(day(days, 2), 2, 99)
+    assert restate(meta, Restated(str(day(days, 2))))
+    version = meta.latest()
+    for name in ("of_s", "over"):
+        (relation,) = [r for r in version.catalog.live() if r.name == name]
+        changes = changes_between(meta.objects, version, relation, before, version.epoch)
+        assert sorted(zip(*(c.to_pylist() for c in changes.columns), strict=True)) == [
+            (12, 120, "delete"),
+            (99, 990, "insert"),
+        ]
+        changes = changes_between(meta.objects, version, relation, before, version.epoch, ["id"])
+        assert sorted(zip(*(c.to_pylist() for c in changes.columns), strict=True)) == [(12, "delete"), (99, "insert")]
 
 
 def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days: Path) -> None:

@@ -9,12 +9,13 @@ from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.facts.gate import CheckFacts, expectations
+from tussock.jobs.facts.gate import CheckFacts, Outcome, expectations
 from tussock.jobs.facts.graph import NodeState, around, explained, fragments, graph, readers
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.upkeep import upkeep
 from tussock.jobs.gate.record import Failure, GateVerdict, Metric
+from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.settings.pipeline import PublishSettings, QualitySettings
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.vacuum import clean
@@ -113,24 +114,24 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
 
     def check(number: int, failures: tuple[Failure, ...], warnings: tuple[Failure, ...]) -> CheckFacts:
         verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
-        metrics = () if number == 2 else (Metric("a(column='x')", number / 2),)
-        return CheckFacts(number, moment(number), "v", verdict, 5, True, 2, failures, warnings, metrics=metrics)
+        listed = {1: ("a(column='x')",), 3: ("a(column='x')", "b()")}.get(number, ())  # a release before lists none
+        metrics = tuple(Metric(text, number / 2) for text in listed)
+        suite = digest if number == 4 else "another"
+        return CheckFacts(
+            number, moment(number), "v", verdict, 5, True, 2, failures, warnings, metrics=metrics, suite=suite
+        )
 
-    checks = [check(3, (), (now,)), check(2, (old,), ()), check(1, (), (now,))]
+    digest = read_suite(tmp_path / "v.json").digest
+    checks = [check(4, (), ()), check(3, (), (now,)), check(2, (old,), ()), check(1, (), ())]
     found = {e.expectation: e for e in expectations("v", checks, QualitySettings(tmp_path, tmp_path))}
     assert list(found) == ["a(column='x')", "b()", "gone(column='x')"]
-    assert found["a(column='x')"].outcomes == (
-        (3, GateVerdict.PASSED),
-        (2, GateVerdict.PASSED),
-        (1, GateVerdict.PASSED),
+    passed, warned, failed, absent = Outcome.PASSED, Outcome.WARNED, Outcome.FAILED, Outcome.NOT_EVALUATED
+    assert found["a(column='x')"].outcomes == ((1, passed), (2, absent), (3, passed), (4, passed)), (
+        "of epoch 2 nothing is known; the suite of epoch 4 is the file's"
     )
-    assert (found["a(column='x')"].values, found["b()"].values) == ((1.5, None, 0.5), (None, None, None)), (
-        "epoch 2 is of a release before"
-    )
+    assert (found["a(column='x')"].values, found["b()"].values) == ((0.5, None, 1.5, None), (None, None, 1.5, None))
     assert (found["b()"].only_reports, found["b()"].last_failed) == (True, 3)
-    assert [v for _, v in found["b()"].outcomes] == [GateVerdict.FAILED, GateVerdict.PASSED, GateVerdict.FAILED]
+    assert [v for _, v in found["b()"].outcomes] == [absent, absent, warned, passed], "it was added before epoch 3"
     gone = found["gone(column='x')"]
     assert (gone.in_suite, gone.last_failure, gone.last_failed) == (False, old, 2)
-    assert [v for _, v in gone.outcomes] == [GateVerdict.NONE, GateVerdict.FAILED, GateVerdict.NONE], (
-        "it may not have been in it then, either"
-    )
+    assert [v for _, v in gone.outcomes] == [absent, failed, absent, absent]
