@@ -31,6 +31,8 @@ These benchmarks have their own options and are not in `all`:
                                                  a minute
     python -m benchmarks restate                 correcting one day of a hundred, against rebuilding the views; a minute
     python -m benchmarks growth                  growth of costs with columns, views, files, statements, …; an hour
+    python -m benchmarks scale                   versions of 10^4 to 10^6 SSTs and barriers of as many files, without
+                                                 their bytes; a quarter of an hour
     python -m benchmarks windows --rows 10000000 window functions: new rows at the end of one partition; 1 M rows: half
                                                  a minute
     python -m benchmarks skew                    private memory of a worker if one key, group or partition has all rows;
@@ -64,6 +66,7 @@ ALONE = {
     "quality": "benchmarks.quality",
     "rebalance": "benchmarks.rebalance",
     "restate": "benchmarks.restate",
+    "scale": "benchmarks.scale",
     "skew": "benchmarks.skew",
     "windows": "benchmarks.windows",
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, level_bytes, level_goals
-from tussock.statestore.hummock.version import sections_at, sorted_runs
+from tussock.statestore.hummock.version import SectionRef, sorted_runs
 from tussock.statestore.meta.delta import CompactionCommitted, EpochCommitted
 from tussock.statestore.meta.names import task_prefix
 from tussock.statestore.meta.settings import initial_version
@@ -41,9 +41,13 @@ class Amplification:
 
 
 def read_amplification(version: HummockVersion) -> int:
-    """The number of sorted runs of the table with the most. Cost: O(tables x SSTs), no I/O."""
-    tables = {section.table_id for level in version.levels for sst in level for section in sst.sections}
-    return max((len(sorted_runs(list(sections_at(version, table)))) for table in tables), default=0)
+    """The number of sorted runs of the table with the most. Cost: O(sections log sections), no I/O."""
+    tables: dict[int, list[SectionRef]] = {}
+    for level, ssts in enumerate(version.levels):
+        for sst in ssts:
+            for section in sst.sections:
+                tables.setdefault(section.table_id, []).append(SectionRef(level, sst, section))
+    return max((len(sorted_runs(sections)) for sections in tables.values()), default=0)
 
 
 def space_amplification(version: HummockVersion) -> float | None:

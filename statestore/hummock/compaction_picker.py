@@ -21,7 +21,7 @@ A level below L0 is due if it exceeds its size limit. Its SSTs go down one by on
 fewest bytes below. Disjoint SSTs form separate tasks and run in parallel.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,6 +33,7 @@ from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.meta.compaction import CompactionPlan
 from tussock.statestore.meta.levels import (
     MAX_LEVELS,
+    between,
     conflict_of,
     hull_of,
     inputs_of,
@@ -346,11 +347,7 @@ def _touched(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> li
 
 def _between(version: HummockVersion, level: int, first: bytes, last: bytes) -> list[SstInfo]:
     """SSTs of a level below L0 that overlap the keys `first` to `last`. Cost: two binary searches."""
-    if level >= len(version.levels):
-        return []
-    ssts = version.levels[level]
-    start = bisect_left(ssts, first, key=lambda sst: sst.sections[-1].last_key)
-    return list(ssts[start : bisect_right(ssts, last, lo=start, key=lambda sst: sst.sections[0].first_key)])
+    return list(between(version.levels[level], first, last)) if level < len(version.levels) else []
 
 
 def _input(level: int, ssts: Sequence[SstInfo]) -> LevelInput:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
+from tussock.statestore.meta.levels import between
 from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
 
 
@@ -50,14 +51,18 @@ def sections_at(
 ) -> Iterator[SectionRef]:
     """Sections of a table that may hold rows of keys first … last (inclusive; None: unbounded), newest first.
 
-    If two sections hold rows of one key, the earlier section holds the newer row. Cost: O(SSTs), no I/O.
+    If two sections hold rows of one key, the earlier section holds the newer row. No I/O.
+
+    Cost: O(SSTs of L0 + SSTs of the table) and two binary searches per level below L0.
 
     Args:
         epoch: only rows visible at this epoch; None: any.
         since: only rows written after this epoch; None: any.
     """
+    begin = table_id.to_bytes(4, "big") if first is None else first
+    end = table_id.to_bytes(4, "big") + b"\xff\xff" if last is None else last  # no vnode has this number
     for level, ssts in enumerate(version.levels):
-        for sst in ssts:
+        for sst in between(ssts, begin, end) if level else ssts:
             if (epoch is not None and sst.min_epoch > epoch) or (since is not None and sst.max_epoch <= since):
                 continue
             section = section_of(sst, table_id)

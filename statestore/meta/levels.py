@@ -4,6 +4,7 @@ A read returns the first row that it finds, from the newest L0 run down to the l
 down only past SSTs that hold none of its keys or that move with it. Below L0, each level is one sorted run.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -26,6 +27,12 @@ def touches(one: KeyRange, other: KeyRange) -> bool:
     return one.first <= other.last and other.first <= one.last
 
 
+def between(level: Sequence[SstInfo], first: bytes, last: bytes) -> Sequence[SstInfo]:
+    """The SSTs of a level below L0 that overlap the keys `first` to `last`. Cost: two binary searches."""
+    start = bisect_left(level, first, key=lambda sst: sst.sections[-1].last_key)
+    return level[start : bisect_right(level, last, lo=start, key=lambda sst: sst.sections[0].first_key)]
+
+
 def overlap(one: SstInfo, other: SstInfo) -> bool:
     """Whether a key may be in both SSTs. Cost: O(sections).
 
@@ -45,16 +52,15 @@ def overlap(one: SstInfo, other: SstInfo) -> bool:
 
 def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[SstInfo] | str:
     """The named SSTs, newest first, or an error text if one is not on its level."""
-    found = []
+    found: list[SstInfo] = []
     for taken in inputs:
-        level = (
-            {s.name: (place, s) for place, s in enumerate(version.levels[taken.level])}
-            if taken.level < len(version.levels)
-            else {}
-        )
-        if missing := [name for name in taken.ssts if name not in level]:
-            return f"its input {missing[0]!r} is not on level {taken.level}"
-        found += [sst for _, sst in sorted((level[name] for name in taken.ssts), key=lambda placed: placed[0])]
+        names = set(taken.ssts)
+        level = version.levels[taken.level] if taken.level < len(version.levels) else ()
+        there = [sst for sst in level if sst.name in names]
+        if missing := names - {sst.name for sst in there}:
+            name = next(name for name in taken.ssts if name in missing)
+            return f"its input {name!r} is not on level {taken.level}"
+        found += there
     return found
 
 
@@ -79,8 +85,8 @@ def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], targe
     if (left := _left_above(version, names, hull, target)) is not None:
         return left
     if target < len(version.levels):
-        for sst in version.levels[target]:
-            if sst.name not in names and touches(hull, hull_of((sst,))):
+        for sst in between(version.levels[target], hull.first, hull.last):
+            if sst.name not in names:
                 return f"{sst.name!r} on level {target} holds keys in its range and is not one of its inputs"
     return None
 

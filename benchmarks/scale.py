@@ -1,0 +1,290 @@
+"""How one store grows: versions of 10^4 to 10^6 SSTs, and barriers of as many files, without their bytes.
+
+    python -m benchmarks scale                       10^4, 10^5 and 10^6; a quarter of an hour
+    python -m benchmarks scale --sizes 1000 10000    a smoke test
+
+The catalog, and the first epoch, come from the code that every epoch runs. A snapshot then gives the version `n` SSTs:
+64 MB each, of 100 state tables, a run each epoch on L0 and all others sorted on the deepest levels. The SSTs do not
+exist. So everything that reads only versions and documents runs as it does in a store of that size, and everything that
+reads SSTs is left out. A listing names the SSTs, because vacuum compares it with the version. The files of the source
+have two bytes, and no epoch reads them.
+
+Each size is a new process, whose private memory (RssAnon) is measured with that of a store without SSTs or files. The
+steps are measured in CPU seconds. The exponent is the slope of log(cost - cost for one thing) over log(size), as in
+`python -m benchmarks growth`.
+"""
+
+import argparse
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.growth import exponent_of
+from benchmarks.memory import rss_anon
+from benchmarks.report import machine
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.epoch_plan import Base, plan_epoch
+from tussock.jobs.driver.leaves import taken_batches
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.status import status
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
+from tussock.jobs.upkeep.compaction import due
+from tussock.statestore.hummock.compaction_picker import BOTTOM
+from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.version import sections_at
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.document import encode_document
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import DATA, HEAD, barrier_name, data_prefix, hash_of, snapshot_name, task_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.meta.version_log import SNAPSHOT_EVERY, Head
+from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.objectstore.local import LocalObjectStore
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = (10_000, 100_000, 1_000_000)
+SST_BYTES = 64 << 20
+ROWS = 1_000_000  # per SST
+TABLES = 100  # tables of the catalog, each with one state table
+FLUSHED = 3  # SSTs per epoch
+L0_RUNS = 3
+_SHARES = ((BOTTOM, 0.9), (BOTTOM - 1, 0.09), (BOTTOM - 2, 0.01))  # levels a tenth of the next
+_FIELDS = tuple(Field(name, "int") for name in ("k", "g", "a"))
+
+_MEMORY = "private memory, bytes"
+_CLOCK_MS = 1_700_000_000_000
+_ticks = itertools.count(1)
+
+
+class SimulatedStore(LocalObjectStore):
+    """A local store whose listing also names SSTs without bytes."""
+
+    absent: tuple[ObjectInfo, ...] = ()
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """See ObjectStore."""
+        named = self.absent if prefix in ("", DATA) else ()
+        return itertools.chain(named, super().list(prefix, start_after))
+
+
+def ssts_of(version: HummockVersion, n: int) -> tuple[tuple[SstInfo, ...], ...]:
+    """Levels of `n` SSTs. Below L0 they are sorted and disjoint: a table's keys are divided among its SSTs."""
+    tables = [t.table_id for r in version.catalog.stored() for t in r.state_tables if r.kind is RelationKind.TABLE]
+    levels: list[tuple[SstInfo, ...]] = [()] * (BOTTOM + 1)
+    runs = [[_sst(table, 0, 1, version.epoch, f"l0-{run}") for table in tables[:FLUSHED]] for run in range(L0_RUNS)]
+    levels[0] = tuple(sst for run in runs for sst in run) if n > 1 else ()
+    for level, share in _SHARES:
+        held = int(n * share)
+        each, more = divmod(held, len(tables))
+        levels[level] = tuple(
+            _sst(table, i, count, version.epoch, f"{level}")
+            for place, table in enumerate(tables)
+            for count in [each + (place < more)]
+            for i in range(count)
+        )
+    return tuple(levels)
+
+
+def _sst(table: int, i: int, count: int, epoch: int, what: str, prefix: str = data_prefix(1)) -> SstInfo:
+    """The `i`-th of `count` SSTs that divide a table's keys."""
+    head = table.to_bytes(4, "big")
+    low, high = ((1 << 80) * i // count, (1 << 80) * (i + 1) // count - 1)
+    keys = [head + key.to_bytes(10, "big") for key in (low, high)]
+    name = f"{prefix}{hash_of(f'{what}/{table}/{i}'.encode())}.sst"
+    return SstInfo(name, SST_BYTES, 200_000, ROWS, epoch, epoch, (SectionInfo(table, *keys, ROWS, SST_BYTES),))
+
+
+# --- measuring, in a process per size ---
+
+
+@contextmanager
+def _timed(costs: dict[str, float], step: str) -> Iterator[None]:
+    before = time.process_time()
+    yield
+    costs[step] = time.process_time() - before
+
+
+def measure_ssts(folder: Path, n: int) -> dict[str, float]:
+    """CPU seconds of each step on a version of `n` SSTs, and facts in bytes."""
+    meta, objects = _new_store(folder, n)
+    costs: dict[str, float] = {}
+    empty = rss_anon(os.getpid())
+    reader = MetaStore(objects, "reader", _clock)
+    with _timed(costs, "open the store"):
+        version = reader.latest()
+    costs[_MEMORY] = rss_anon(os.getpid()) - empty
+    costs["bytes of a snapshot"] = objects.head(snapshot_name(version.id)).size
+    with _timed(costs, "find the SSTs of a table"):
+        for table in range(1, 11):
+            list(sections_at(version, table))
+    meta.latest()
+    meta.append_log("benchmark/insert", msgspec.json.encode(CreateTable("one_more", _FIELDS, (0,))))
+    with _timed(costs, "inject a barrier and plan its epoch"):
+        barrier = inject(meta)
+        assert barrier is not None
+        plan_epoch(meta, Base(meta.latest()), barrier).input_size()
+    made = [_committed(meta, barrier)]
+    while meta.latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
+        made.append(_committed(meta, _barrier(meta)))
+    costs["commit an epoch"] = statistics.median(made)
+    costs["commit an epoch, with a snapshot"] = _committed(meta, _barrier(meta))
+    with _timed(costs, "pick compactions"):
+        picks = due(meta)
+    plan = picks[0].plan if picks else None
+    if plan is not None:
+        with _timed(costs, "open and commit a compaction"):
+            task = meta.open_compaction(plan)
+            meta.commit_compaction(task, _outputs(meta.latest(), task))
+    with _timed(costs, "vacuum, dry run"):
+        vacuum(meta, dry_run=True)
+    with _timed(costs, "status"):
+        status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
+    return costs
+
+
+def measure_files(folder: Path, n: int) -> dict[str, float]:
+    """CPU seconds of each step on a barrier of `n` files, and facts in bytes."""
+    meta, objects = _new_store(folder, 0)
+    for number in range(n):
+        with (folder / "files" / f"{number:08}.json").open("wb") as file:
+            file.truncate(2)  # no block of the disk
+    costs: dict[str, float] = {}
+    empty = rss_anon(os.getpid())
+    with _timed(costs, "list the files and inject a barrier"):
+        barrier = inject(meta)
+    assert barrier is not None
+    costs["bytes of a barrier"] = objects.head(barrier_name(barrier.prev_epoch, barrier.attempt)).size
+    with _timed(costs, "read the barrier"):
+        found = MetaStore(objects, "reader", _clock).barrier_after(barrier.prev_epoch)
+    assert found == barrier
+    with _timed(costs, "plan its epoch"):
+        plan = plan_epoch(meta, Base(meta.latest()), barrier)
+        plan.input_size()
+    with _timed(costs, "write the rows of taken files"):
+        list(taken_batches(barrier, plan.catalog))
+    costs[_MEMORY] = rss_anon(os.getpid()) - empty
+    with _timed(costs, "status with an open barrier"):
+        status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
+    return costs
+
+
+def _clock() -> int:
+    return _CLOCK_MS + next(_ticks)
+
+
+def _new_store(folder: Path, n: int) -> tuple[MetaStore, SimulatedStore]:
+    """A store after one epoch, whose version has `n` SSTs. A source reads the empty folder `files`."""
+    (folder / "files").mkdir(parents=True)
+    objects = SimulatedStore(folder / "store")
+    MetaStore.init(objects, units=2)
+    meta = MetaStore(objects, "benchmark", _clock)
+    for number, statement in enumerate(_statements(folder)):
+        meta.append_log(f"benchmark/{number}", msgspec.json.encode(statement))
+    barrier = inject(meta)
+    assert barrier is not None
+    run_epoch(LocalRunner(), meta, barrier)
+    meta.publish(meta.latest().epoch)
+    version = meta.latest()
+    # Deltas are only read from the newest snapshot on, so the log may have a gap before it.
+    grown = msgspec.structs.replace(version, id=SNAPSHOT_EVERY * (version.id // SNAPSHOT_EVERY + 1))
+    if n:
+        grown = msgspec.structs.replace(grown, levels=ssts_of(grown, n))
+    objects.absent = tuple(ObjectInfo(sst.name, sst.size, "") for level in grown.levels for sst in level)
+    objects.put(snapshot_name(grown.id), encode_document(grown))
+    objects.put(HEAD, encode_document(Head(grown.id)))
+    return MetaStore(objects, "benchmark", _clock), objects
+
+
+def _statements(folder: Path) -> Iterator[Statement]:
+    for number in range(TABLES):
+        yield CreateTable(f"t{number}", _FIELDS, (0,))
+    scan = Scan("t0", (0, 1, 2), _FIELDS)
+    count = AggCall(AggFunction.COUNT, "bigint", ())
+    counted = Aggregate(scan, (Column(1, "int"),), (count,), (_FIELDS[1], Field("n", "bigint")))
+    yield CreateView("per_g", "SELECT g, count(*) AS n FROM t0 GROUP BY g", counted)
+    yield CreateSource("files", "json", _FIELDS, {"path": str(folder / "files")})
+
+
+def _barrier(meta: MetaStore) -> Barrier:
+    version = meta.latest()
+    return meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=version.log_end))
+
+
+def _committed(meta: MetaStore, barrier: Barrier) -> float:
+    """Seal and commit an epoch of FLUSHED SSTs. Returns the CPU seconds."""
+    tables = [s.sections[0].table_id for s in meta.latest().levels[0][:FLUSHED]] or [1]
+    made = tuple(_sst(table, 0, 1, barrier.epoch, "flushed", data_prefix(barrier.epoch)) for table in tables)
+    began = time.process_time()
+    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, made)))
+    return time.process_time() - began
+
+
+def _outputs(version: HummockVersion, task: CompactionTask) -> list[SstInfo]:
+    """The SSTs that a task's merge would make: one for each key range of its lowest level."""
+    given = task.inputs[-1]
+    names = set(given.ssts)
+    ranges = {s.sections[0].first_key: s for s in version.levels[given.level] if s.name in names}
+    return [
+        msgspec.structs.replace(sst, name=f"{task_prefix(task.id)}{hash_of(first)}.sst")
+        for first, sst in sorted(ranges.items())
+    ]
+
+
+MEASURES: Mapping[str, Callable[[Path, int], dict[str, float]]] = {"SSTs": measure_ssts, "files": measure_files}
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of SSTs and of files")
+    parser.add_argument("--things", nargs="+", choices=MEASURES, default=list(MEASURES), help="default: both")
+    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: that of the system")
+    parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/scale-<time>.json")
+    parser.add_argument("--measure", nargs=2, metavar=("THING", "N"), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="tussock-scale-", dir=options.scratch) as root:
+        if options.measure:
+            thing, n = options.measure
+            sys.stdout.buffer.write(msgspec.json.encode(MEASURES[thing](Path(root), int(n))))
+            return 0
+        found: dict[str, dict[int, dict[str, float]]] = {}
+        for thing in options.things:
+            found[thing] = {n: _in_a_process(thing, n) for n in (1, *sorted(options.sizes))}
+            print(table_of(thing, found[thing]), flush=True)
+    out = options.out or RESULTS / f"scale-{time.strftime('%Y%m%dT%H%M%S')}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": machine(), "costs": found})))
+    print(f"wrote {out}")
+    return 0
+
+
+def _in_a_process(thing: str, n: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks", "scale", "--measure", thing, str(n)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return msgspec.json.decode(done.stdout, type=dict[str, float])
+
+
+def table_of(thing: str, costs: Mapping[int, Mapping[str, float]]) -> str:
+    """A line per step: CPU seconds, or bytes, by size, and the exponent."""
+    lines = [f"{thing:40}" + "".join(f"{n:>13,}" for n in costs) + f"{'exponent':>10}"]
+    for step in next(iter(reversed(costs.values()))):
+        is_size = "bytes" in step
+        values = {n: found[step] for n, found in costs.items() if step in found}
+        shown = {n: f"{value:,.0f}" if is_size else f"{value:.3f}" for n, value in values.items()}
+        cells = "".join(f"{shown.get(n, ''):>13}" for n in costs)
+        exponent = exponent_of({n: value / 1e6 if is_size else value for n, value in {1: 0.0, **values}.items()})
+        lines.append(f"  {step:38}{cells}" + ("" if exponent is None else f"{exponent:>10.2f}"))
+    return "\n".join(lines)

@@ -1,0 +1,36 @@
+"""The benchmark of large stores, with small ones."""
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from benchmarks import scale
+from benchmarks.scale import SST_BYTES, _new_store, measure_files, measure_ssts, table_of
+from tussock.statestore.meta.levels import order_objection
+
+
+@pytest.fixture(autouse=True)
+def _few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "TABLES", 5)
+
+
+def test_a_version_has_the_ssts_that_were_asked_for_on_sorted_levels(tmp_path: Path) -> None:
+    meta, objects = _new_store(tmp_path, 2_000)
+    version = meta.latest()
+    assert sum(map(len, version.levels)) >= 2_000
+    assert all(order_objection(level) is None for level in version.levels[1:])
+    assert {sst.size for sst in chain(*version.levels)} == {SST_BYTES}
+    listed = [found.name for found in objects.list("data/")]
+    assert {sst.name for sst in chain(*version.levels)} <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
+def test_each_step_is_measured(tmp_path: Path) -> None:
+    found = measure_ssts(tmp_path / "ssts", 300)
+    assert "open and commit a compaction" in found
+    assert found["bytes of a snapshot"] > 300 * 200
+    files = measure_files(tmp_path / "files", 20)
+    assert files["bytes of a barrier"] > 20 * 100
+    text = table_of("files", {1: files, 20: files})
+    assert "list the files and inject a barrier" in text
