@@ -15,7 +15,12 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import pyarrow as pa
+
+    from tussock.jobs.reading.stored_rows import StoredRows
+    from tussock.statestore.meta.sight import Sight
 
 
 class UndrawnQueryError(InputError):
@@ -25,28 +30,72 @@ class UndrawnQueryError(InputError):
         return "--svg draws views of the store, not a SELECT. Create the view first, or omit --svg to print the plan."
 
 
+class UnfilteredChangesError(InputError):
+    """A condition was given for the changes since an epoch."""
+
+    def __str__(self) -> str:
+        return (
+            '--where reads rows, not changes. Omit --since, or query the changes: `tussock query "SELECT * FROM '
+            "table_changes('VIEW', E) WHERE …\"`."
+        )
+
+
 def _query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.catalog.open_transaction import TransactionError
     from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.session import Session
-    from tussock.jobs.texts.table import text_table
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
-    with _notes(), Session(chosen_store(chosen), create=False) as session:
-        if chosen.epoch is not None or chosen.at is not None or chosen.pending:
-            at = None if chosen.at is None else moment_of(chosen.at)
-            found = session.query(sql, chosen.epoch, at=at, pending=chosen.pending)
-            print(text_table(found, session.time_zone))
+    with _notes():
+        if (stored := _without_spark(chosen, sql)) is not None:
+            with stored as rows:
+                _write(chosen, rows)
             return
-        for answer in session.run(sql):
-            print(answer.message if answer.table is None else text_table(answer.table, session.time_zone))
-        if session.in_transaction:
-            raise TransactionError("the statements end within a transaction", "Add COMMIT after them")
+        with Session(chosen_store(chosen), create=False) as session:
+            if chosen.epoch is not None or chosen.at is not None or chosen.pending:
+                at = None if chosen.at is None else moment_of(chosen.at)
+                _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
+                return
+            for answer in session.run(sql):
+                if answer.table is None:
+                    print(answer.message, file=sys.stderr if chosen.csv or chosen.json else sys.stdout)
+                else:
+                    _write(chosen, answer.table.to_reader())
+            if session.in_transaction:
+                raise TransactionError("the statements end within a transaction", "Add COMMIT after them")
+
+
+def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextManager[pa.RecordBatchReader] | None":
+    """The rows of a query that DuckDB or stored rows answer. None if Spark must run it."""
+    from tussock.jobs.reading.duck_query import duck_rows
+    from tussock.jobs.reading.plain_select import plain_select
+    from tussock.jobs.reading.stored_rows import StoredRows
+
+    if chosen.pending:
+        return None
+    meta = chosen_meta(chosen)
+    stored = StoredRows(meta)
+    if chosen.duckdb:
+        return duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored))
+    plain = plain_select(meta.latest().catalog, sql)
+    return None if plain is None else plain.rows(stored, _epoch(chosen, stored))
+
+
+def _epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | None":
+    """The epoch of the command line; None: the published one."""
+    from tussock.jobs.reading.moment import moment_of
+
+    epoch: int | None = chosen.epoch
+    return epoch if chosen.at is None else stored.seen_at(moment_of(chosen.at))
 
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SQL", help="statements separated by `;`, or - to read standard input")
     _pending_argument(_when_arguments(parser))
+    parser.add_argument(
+        "--duckdb", action="store_true", help="run one SELECT by DuckDB, in its dialect of SQL; starts no Spark"
+    )
+    _form_arguments(parser)
 
 
 def _pending_argument(when: "argparse._MutuallyExclusiveGroup") -> None:
@@ -68,18 +117,27 @@ def _when_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclu
 
 def _read(chosen: argparse.Namespace) -> None:
     sys.meta_path.insert(0, _WithoutPandas())
-    from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.reading.stored_rows import StoredRows
 
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
-    stored = StoredRows(chosen_meta(chosen))
-    epoch = chosen.epoch if chosen.at is None else stored.seen_at(moment_of(chosen.at))
+    meta = chosen_meta(chosen)
+    stored = StoredRows(meta)
+    epoch = _epoch(chosen, stored)
     with _notes():
-        if chosen.since is not None:
+        if chosen.where is not None:
+            from tussock.jobs.reading.duck_query import duck_name, duck_rows
+
+            if chosen.since is not None:
+                raise UnfilteredChangesError
+            names = "*" if columns is None else ", ".join(map(duck_name, columns))
+            sql = f"SELECT {names} FROM {duck_name(chosen.relation)} WHERE ({chosen.where}\n)"
+            with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, epoch) as rows:
+                _write(chosen, rows)
+        elif chosen.since is not None:
             _write(chosen, stored.changes(chosen.relation, chosen.since, epoch, columns).to_reader())
-            return
-        with stored.reader(chosen.relation, columns, epoch) as rows:
-            _write(chosen, rows)
+        else:
+            with stored.reader(chosen.relation, columns, epoch) as rows:
+                _write(chosen, rows)
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -93,9 +151,12 @@ class _WithoutPandas(MetaPathFinder):
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     """Write rows in the format that the command line requests."""
+    from tussock.jobs.reading.plain_select import limited
     from tussock.jobs.reading.written_rows import write_csv, write_json, write_parquet
     from tussock.jobs.texts.table import text_table
 
+    if chosen.limit is not None:
+        rows = limited(rows, chosen.limit)
     if chosen.parquet is not None:
         count = write_parquet(rows, Path(chosen.parquet))
         print(f"{count:,} rows in {chosen.parquet}")
@@ -115,10 +176,25 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--since", type=int, metavar="E", help=since)
     _when_arguments(parser)
+    parser.add_argument(
+        "--where", metavar="CONDITION", help="read only the rows that satisfy a condition in DuckDB's SQL"
+    )
+    _form_arguments(parser)
+
+
+def _form_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=_count, metavar="N", help="print the first N rows")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="CSV with a header, to standard output")
     form.add_argument("--json", action="store_true", help="JSON, one object per line, to standard output")
     form.add_argument("--parquet", metavar="FILE", help="write one Parquet file")
+
+
+def _count(text: str) -> int:
+    """A number of rows. Raises argparse.ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows: expected 0 or more")
+    return int(text)
 
 
 @contextmanager
@@ -227,7 +303,8 @@ COMMANDS = (
         "changes of a relation. CREATE, DROP, INSERT, UPDATE, DELETE, MERGE and TRUNCATE are queued in the log and "
         "take effect with the next epoch. They see the effect of the queued statements before them, and so does a "
         "SELECT with --pending. BEGIN … COMMIT queues several statements as one. SHOW and DESCRIBE list relations "
-        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs.",
+        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs. Spark starts, except for "
+        "SELECT columns FROM relation [LIMIT n], and with --duckdb.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',
@@ -235,6 +312,7 @@ COMMANDS = (
             'tussock query --store ./demo "SHOW CREATE MATERIALIZED VIEW total"',
             "tussock query --pipeline flights - < changes.sql",
             'tussock query --store ./demo --pending "SELECT count(*) FROM t"',
+            'tussock query --store ./demo --duckdb --csv "SELECT v, count(*) FROM total GROUP BY ALL ORDER BY v"',
         ),
         _query,
         _query_arguments,
@@ -249,6 +327,7 @@ COMMANDS = (
             "tussock read --store ./demo total",
             "tussock read --pipeline flights worst_routes --columns origin,dest --csv > routes.csv",
             "tussock read --pipeline flights worst_routes --parquet routes.parquet",
+            "tussock read --pipeline flights worst_routes --where \"origin = 'JFK'\" --limit 5",
             "tussock read --pipeline flights worst_routes --since 117659255334633472 --json",
         ),
         _read,

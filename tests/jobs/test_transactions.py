@@ -67,7 +67,7 @@ def test_waiting_statements_are_replayed_like_an_epoch_does(session: Session) ->
     chance = random.Random(5)
     k: dict[int, int] = {}
     e: list[tuple[int, int]] = []
-    for _ in range(60):
+    for _ in range(30):
         x, y = chance.randrange(6), chance.randrange(6)
         match chance.randrange(6):
             case 0 | 1:

@@ -1,0 +1,109 @@
+"""SELECTs over stored rows by DuckDB, in this process and without a JVM. The dialect is DuckDB's, not Spark's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tussock.jobs.plan.definition import output_of
+from tussock.jobs.reading.reader import NoStoredRowsError
+from tussock.jobs.reading.stored_rows import StoredRows, rows_at
+from tussock.jobs.settings.local_disk import local_folder
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
+
+
+class DuckQueryError(InputError):
+    """DuckDB cannot run a query."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"DuckDB cannot run this query: {self.reason}\n"
+            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. Omit --duckdb to write "
+            "Spark's SQL."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A relation as DuckDB reads it: each scan is a new stream of batches, and ends when no more rows are needed."""
+
+    objects: ObjectStore
+    version: HummockVersion
+    relation: Relation
+    epoch: int
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Arrow's protocol for streams."""
+        rows = rows_at(self.objects, self.version, self.relation, self.epoch)
+        return rows.__arrow_c_stream__(requested_schema)
+
+
+def duck_name(name: str) -> str:
+    """A name as DuckDB reads it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def duck_rows(
+    objects: ObjectStore, stored: StoredRows, sql: str, time_zone: str, epoch: int | Sight | None = None
+) -> Iterator[pa.RecordBatchReader]:
+    """Yield the rows of a SELECT in DuckDB's SQL, batch by batch. Batches must be read inside the block.
+
+    Args:
+        time_zone: the store's.
+        epoch: None: the published one.
+
+    Warns: PausedViewWarning, HeldViewWarning.
+    Raises: DuckQueryError; NoStoredRowsError for a source or a plain view; EpochNotCommittedError, EpochExpiredError.
+    Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
+    """
+    with stored.seeing(epoch) as (version, sight), _connection(time_zone) as connection:
+        with _errors():
+            statements = connection.extract_statements(sql)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise DuckQueryError("found another statement, or several")
+            names = connection.get_table_names(sql)
+        visible = {r.name for r in sight.relations(version.catalog)}
+        for name in sorted(n for n in names if n.lower() in visible):
+            relation = stored.found(version, sight, name)
+            if output_of(relation) is None:
+                raise NoStoredRowsError(relation.name, relation.kind)
+            connection.register(name, _Rows(objects, version, relation, sight.epoch_of(relation.name)))
+        with _errors():
+            yield connection.execute(sql).to_arrow_reader()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as err:
+        raise DuckQueryError(str(err)) from err
+
+
+@contextmanager
+def _connection(time_zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connection:
+        folder = str(local_folder() or "").replace("'", "''")
+        for setting in (
+            f"SET TimeZone = '{time_zone}'",
+            f"SET temp_directory = '{folder}'",
+            "SET python_enable_replacements = false",  # read only registered relations, never the caller's variables
+            "SET autoinstall_known_extensions = false",
+            "SET autoload_known_extensions = false",
+            "SET enable_external_access = false",
+            "SET lock_configuration = true",
+        ):
+            connection.execute(setting)
+        yield connection

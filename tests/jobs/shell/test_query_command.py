@@ -1,0 +1,159 @@
+"""`tussock query` and `tussock read` without a JVM: plain SELECTs, DuckDB's SQL, limits, conditions and forms."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.jobs.driver.embedded import append, epoch, open_store
+from tussock.jobs import cli
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreatePlainView, CreateTable
+from tussock.jobs.reading import stored_rows
+from tussock.jobs.reading.plain_select import PlainSelect, plain_select
+from tussock.jobs.session import Session
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+
+_FIELDS = (Field("id", "bigint"), Field("Shop", "int"), Field("price", "decimal(6,2)"), Field("at", "timestamp"))
+_ROWS = pa.table(
+    {
+        "id": [1, 2, 3],
+        "shop": [7, 7, None],
+        "price": pa.array(["1.50", "-0.01", None]).cast(pa.decimal128(6, 2)),
+        "at": pa.array([0, 1_700_000_000_123_456, None], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("query") / "store"
+    MetaStore.init(open_object_store(str(folder)), units=2, time_zone="Europe/Zurich")
+    meta = open_store(folder, "maker")
+    named = CreatePlainView("named", "SELECT id FROM orders", _FIELDS[:1], ("id",), ("orders",))
+    append(meta, CreateTable("orders", _FIELDS, (0,)), named)
+    meta.publish(epoch(meta).epoch)
+    with Session(str(folder), create=False, runner="local", workers=1) as session:
+        session.insert("orders", _ROWS)
+        session.flush()
+        session.insert("orders", pa.table({"id": [4]}))
+    return str(folder)
+
+
+@pytest.fixture
+def run(store: str, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> "Run":
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # `read` hides pandas
+    return Run(store, capfdbinary)
+
+
+class Run:
+    """Runs a command in this process."""
+
+    def __init__(self, store: str, output: pytest.CaptureFixture[bytes]) -> None:
+        self.store, self.output = store, output
+
+    def __call__(self, command: str, *more: str, code: int = 0) -> str:
+        """The lines on standard output, or the message of an error."""
+        found = cli.main([command, "--store", self.store, *more])
+        printed = self.output.readouterr()
+        assert found == code, printed.err.decode()
+        return (printed.out if code == 0 else printed.err).decode()
+
+
+def lines(text: str) -> list[str]:
+    return sorted(" ".join(line.split()) for line in text.splitlines())
+
+
+def test_a_plain_select_and_one_of_duckdb_start_no_spark(run: Run) -> None:
+    assert lines(run("query", "SELECT ID, shop FROM Orders;")) == ["1 7", "2 7", "3 NULL", "ID shop"]
+    assert lines(run("query", "select count(*) from orders")) == ["3", "count(1)"]
+    assert len(lines(run("query", "SELECT * FROM orders LIMIT 2"))) == 3
+    assert len(lines(run("query", "SELECT * FROM orders", "--limit", "1"))) == 2
+    joined = "FROM orders o JOIN Orders p ON o.shop = p.shop SELECT o.shop, sum(p.price) AS total GROUP BY ALL"
+    assert lines(run("query", "--duckdb", joined)) == ["7 2.98", "Shop total"]
+
+
+def test_instants_are_shown_in_the_time_zone_of_the_store(run: Run) -> None:
+    expected = ["1970-01-01 01:00:00+01:00", "at"]
+    assert lines(run("query", "--duckdb", 'SELECT "at" FROM orders WHERE id = 1')) == expected
+    assert lines(run("query", "--duckdb", 'SELECT "at" FROM orders WHERE hour("at") = 1')) == expected
+
+
+def test_the_forms_of_an_answer(run: Run, tmp_path: Path) -> None:
+    ordered = "SELECT id, price FROM orders ORDER BY id DESC"
+    assert run("query", "--duckdb", "--csv", ordered) == '"id","price"\n3,\n2,-0.01\n1,1.50\n'
+    found = run("query", "--duckdb", "--json", "--limit", "1", ordered)
+    assert [json.loads(line) for line in found.splitlines()] == [{"id": 3, "price": None}]
+    file = tmp_path / "rows.parquet"
+    assert run("query", "--duckdb", "--parquet", str(file), ordered) == f"3 rows in {file}\n"
+    assert pq.read_table(file)["id"].to_pylist() == [3, 2, 1]
+
+
+def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
+    assert run("read", "orders", "--where", "price > 0 -- positive", "--columns", "id", "--csv") == '"id"\n1\n'
+    assert len(run("read", "orders", "--limit", "2", "--json").splitlines()) == 2
+    assert lines(run("read", "ORDERS", "--where", "id > 1 OR false", "--limit", "1", "--columns", "shop"))[1:] == [
+        "Shop"
+    ]
+    message = run("read", "orders", "--where", "id = 1", "--since", "0", code=1)
+    assert "--where reads rows, not changes" in message
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT nothing FROM orders", '"nothing" not found'),
+        ("DELETE FROM orders", "found another statement"),
+        ("SELECT 1; SELECT 2", "found another statement, or several"),
+        ("SELECT * FROM '/etc/passwd'", "disabled|does not exist"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
+        ("SELECT * FROM absent", "absent"),
+        ("SELECT * FROM named", "names a query and has no stored rows"),
+        ("SELECT 1 FROM orders WHERE 1 / 0 > id AND error('x')", "x"),
+    ],
+)
+def test_what_duckdb_refuses_is_named(sql: str, says: str, run: Run) -> None:
+    message = run("query", "--duckdb", sql, code=1)
+    assert re.search(says, message), message
+    assert "Traceback" not in message
+
+
+def test_a_limit_stops_the_scan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = []
+
+    def counted(rows: pa.Table) -> pa.Table:
+        batches.append(rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(stored_rows, "given_rows", counted)
+    run("query", "--duckdb", "SELECT id FROM orders LIMIT 1")
+    assert len(batches) <= 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT id, shop FROM orders LIMIT 3", PlainSelect("orders", ("id", "shop"), False, 3)),
+        ("SELECT * FROM ORDERS", PlainSelect("orders", None, False, None)),
+        ("SELECT count(*) FROM orders LIMIT 1", PlainSelect("orders", None, True, None)),
+        ("SELECT id, id FROM orders", None),
+        ("SELECT id AS k FROM orders", None),
+        ("SELECT id + 1 FROM orders", None),
+        ("SELECT DISTINCT id FROM orders", None),
+        ("SELECT 'id' FROM orders", None),
+        ("SELECT absent FROM orders", None),
+        ("SELECT * FROM orders WHERE id = 1", None),
+        ("SELECT * FROM orders o", None),
+        ("SELECT * FROM named", None),
+        ("SELECT * FROM orders LIMIT 1 + 1", None),
+        ("SELECT 1", None),
+        ("SELECT * FROM orders; SELECT 1", None),
+    ],
+)
+def test_only_selects_of_columns_are_plain(sql: str, expected: PlainSelect | None, store: str) -> None:
+    assert plain_select(open_store(Path(store)).latest().catalog, sql) == expected
