@@ -10,6 +10,7 @@ from tussock.jobs.shell import (
     care_commands,
     inspect_commands,
     pipeline_commands,
+    quality_commands,
     query_commands,
     status_commands,
     verify_command,
@@ -23,6 +24,7 @@ from tussock.statestore.extras import extras_named
 COMMANDS = (
     *pipeline_commands.COMMANDS,
     *status_commands.COMMANDS,
+    *quality_commands.COMMANDS,
     *query_commands.COMMANDS,
     *inspect_commands.COMMANDS,
     *care_commands.COMMANDS,

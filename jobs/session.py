@@ -72,7 +72,7 @@ from tussock.jobs.reading.read import WaitingChangesWarning, refuse_unseen, rela
 from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
-from tussock.jobs.settings.pipeline import EpochSettings, OnError
+from tussock.jobs.settings.pipeline import EpochSettings, OnError, load_pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
@@ -92,6 +92,7 @@ if TYPE_CHECKING:  # imported on use: only SQL needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
     from tussock.jobs.catalog.deployment import Deployment, Derived
+    from tussock.jobs.gate.record import QualityRecord
     from tussock.jobs.reading.frames import Frames
     from tussock.jobs.verify.record import Verification
 
@@ -410,6 +411,30 @@ class Session:
             with suppress(AccessDeniedError):  # without write permission, the result is only returned
                 write_last(self.meta.objects, found, [r.name for r in self.meta.latest().catalog.live()])
             return found
+
+    def check(
+        self, pipeline: str | Path, *views: str, epoch: int | None = None, progress: Progress = no_progress
+    ) -> "QualityRecord":
+        """Run the quality suites of a pipeline on this store, as `tussock check` does. Writes nothing.
+
+        Args:
+            pipeline: its folder, with `pipeline.toml` and the folder of suites.
+            views: run only the suites of these views; default: all.
+            epoch: a readable epoch; None: the newest one, published or not.
+            progress: receives the cost of each part of a suite, and the reasons why suites run on Spark.
+
+        Returns: the result per view. Its `passed` is False if an expectation failed that keeps rows from readers.
+        Raises: NoSuiteError, QualitySuiteError, NoEpochYetError; PipelineError; EpochNotCommittedError,
+            EpochExpiredError.
+        """
+        with self._at_work():
+            from tussock.jobs.gate.gate import check
+
+            def start(reasons: Sequence[str]) -> "SparkSession":
+                progress("\n  ".join(["suites run on Spark, because of:", *reasons]))
+                return self.spark
+
+            return check(start, self.meta, load_pipeline(Path(pipeline)), views, epoch, again=True, costs=progress)
 
     def query(
         self, sql: str, epoch: int | None = None, *, at: datetime | None = None, pending: bool = False

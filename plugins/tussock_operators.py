@@ -499,7 +499,7 @@ class ValidateViews(SubmitJob):
 
         with no_retry(self.pipeline_name):
             try:
-                record = quality.judge_here(at, epoch)
+                record = quality.judge_here(at, epoch, self.log.info)
             except SparkNeededError as err:
                 self.log.info("%s", err)
                 return False

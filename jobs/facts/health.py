@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +21,7 @@ from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.gate.record import QualityRecord
 from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import TussockError
@@ -50,6 +52,8 @@ class TroubleKind(StrEnum):
     VIEW_HELD_BACK = "view_held_back"
     SUITE_FAILED = "suite_failed"
     SUITE_WARNS = "suite_warns"
+    ASSERTION_WARNS = "assertion_warns"
+    UNCHECKED = "unchecked"  # an epoch was published without its checks
     VIEW_STALE = "view_stale"
     VIEW_UNKNOWN = "view_unknown"  # of [freshness]
     VIEW_DIFFERENT = "view_different"  # from Spark's result
@@ -108,6 +112,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     tables: PublishedFacts | None
     copy: CopyFacts | None
     verified: VerifiedFacts | None
+    record: QualityRecord | None = None  # the gate's, of the committed epoch
 
     @property
     def named(self) -> str:
@@ -132,7 +137,8 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
         *_of_views(found.views, unpublished, found.named),
         *_of_freshness(found.views, found.freshness),
         *_of_epochs(found),
-        *_of_publishing(found.committed, found.published, found.views, found.now),
+        *_of_publishing(found),
+        *_of_checks(found),
         *_of_shape(found.shape),
         *_of_verified(found.verified),
     ]
@@ -343,16 +349,22 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
     yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", f"{named} {what}", do, since=opened.at)
 
 
-def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], now: datetime) -> Iterator[Trouble]:
-    if committed == published:
+def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
+    committed, now = found.committed, found.now
+    if committed == found.published:
         return
-    refused = [view for view in seen if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed]
+    refused = [
+        f"{view.view}: {'; '.join(view.quality.failures)}"
+        for view in found.views
+        if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed
+    ]
+    refused += [f"{name}: {text}" for name, text in _of_assertions(found.record, "failures")]
     if refused:
         do = (
             "Readers still see the previous epoch. Correct the rows with another epoch, or correct the suite, and run "
             "again."
         )
-        failed = "\n".join(f"{view.view}: {'; '.join(view.quality.failures)}" for view in refused)
+        failed = "\n".join(refused)
         yield Trouble(
             TroubleKind.EPOCH_REFUSED,
             "epoch",
@@ -371,6 +383,27 @@ def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], no
         wrong=late,
         since=moment(committed),
     )
+
+
+def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
+    """Yield what only the gate's record shows: skipped checks, and assertions that warn."""
+    if found.record is None:
+        return
+    since = moment(found.record.epoch)
+    if found.record.unchecked and found.committed == found.published:
+        what = f"{found.committed} was published without its quality checks, by `{found.record.unchecked}`"
+        do = f"`tussock check {found.named}` runs them now; the next epoch runs them before it is published."
+        yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
+    for name, text in _of_assertions(found.record, "warnings"):
+        do = f"`tussock check {found.named} {name}` shows the rows. They are published."
+        yield Trouble(TroubleKind.ASSERTION_WARNS, f"assertion {name}", text, do, wrong=False, since=since)
+
+
+def _of_assertions(record: QualityRecord | None, of: Literal["failures", "warnings"]) -> Iterator[tuple[str, str]]:
+    """Yield the assertions that failed or warned, with their finding."""
+    for result in () if record is None else record.views:
+        if result.holds is not msgspec.UNSET:
+            yield from ((result.view, failure.observed) for failure in getattr(result, of))
 
 
 def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:

@@ -16,6 +16,7 @@ from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, s
 from tussock.jobs.facts.units import UnitFacts, units
 from tussock.jobs.facts.verified import VerifiedFacts, verified
 from tussock.jobs.facts.views import ViewFacts, views
+from tussock.jobs.gate.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline, PublishSettings, RunSchedule
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import addressed, in_commands
@@ -134,6 +135,7 @@ def status(
             tables=tables,
             copy=copy,
             verified=compared,
+            record=read_record(meta.objects, version.epoch) if version.epoch else None,
         )
     )
     return Status(

@@ -1,7 +1,8 @@
 """The quality gate: runs Great Expectations suites on the views of one committed epoch.
 
-A few rows are judged in this process if the result is known to equal Spark's (jobs/gate/without_spark.py). Spark judges
-all others. Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py defines their format.
+Each expectation is judged where this costs least: by maintained measures (measures.py), over changed rows or a few rows
+in this process if the result is known to equal Spark's (without_spark.py), or by Spark. Suites are files `<view>.json`
+in the pipeline's quality folder; jobs/gate/suite.py defines their format.
 
 The result is a `QualityRecord` in the store (record.py), on which a publish depends. Data Docs are written to a folder
 outside of the store.
@@ -9,33 +10,27 @@ outside of the store.
     spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N
     python -m tussock.jobs.submitted.quality --pipeline FOLDER --epoch N
 
-Cost: the rows are read once and cached while the suite runs. Each expectation is one or two Spark jobs over them, or
-passes in pandas.
+Cost: the rows are read once, and cached while Spark judges them. Each expectation is one or two Spark jobs, or passes
+over a column in this process.
 """
 
-import copy
-import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
+from tussock.jobs.gate.assertions import Assertion, judge_assertions, read_assertions
 from tussock.jobs.gate.history import earlier_values, with_bounds
-from tussock.jobs.gate.import_gx import import_gx
-from tussock.jobs.gate.index import SuiteResult, add_results
 from tussock.jobs.gate.measured import ViewMeasures, measured
 from tussock.jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
 from tussock.jobs.gate.record import (
-    SAMPLE_KEYS,
     Failure,
-    Metric,
+    Judged,
     QualityRecord,
     ViewQuality,
     passed_before,
@@ -43,178 +38,26 @@ from tussock.jobs.gate.record import (
     stays_published,
     write_record,
 )
-from tussock.jobs.gate.rows import MeasuredRows, PandasRows, SparkRows, ViewRows
-from tussock.jobs.gate.suite import QualitySuiteError, Suite, SuitePart, read_suites, require_columns
-from tussock.jobs.gate.text import expectation_text
-from tussock.jobs.gate.without_spark import MOST_ROWS, objection
+from tussock.jobs.gate.row_metrics import RowMetrics
+from tussock.jobs.gate.rows import RowsOfMetrics, SparkRows, ViewRows
+from tussock.jobs.gate.suite import QualitySuiteError, Suite, SuitePart, read_suites, relation_of
+from tussock.jobs.gate.suite_runs import SuiteFound, SuiteRuns
+from tussock.jobs.gate.text import expectation_text, item_text
+from tussock.jobs.gate.valid_suite import require_valid
+from tussock.jobs.gate.without_spark import MOST_ROWS, key_objection, objection
 from tussock.jobs.plan.definition import output_of
 from tussock.jobs.settings.pipeline import GateScope, Pipeline
-from tussock.statestore.errors import InputError
-from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
-    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
-    from great_expectations.data_context.types.resource_identifiers import (
-        ExpectationSuiteIdentifier,
-        ValidationResultIdentifier,
-    )
     from pyspark.sql import SparkSession
 
     from tussock.statestore.meta.catalog import Relation
     from tussock.statestore.meta.store import MetaStore
     from tussock.statestore.objectstore.base import ObjectStore
-
-_REPORTS, _TEXT = "only_reports", "expectation"  # keys in `meta`, which GX copies from an expectation to its result
-
-
-class SuiteFound(NamedTuple):
-    """The result of one part of a suite: rows read, failures, warnings and metrics."""
-
-    rows: int
-    failures: tuple[Failure, ...]
-    warnings: tuple[Failure, ...] = ()
-    metrics: tuple[Metric, ...] = ()
-
-
-_Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifier]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A part of a suite that has run: its entry in the index, without the page, and the ids of its pages."""
-
-    result: SuiteResult
-    pages: _Pages
-
-
-class QualityGate:
-    """Runs suites and writes their Data Docs to the folder `docs`, with `index.html` as the start page.
-
-    Use it as a context manager: it writes the pages of all results at the exit, also after an error. Great Expectations
-    compiles its templates for each call that writes pages, which takes longer than judging a small view.
-    """
-
-    def __init__(self, docs: Path, *, spark: bool = True) -> None:
-        """
-        Args:
-            spark: whether `check` may get SparkRows; without them, importing Great Expectations takes half the time.
-        """
-        with _quiet():
-            import_gx(spark=spark)
-            import great_expectations as gx
-            from great_expectations.data_context.types.base import ProgressBarsConfig
-
-            docs.mkdir(parents=True, exist_ok=True)
-            self._context = gx.get_context(mode="ephemeral")
-            self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
-            site: Any = {
-                "class_name": "SiteBuilder",
-                "show_how_to_buttons": False,
-                "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
-                "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-            }
-            for name in self._context.get_site_names():
-                self._context.delete_data_docs_site(name)
-            self._context.add_data_docs_site(site_name="docs", site_config=site)
-            _store_what_can_be_written(self._context.validation_results_store)
-        self.docs = docs
-        self._checked: list[_Checked] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._checked:
-            return
-        with _quiet():
-            pages: Any = [
-                page for one in self._checked for page in one.pages
-            ]  # only the new pages, regardless of the history; the index is written by add_results
-            self._context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
-            add_results(
-                self.docs,
-                [msgspec.structs.replace(one.result, page=self._address(one.pages[0])) for one in self._checked],
-            )
-
-    def check(self, suite: Suite, part: SuitePart, rows: ViewRows, epoch: int, key: Sequence[str]) -> SuiteFound:
-        """Judge `rows` of `epoch` by a part of `suite`.
-
-        Args:
-            key: the view's own key, which identifies rows in a report unless the suite has a key.
-
-        Raises:
-            QualitySuiteError: an expectation is unknown to Great Expectations, or a column is not in the view.
-        """
-        require_columns(suite, rows.columns)
-        with rows.frame() as frame:
-            named_by = list(suite.key or key)
-            with _quiet():
-                result, pages = self._run(suite, part, rows.source(self._context), frame, epoch, named_by)
-            reported = [r for r in result.results if _only_reports(r)]
-            gates = [r for r in result.results if not _only_reports(r)]
-            failures, warnings = (tuple(_failures(results, named_by)) for results in (gates, reported))
-            found = SuiteFound(
-                rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results)
-            )
-            shown = SuiteResult(
-                epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings)
-            )
-            self._checked.append(_Checked(shown, pages))
-            return found
-
-    def _run(
-        self, suite: Suite, part: SuitePart, source: Any, frame: Any, epoch: int, key: list[str]
-    ) -> "tuple[ExpectationSuiteValidationResult, _Pages]":
-        """Run the part; return its result and the ids of its pages."""
-        import great_expectations as gx
-        from great_expectations.core.run_identifier import RunIdentifier
-        from great_expectations.data_context.types.resource_identifiers import (
-            ExpectationSuiteIdentifier,
-            ValidationResultIdentifier,
-        )
-        from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-
-        try:
-            # One by one: from a list of dicts, GX would log and skip an unknown expectation.
-            configured = [
-                ExpectationConfiguration(item["type"], item.get("kwargs", {}), _meta(suite, item))
-                for item in part.items
-            ]
-            expectations = gx.ExpectationSuite(part.name, expectations=[each.to_domain_obj() for each in configured])
-        except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean an invalid file
-            raise QualitySuiteError(
-                str(suite.file), _first_lines(err), "expectations of Great Expectations with valid arguments"
-            ) from err
-        context = self._context
-        batches = source.add_dataframe_asset(part.name).add_batch_definition_whole_dataframe("epoch")
-        definition = context.validation_definitions.add_or_update(
-            gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
-        )
-        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC))
-        # Counts first: finding the keys of failing rows costs two more Spark jobs per expectation, so only failed
-        # suites do.
-        # SUMMARY lets Spark stop at the sample; COMPLETE would collect all failing rows on the driver.
-        formats: list[dict[str, Any]] = [
-            {"result_format": "BASIC", "partial_unexpected_count": SAMPLE_KEYS},
-            {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE_KEYS, "unexpected_index_column_names": key},
-        ]
-        result = definition.run(batch_parameters={"dataframe": frame}, run_id=run, result_format=formats[0])
-        if not result.success:
-            result = definition.run(batch_parameters={"dataframe": frame}, run_id=run, result_format=formats[1])
-        suite_id = ExpectationSuiteIdentifier(part.name)
-        return result, (
-            ValidationResultIdentifier(
-                expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id
-            ),
-            suite_id,
-        )
-
-    def _address(self, page: "ValidationResultIdentifier") -> str:
-        """Return the path of a written page, relative to the index."""
-        (site,) = self._context.get_docs_sites_urls(resource_identifier=page, site_name="docs")
-        return (site["site_url"] or "").removeprefix(f"file://{self.docs.resolve()}/")
 
 
 class SparkNeededError(InputError):
@@ -244,6 +87,7 @@ def validate_epoch(
     epoch: int,
     small_view_rows: int = SMALL_VIEW_ROWS,
     most_rows_here: int = MOST_ROWS,
+    costs: Progress = no_progress,
 ) -> QualityRecord:
     """Run all suites of a pipeline on its views at a committed epoch, and store the record. Pins the epoch meanwhile.
 
@@ -252,7 +96,8 @@ def validate_epoch(
     Args:
         spark: called at most once, before any suite runs, if one requires Spark.
         small_view_rows: a view of up to this many stored rows is read completely.
-        most_rows_here: up to this many rows are judged in this process, if pandas gives Spark's result; 0: never.
+        most_rows_here: up to this many rows are judged in this process, if it finds Spark's result; 0: never.
+        costs: receives one line per part of a suite, with its cost.
 
     Raises: QualitySuiteError; SparkNeededError from `spark`, before anything has happened; EpochNotCommittedError,
         EpochExpiredError.
@@ -260,10 +105,94 @@ def validate_epoch(
         rows read the changes since the epoch that readers see, if that passed the same suite. Only the other
         expectations read it completely.
     """
+    docs = None if pipeline.quality is None else pipeline.quality.docs
     with meta.reading(epoch) as version:
-        record = _validate(spark, meta, pipeline, version, epoch, (small_view_rows, most_rows_here))
+        suites, assertions = read_suites(pipeline.quality), read_assertions(pipeline)
+        look = _Request(suites, assertions, docs, costs=costs, sizes=(small_view_rows, most_rows_here))
+        record = _validate(spark, meta, pipeline, version, epoch, look)
     write_record(meta.objects, record)
     return record
+
+
+def check(
+    spark: SparkStarter,
+    meta: "MetaStore",
+    pipeline: Pipeline,
+    views: Sequence[str] = (),
+    epoch: int | None = None,
+    *,
+    again: bool = False,
+    costs: Progress = no_progress,
+) -> QualityRecord:
+    """Run suites on a committed epoch as `validate_epoch` does. Writes nothing, neither to the store nor Data Docs.
+
+    Args:
+        views: run only the suites of these views, and the assertions in these files; empty: all.
+        epoch: a readable epoch; None: the newest.
+        again: whether this process may run suites later. Great Expectations is then imported with its Spark engine,
+            because it cannot be imported twice.
+        costs: as for `validate_epoch`.
+
+    Raises: NoSuiteError: the pipeline has no suites, or not for such a view; NoEpochYetError; as `validate_epoch`.
+    """
+    suites, assertions = read_suites(pipeline.quality), read_assertions(pipeline)
+    known = [suite.view for suite in suites] + [one.name for one in assertions]
+    if not known or (unknown := next((view for view in views if view not in known), None)) is not None:
+        raise NoSuiteError(pipeline.name, "" if not known else str(unknown), tuple(known))
+    if (epoch := meta.latest().epoch if epoch is None else epoch) == 0:
+        raise NoEpochYetError(pipeline.name)
+    with meta.reading(epoch) as version:
+        chosen = [suite for suite in suites if not views or suite.view in views]
+        asserted = [one for one in assertions if not views or one.name in views]
+        look = _Request(chosen, asserted, None, again, costs)
+        return _validate(spark, meta, pipeline, version, epoch, look)
+
+
+class NoSuiteError(InputError):
+    """A pipeline has no suites, or none for a view."""
+
+    def __init__(self, pipeline: str, view: str, known: tuple[str, ...]) -> None:
+        super().__init__(pipeline, view, known)
+        self.pipeline, self.view, self.known = pipeline, view, known
+
+    def __str__(self) -> str:
+        if not self.known:
+            return (
+                f"pipeline {self.pipeline!r} has no suites. Write quality/<view>.json in its folder, and name that "
+                'folder in pipeline.toml: [quality] folder = "quality".'
+            )
+        near = did_you_mean(self.view, self.known)
+        return f"view {self.view!r} has no suite. Found suites of {', '.join(self.known)}.{near}"
+
+
+class NoEpochYetError(InputError):
+    """A store has no epoch that could be checked."""
+
+    def __init__(self, pipeline: str) -> None:
+        super().__init__(pipeline)
+        self.pipeline = pipeline
+
+    def __str__(self) -> str:
+        return f"the store of {self.pipeline!r} has no epoch yet. Run `tussock epoch --pipeline {self.pipeline}` first."
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The suites and assertions to run, and how.
+
+    Args:
+        docs: the folder for Data Docs; None: write none.
+        again: whether this process may run other suites later, which may need Spark.
+        costs: receives one line per part of a suite, with its cost.
+        sizes: the largest view that is read completely, and the most rows that are judged in this process.
+    """
+
+    suites: Sequence[Suite]
+    assertions: Sequence[Assertion]
+    docs: Path | None
+    again: bool = False
+    costs: Progress = no_progress
+    sizes: tuple[int, int] = (SMALL_VIEW_ROWS, MOST_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +201,8 @@ class GatePlan:
 
     Args:
         suite: the suite, with the bounds from its history.
-        since: the epoch that readers see, if its rows passed this suite: only later changes are read.
+        since: the epoch that readers see, if it is an earlier one and its rows passed this suite: only later changes
+            are read.
         earlier: the values of earlier runs, for expectations with a history.
     """
 
@@ -286,20 +216,34 @@ class GatePlan:
         """`seen`: the epoch at which readers see the view, 0 if they do not; `before`: the record of that epoch."""
         bounded = with_bounds(suite, before, epoch)
         passed = relation.created <= seen and passed_before(before, bounded)
-        return GatePlan(bounded, relation, seen if passed else None, _earlier(suite, before, epoch))
+        return GatePlan(bounded, relation, seen if passed and seen < epoch else None, _earlier(suite, before, epoch))
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A part of a suite and its input: rows in this process, measures of all rows, or None and a reason for Spark."""
+    """A part of a suite and its input: rows in this process, measures of all rows, or None for Spark.
+
+    Args:
+        reasons: why Spark judges an expectation, by its text.
+        scans: whether it reads all rows of a large view.
+    """
 
     plan: GatePlan
     part: SuitePart
     since: int | None  # only rows changed after this epoch
     key: tuple[str, ...]
     rows: pa.Table | ViewMeasures | None
-    reason: str = ""
-    scans: bool = False  # whether it reads all rows of a large view
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    scans: bool = False
+
+    @property
+    def place(self) -> Judged:
+        """How its expectations are judged."""
+        if isinstance(self.rows, ViewMeasures):
+            return Judged.MAINTAINED
+        if self.rows is None:
+            return Judged.SPARK
+        return Judged.ROWS if self.since is None else Judged.CHANGED_ROWS
 
 
 def _validate(
@@ -308,12 +252,12 @@ def _validate(
     pipeline: Pipeline,
     version: HummockVersion,
     epoch: int,
-    sizes: tuple[int, int],
+    asked: _Request,
 ) -> QualityRecord:
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
     suites: list[Suite] = []
     broken: dict[str, ViewQuality] = {}
-    for suite in read_suites(pipeline.quality):
+    for suite in asked.suites:
         with _own_trouble(pipeline, suite, broken):
             _require_fits(suite, relations)
             suites.append(suite)
@@ -322,7 +266,7 @@ def _validate(
     looks: list[_Look] = []
     for plan in plans:
         with _own_trouble(pipeline, plan.suite, broken):
-            looks += _looks(meta.objects, version, relations, plan, epoch, sizes)
+            looks += _looks(meta.objects, version, relations, plan, epoch, asked.sizes)
     in_part = {look.plan.suite.view for look in looks if look.since is not None}
     whole = {look.plan.suite.view for look in looks if look.since is None}
     views = {
@@ -331,18 +275,25 @@ def _validate(
         )
         for suite in (plan.suite for plan in plans)
     }
-    reasons = [f"{look.plan.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
+    reasons = [
+        f"{look.plan.suite.file.name}: {text}: {reason}" for look in looks for text, reason in look.reasons.items()
+    ]
     session = _session(spark(reasons), meta) if reasons else None
-    if pipeline.quality is not None and looks:
-        with QualityGate(pipeline.quality.docs, spark=session is not None) as gate:
+    if looks:
+        with SuiteRuns(asked.docs, spark=session is not None or asked.again) as gate:
             for look in looks:
                 suite = look.plan.suite
                 rows = _rows_of(look, session, meta.objects.uri, version, epoch)
                 with _own_trouble(pipeline, suite, broken):
+                    began = time.process_time(), time.monotonic()
                     found = gate.check(suite, look.part, rows, epoch, look.key)
                     views[suite.view] = _with(views[suite.view], look, found)
+                    asked.costs(_cost(look, found.rows, *began))
+    asserted, paused = judge_assertions(meta.objects, version, relations, asked.assertions, epoch)
     return QualityRecord(
-        epoch, tuple((views | broken).values()), tuple(suite.view for suite in suites if suite.view in still)
+        epoch,
+        (*(views | broken).values(), *asserted),
+        (*(suite.view for suite in suites if suite.view in still), *paused),
     )
 
 
@@ -368,9 +319,19 @@ def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: H
             assert session is not None, "Spark is started for looks without rows"
             return SparkRows(relation_frame(session, store, version, look.plan.relation, epoch, look.since))
         case ViewMeasures() as kept:
-            return MeasuredRows(kept)
+            return RowsOfMetrics(kept)
         case held:
-            return PandasRows(held, look.part, look.key)
+            return RowsOfMetrics(RowMetrics(held))
+
+
+def _cost(look: _Look, rows: int, cpu: float, clock: float) -> str:
+    n = len(look.part.items)
+    what = f"{look.plan.suite.view}: {n} expectation{'s' * (n != 1)}"
+    if look.place is Judged.MAINTAINED:
+        return f"{what} by maintained measures: {time.process_time() - cpu:.2f} CPU s"
+    if look.place is Judged.SPARK:
+        return f"{what} over {rows:,} rows on Spark: {time.monotonic() - clock:.1f} s"
+    return f"{what} over {rows:,} {look.place}: {time.process_time() - cpu:.2f} CPU s"
 
 
 @contextmanager
@@ -386,14 +347,10 @@ def _own_trouble(pipeline: Pipeline, suite: Suite, broken: dict[str, ViewQuality
 
 
 def _require_fits(suite: Suite, relations: "Mapping[str, Relation]") -> None:
-    """Raises QualitySuiteError if a suite is broken, or its view or a column does not exist."""
+    """Raises QualitySuiteError if a suite is broken, its view does not exist, or an expectation is not valid."""
     if suite.broken is not None:
         raise suite.broken
-    if suite.view not in relations:
-        raise QualitySuiteError(
-            str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}"
-        )
-    require_columns(suite, [column.name for column in relations[suite.view].columns])
+    require_valid(suite, relation_of(suite, relations))
 
 
 def _session(spark: "SparkSession", meta: "MetaStore") -> "SparkSession":
@@ -435,20 +392,32 @@ def _looks(
     for part, since in ((rest.by_view, None), (rest.by_row, plan.since)) if split else ((rest.whole, None),):
         if not part.items:
             continue
-        rows, reason = None, f"{stored:,} stored rows"
+        rows, whole = None, f"{stored:,} stored rows"
         if since is not None or stored <= most_rows:
             rows = relation_rows(objects, version, relation, epoch, most_rows, since)
-            reason = "" if rows is None else objection(part, key, rows) or ""
+            whole = f"more than {most_rows:,} changed rows" if rows is None else key_objection(key, rows) or ""
         scans = is_large and since is None
-        if rows is None or reason:
-            yield _Look(plan, part, since, key, None, reason or f"more than {most_rows:,} changed rows", scans)
-        else:
-            yield _Look(plan, part, since, key, rows, "", scans)
+        if rows is None or whole:
+            yield _Look(plan, part, since, key, None, {item_text(item): whole for item in part.items}, scans)
+            continue
+        reasons = {item_text(item): why for item in part.items if (why := objection(item, rows)) is not None}
+        here = tuple(item for item in part.items if item_text(item) not in reasons)
+        if here:
+            yield _Look(plan, SuitePart(part.name, here), since, key, rows, {}, scans)
+        if reasons:
+            left = tuple(item for item in part.items if item_text(item) in reasons)
+            by_spark = SuitePart(f"{part.name}.by_spark" if here else part.name, left)
+            yield _Look(plan, by_spark, since, key, None, reasons, scans)
 
 
 def _with(view: ViewQuality, look: _Look, found: SuiteFound) -> ViewQuality:
     metrics = (
-        msgspec.structs.replace(metric, earlier=look.plan.earlier.get(metric.expectation, ()))
+        msgspec.structs.replace(
+            metric,
+            earlier=look.plan.earlier.get(metric.expectation, ()),
+            place=look.place,
+            why=look.reasons.get(metric.expectation, ""),
+        )
         for metric in found.metrics
     )
     return msgspec.structs.replace(
@@ -468,36 +437,6 @@ def _earlier(suite: Suite, before: QualityRecord | None, epoch: int) -> dict[str
     return {expectation_text(item["type"], item.get("kwargs", {})): values for item, values in found if values}
 
 
-def _meta(suite: Suite, item: dict[str, Any]) -> dict[str, Any]:
-    """Return the data that an expectation carries through Great Expectations to its result: severity and text."""
-    text = item.get("text") or expectation_text(item["type"], item.get("kwargs", {}))
-    return {**(item.get("meta") or {}), _TEXT: text, **({_REPORTS: True} if suite.reports(item) else {})}
-
-
-def _carried(result: "ExpectationValidationResult", name: str) -> Any:
-    config = result.expectation_config
-    return None if config is None else (config.meta or {}).get(name)
-
-
-def _only_reports(result: "ExpectationValidationResult") -> bool:
-    return bool(_carried(result, _REPORTS))
-
-
-def _text(result: "ExpectationValidationResult") -> str:
-    return str(_carried(result, _TEXT))
-
-
-def _number(result: "ExpectationValidationResult") -> float | None:
-    """Return the observed value or the count of failing rows; None if it is not a finite number."""
-    found: Mapping[str, Any] = result.result or {}
-    value = found.get("observed_value")
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        if "unexpected_count" not in found:
-            return None
-        value = found["unexpected_count"] or 0  # GX's Spark engine counts None for zero rows
-    return float(value) if math.isfinite(value) else None
-
-
 def _stored_rows(version: HummockVersion, table_id: int) -> int:
     """Return the rows of a state table in all SSTs, including overwritten ones. Reads nothing."""
     sections = (section for level in version.levels for sst in level for section in sst.sections)
@@ -510,83 +449,3 @@ def _key_columns(relation: "Relation") -> list[str]:
 
     names = [column.name for column in relation.columns]
     return [names[place] for place in key_of(relation) if place < len(names)] or names
-
-
-def _failures(results: Iterable["ExpectationValidationResult"], key: Sequence[str]) -> Iterator[Failure]:
-    for result in results:
-        if not result.success:
-            yield Failure(_text(result), _observed(result), tuple(_failing_keys(result.result, key)))
-
-
-def _observed(result: "ExpectationValidationResult") -> str:
-    found: Mapping[str, Any] = result.result or {}
-    if "unexpected_count" in found:
-        sample = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
-        # An expectation on distinct values counts those, not rows.
-        of_all = f" of {found['element_count']} rows" if "element_count" in found else " distinct values"
-        return f"{found['unexpected_count']}{of_all}{sample and f', e.g. {sample}'}"
-    if "observed_value" in found:
-        history, config = _carried(result, "history"), result.expectation_config
-        bounds = "" if history is None or config is None else _history_text(history, config.kwargs)
-        return f"{found['observed_value']}{bounds}"
-    return f"an error: {_exception_text(result.exception_info or {})}"
-
-
-def _history_text(history: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
-    low, high = bounds["min_value"], bounds["max_value"]
-    return f"; the last {history['runs']} runs and a tolerance of {history['within']:.0%} allow {low:g} to {high:g}"
-
-
-def _exception_text(info: Mapping[str, Any]) -> str:
-    """Return the first message of GX's exceptions; GX stores one, or one per metric."""
-    if "exception_message" in info:
-        return str(info["exception_message"])
-    texts = (one.get("exception_message") for one in info.values() if isinstance(one, Mapping))
-    return next((str(text) for text in texts if text is not None), "unknown")
-
-
-def _failing_keys(found: Mapping[str, Any], key: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield each row with its key first and the other columns after it; the order of engines differs."""
-    rows = found.get("partial_unexpected_index_list") or found.get("details", {}).get("unexpected_rows") or []
-    for row in rows[:SAMPLE_KEYS]:
-        if isinstance(row, Mapping):
-            in_order = [name for name in key if name in row] + [name for name in row if name not in key]
-            yield {str(name): str(row[name]) for name in in_order}
-
-
-def _first_lines(err: Exception, lines: int = 6) -> str:
-    return " ".join(line.strip() for line in str(err).splitlines()[:lines])
-
-
-def _store_what_can_be_written(store: Any) -> None:
-    """Patch a store of results so that it accepts results which Great Expectations creates but cannot write or show."""
-    serialize = store.serialize
-
-    def writable(value: Any) -> Any:
-        suite = copy.copy(value)
-        suite.results = [_writable(result) for result in value.results]
-        return serialize(suite)
-
-    store.serialize = writable
-
-
-def _writable(result: "ExpectationValidationResult") -> "ExpectationValidationResult":
-    """Return a result that can be written.
-
-    `success` of quantile expectations is a numpy boolean. A result that counts distinct values has no row count, by
-    which its page would divide.
-    """
-    shown, found = copy.copy(result), result.result or {}
-    shown.success = bool(result.success)
-    if "unexpected_count" in found and "element_count" not in found:
-        values = ", ".join(map(str, found.get("partial_unexpected_list") or ()))
-        shown.result = {"observed_value": f"{found['unexpected_count']} distinct values{values and f', e.g. {values}'}"}
-    return shown
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Disable analytics and progress bars of Great Expectations."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at GX's import and for each context
-    os.environ["TQDM_DISABLE"] = "1"
-    yield

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.catalog.transaction import query_of
+from tussock.jobs.gate.errors import UnknownMetricError
 from tussock.jobs.gate.measures import (
     ROWS,
     Measures,
@@ -19,29 +20,12 @@ from tussock.jobs.gate.measures import (
     values_view,
 )
 from tussock.jobs.gate.record import SAMPLE_KEYS
+from tussock.jobs.gate.row_metrics import distinct_in_set, is_inner
 from tussock.jobs.reading.reader import scan_relation
-from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
-
-_INNER = (".condition", ".map", ".aggregate_fn", ".parameters", ".standard_deviation.partial")
-"""Suffixes of metrics that Great Expectations plans as intermediate steps. They are never computed here."""
-
-
-class UnknownMetricError(InputError):
-    """Great Expectations requested a metric that is not maintained: the list in jobs/gate/measures.py is incomplete."""
-
-    def __init__(self, metric: str, column: object) -> None:
-        super().__init__(metric, column)
-        self.metric, self.column = metric, column
-
-    def __str__(self) -> str:
-        return (
-            f"metric {self.metric!r} of {self.column!r} is not among the measures of this view. Please report this "
-            "error."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +53,7 @@ class ViewMeasures:
 
     def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
         """Return a metric by its name in Great Expectations. Raises UnknownMetricError."""
-        if name.endswith(_INNER) or name in (
-            "column.value_counts",
-            "column.distinct_values",
-            "column.non_null_count.partial",
-        ):
+        if is_inner(name):
             return None
         match name:
             case "table.row_count":
@@ -116,7 +96,9 @@ class ViewMeasures:
                 )
         family, _, detail = name.rpartition(".")
         if name.startswith("column.distinct_values."):
-            return self._distinct(name.removeprefix("column.distinct_values."), column, arguments)
+            return distinct_in_set(
+                name.removeprefix("column.distinct_values."), self.values[column]["value"], arguments
+            )
         if family == "column_values.nonnull":
             return self._detail(detail, self._nulls(column), [None])
         if family == "column_values.null":
@@ -130,18 +112,6 @@ class ViewMeasures:
 
     def _nulls(self, column: str) -> int:
         return int(self.numbers[Number("nulls", (column,))])
-
-    def _distinct(self, what: str, column: str, arguments: Mapping[str, Any]) -> Any:
-        there, wanted = self.values[column]["value"], list(arguments.get("value_set") or ())
-        if pa.types.is_integer(there.type):
-            there = there.cast(pa.int64())  # a set may contain values beyond the column's type
-        limit = arguments.get("limit") or 20
-        if what.startswith("not_in_set"):
-            others = there.filter(pc.invert(pc.is_in(there, value_set=pa.array(wanted, there.type))))
-            return len(others) if what.endswith(".count") else sorted(others.to_pylist())[:limit]
-        known = {*there.to_pylist()}
-        missing = [value for value in wanted if value not in known]
-        return len(missing) if what.endswith(".count") else missing[:limit]
 
     def _compound(self, name: str, columns: tuple[str, ...]) -> Any:
         detail = name.removeprefix("compound_columns.unique.")

@@ -23,11 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tussock.jobs.gate.suite import QualitySuiteError, Suite, require_columns
+from tussock.jobs.gate.suite import Suite, relation_of
+from tussock.jobs.gate.valid_suite import require_valid
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.plan.difference import words_of
 from tussock.jobs.reading.reader import key_of
-from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation
 
 SMALL_VIEW_ROWS = 100_000
 """Views up to this size are read completely: one scan is cheaper than finding changes or maintaining measures."""
@@ -434,16 +435,12 @@ def statements_for(
         catalog: the catalog with the views of the pipeline's files.
         stored_rows: returns the current number of stored rows of a relation.
 
-    Raises: QualitySuiteError if a view or a column does not exist.
+    Raises: QualitySuiteError if a relation does not exist or an expectation is not valid.
     """
     there = {relation.name: relation for relation in catalog.live()}
     for suite in suites:
-        if (view := there.get(suite.view)) is None or view.kind is not RelationKind.VIEW:
-            views = sorted(r.name for r in there.values() if r.kind is RelationKind.VIEW and not r.internal)
-            raise QualitySuiteError(
-                str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(views)}"
-            )
-        require_columns(suite, [column.name for column in view.columns])
+        view = relation_of(suite, there)
+        require_valid(suite, view)
         has_measures = not there.keys().isdisjoint((numbers_view(view.name), _numbers_view_before(view.name)))
         if suite.maintain or has_measures or stored_rows(view) > SMALL_VIEW_ROWS:
             for name, select in measures_of(suite, view).views.items():

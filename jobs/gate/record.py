@@ -5,7 +5,7 @@ view, failed views are held back instead. This module imports neither Great Expe
 publish loads it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -31,6 +31,15 @@ class GateVerdict(StrEnum):
     NONE = "not checked"  # no suite exists, or it has not run
 
 
+class Judged(StrEnum):
+    """How an expectation was judged."""
+
+    MAINTAINED = "maintained"  # by maintained measures; no row was read
+    CHANGED_ROWS = "changed rows"  # over the rows that changed since the published epoch
+    ROWS = "rows"  # over all rows
+    SPARK = "Spark"  # by Spark
+
+
 class Failure(msgspec.Struct, frozen=True):
     """A failed expectation: its text, the observed value, and the keys of up to SAMPLE_KEYS failing rows."""
 
@@ -42,12 +51,17 @@ class Failure(msgspec.Struct, frozen=True):
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number that one expectation observed: its value, or its count of failing rows; None if it is not a number.
 
-    `earlier`: for an expectation with a history, the numbers of earlier published runs, newest first.
+    Args:
+        earlier: for an expectation with a history, the numbers of earlier published runs, newest first.
+        place: how the expectation was judged; empty in records of earlier releases.
+        why: the reason why Spark judged it; empty otherwise.
     """
 
     expectation: str
     value: float | None = None
     earlier: tuple[float, ...] = ()
+    place: str = ""
+    why: str = ""
 
 
 class ViewQuality(msgspec.Struct, frozen=True):
@@ -63,6 +77,13 @@ class ViewQuality(msgspec.Struct, frozen=True):
     metrics: tuple[Metric, ...] = ()  # one per expectation; records of earlier releases have none
     maintained: int = 0  # expectations answered by maintained measures
     scanned: int = 0  # expectations that read all rows of a large view
+    # Of an assertion, whose name is in `view`: the views and tables that it reads, which its failure holds back.
+    holds: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def held_back(self) -> tuple[str, ...]:
+        """The relations that a failure holds back."""
+        return (self.view,) if self.holds is msgspec.UNSET else self.holds
 
     @property
     def verdict(self) -> GateVerdict:
@@ -81,6 +102,8 @@ class QualityRecord(msgspec.Struct, frozen=True):
     paused: tuple[
         str, ...
     ] = ()  # views with a suite that were skipped: they are paused, and readers already see their rows
+    # The command that published this epoch without its checks. `views` then contains the failures of earlier checks.
+    unchecked: str | msgspec.UnsetType = msgspec.UNSET
 
     def view(self, name: str) -> ViewQuality | None:
         """Return the result of a view's suite."""
@@ -88,8 +111,13 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The views whose suites failed."""
+        """The views whose suites failed, and the assertions that failed."""
         return tuple(view.view for view in self.views if view.failures)
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The relations that the failures hold back, if the gate judges view by view."""
+        return frozenset(name for view in self.views if view.failures for name in view.held_back)
 
     @property
     def passed(self) -> bool:
@@ -97,6 +125,8 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> GateVerdict:
+        if self.unchecked and self.passed:
+            return GateVerdict.NONE
         return GateVerdict.PASSED if self.passed else GateVerdict.FAILED
 
 
@@ -111,12 +141,7 @@ class QualityGateError(InputError):
         lines = [
             f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the "
             "previous epoch.",
-            *(
-                line
-                for view in self.record.views
-                for failure in view.failures
-                for line in _failure_lines(view, failure)
-            ),
+            *failure_lines(self.record),
             "Correct the rows in a later epoch, or correct the suite, and run again.",
         ]
         return "\n".join(lines)
@@ -133,12 +158,7 @@ class HeldViewsError(InputError):
         lines = [
             f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers keep seeing "
             "the previous rows of these views and of the views that read them; everything else is published.",
-            *(
-                line
-                for view in self.record.views
-                for failure in view.failures
-                for line in _failure_lines(view, failure)
-            ),
+            *failure_lines(self.record),
             "Correct the rows in a later epoch, or correct the suite, and run again.",
         ]
         return "\n".join(lines)
@@ -178,7 +198,7 @@ def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
 
 def require_judged(objects: ObjectStore, epoch: int) -> QualityRecord:
     """Return the record of `epoch`. Raises MissingRecordError."""
-    if (record := read_record(objects, epoch)) is None:
+    if (record := read_record(objects, epoch)) is None or record.unchecked:
         raise MissingRecordError(epoch)
     return record
 
@@ -190,12 +210,16 @@ def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
     return record
 
 
-def judged(objects: ObjectStore, epoch: int, suites: Sequence[Suite]) -> QualityRecord | None:
-    """Return the record of `epoch` if the current suites made it; None if they must run."""
-    if (record := read_record(objects, epoch)) is None:
+def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str]) -> QualityRecord | None:
+    """Return the record of `epoch` if the current suites and assertions made it; None if they must run.
+
+    Args:
+        digests_now: their digests, by view or assertion.
+    """
+    if (record := read_record(objects, epoch)) is None or record.unchecked:
         return None
     digests = {view.view: view.suite for view in record.views}
-    wanted = {suite.view: suite.digest for suite in suites if suite.view not in record.paused}
+    wanted = {name: digest for name, digest in digests_now.items() if name not in record.paused}
     return record if digests == wanted else None
 
 
@@ -225,10 +249,17 @@ def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
 def record_lines(record: QualityRecord) -> Iterator[str]:
     """Describe the results for a log, one line per view."""
     for view in record.views:
+        if view.holds is not msgspec.UNSET:
+            yield f"{view.view}: {view.rows} wrong rows"
+            yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
+            continue
         rows = "rows" if view.all_rows else "changed rows"
         warned = f", {len(view.warnings)} of them only reported" if view.warnings else ""
         failed = len(view.failures) + len(view.warnings)
         yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {failed} failed{warned}"
+        for metric in view.metrics:
+            if metric.place == Judged.SPARK:
+                yield f"  on Spark: {metric.expectation}: {metric.why}"
         if view.maintained:
             yield f"  {view.maintained} of them answered by maintained measures, no row read"
         if view.scanned:
@@ -237,8 +268,18 @@ def record_lines(record: QualityRecord) -> Iterator[str]:
     yield from (f"{name}: paused, skipped" for name in record.paused)
 
 
+def failure_lines(record: QualityRecord) -> Iterator[str]:
+    """Describe the failures that hold rows back, with failing rows."""
+    for view in record.views:
+        for failure in view.failures:
+            yield from _failure_lines(view, failure)
+
+
 def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
-    yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
+    if view.holds is not msgspec.UNSET:
+        yield f"  assertion {failure.expectation}: {failure.observed}"
+    else:
+        yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
     if failure.keys:
         yield "    failing rows: " + "; ".join(
             ", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys

@@ -1,4 +1,4 @@
-"""Quality suites: files with the expectations on a view's rows, in the JSON format of Great Expectations.
+"""Quality suites: files with the expectations on the rows of a view or table, in Great Expectations' JSON format.
 
     {"name": "sales", "meta": {"key": ["shop"]},
      "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "total"}, "meta": {}}, …]}
@@ -23,11 +23,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tussock.jobs.settings.pipeline import GateScope, QualitySettings
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation, RelationKind
 
 ROW_EXPECTATIONS = frozenset(
     {
@@ -207,21 +209,17 @@ def _whole_or_broken(file: Path) -> Suite:
         return Suite(file.stem, file, (), None, False, hashlib.sha256(str(err).encode()).hexdigest(), "", broken=err)
 
 
-def require_columns(suite: Suite, columns: Sequence[str]) -> None:
-    """Raise QualitySuiteError for an unknown column before Spark starts.
-
-    Otherwise a typo would look like failing rows.
-    """
-    named = list(suite.key or ())
-    for item in suite.items:
-        arguments = item.get("kwargs", {})
-        named += [arguments[name] for name in ("column", "column_A", "column_B") if name in arguments]
-        named += arguments.get("column_list", [])
-    for column in named:
-        if column not in columns:
-            raise QualitySuiteError(
-                str(suite.file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}"
-            )
+def relation_of(suite: Suite, relations: Mapping[str, Relation]) -> Relation:
+    """Return the view or table that a suite judges. Raises QualitySuiteError if it does not exist."""
+    found = relations.get(suite.view)
+    if found is None or found.kind not in (RelationKind.VIEW, RelationKind.TABLE):
+        names = sorted(
+            r.name for r in relations.values() if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and not r.internal
+        )
+        near = get_close_matches(suite.view, names, n=1)
+        expected = f"{near[0]!r}, the nearest name" if near else f"one of {', '.join(names)}"
+        raise QualitySuiteError(str(suite.file), f"a suite of {suite.view!r}, which is no view or table", expected)
+    return found
 
 
 class History(NamedTuple):

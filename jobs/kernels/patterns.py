@@ -45,8 +45,11 @@ def refuse_regex(call: Call) -> str | None:
     if (reason := constant_args(1)(call)) is not None:
         return reason
     pattern = constant(call.args[1])
-    if not isinstance(pattern, str):
-        return None
+    return pattern_objection(pattern) if isinstance(pattern, str) else None
+
+
+def pattern_objection(pattern: str) -> str | None:
+    """The reason why a pattern of Java is not supported, or None."""
     at = 0
     while at < len(pattern):
         if (match := _TOKEN.match(pattern, at)) is None:

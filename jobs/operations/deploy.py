@@ -1,6 +1,6 @@
 """Deployment of a pipeline's files to its store, for `tussock plan`, `tussock apply` and the DAG deploy_<pipeline>."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
 from tussock.jobs.catalog.deployment import Deployment, Derived
+from tussock.jobs.gate.assertions import Assertion, assertion_statements, read_assertions
 from tussock.jobs.gate.measures import statements_for
 from tussock.jobs.gate.suite import Suite, read_suite
 from tussock.jobs.operations.notifiers import check_notifiers
@@ -18,6 +19,7 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.errors import AlreadyInitialisedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -177,6 +179,7 @@ class _Read:
 def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
     """Raises: PipelineError, QualitySuiteError."""
     suites, makes_store = _suites(pipeline), not store_exists(pipeline.store)
+    assertions = read_assertions(pipeline)
     folder = pipeline.folder
     settings = {
         **({"env": pipeline.environment} if pipeline.environment else {}),
@@ -194,9 +197,10 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         *_new_store(pipeline, makes_store),
         *(PlanItem(ItemKind.SETTING, name, value) for name, value in settings.items()),
         *(PlanItem(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
+        *(PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}") for one in assertions),
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
     )
-    return _Read(pipeline.argument, pipeline.scripts(), partial(statements_for, suites), items, makes_store)
+    return _Read(pipeline.argument, pipeline.scripts(), partial(_statements, suites, assertions), items, makes_store)
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
@@ -217,7 +221,14 @@ def _suites(pipeline: Pipeline) -> list[Suite]:
 
 def measures(pipeline: Pipeline) -> Derived:
     """Return the hidden views that a pipeline's suites need. Raises QualitySuiteError if a suite cannot be read."""
-    return partial(statements_for, _suites(pipeline))
+    return partial(_statements, _suites(pipeline), read_assertions(pipeline))
+
+
+def _statements(
+    suites: Sequence[Suite], assertions: Sequence[Assertion], catalog: Catalog, stored_rows: Callable[[Relation], int]
+) -> Iterator[tuple[Path, str]]:
+    yield from statements_for(suites, catalog, stored_rows)
+    yield from assertion_statements(assertions)
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from collections.abc import Collection
 
 from tussock.jobs.driver.publish import publish as let_see
-from tussock.jobs.gate.record import QualityRecord, require_judged, require_passed
+from tussock.jobs.gate.record import HeldViewsError, QualityRecord, record_lines, require_judged, require_passed
 from tussock.jobs.operations.alerts import let_go
 from tussock.jobs.operations.publication import Publication, publication_of
+from tussock.jobs.operations.quality import has_suites, judge_once, record_unchecked
+from tussock.jobs.operations.quality import require_passed as require_judged_passed
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import GateScope
+from tussock.statestore.progress import Progress, no_progress
 
 
 def publish(at: PipelineStore, epoch: int) -> Publication:
@@ -18,21 +21,51 @@ def publish(at: PipelineStore, epoch: int) -> Publication:
         MissingRecordError: the pipeline has suites that have not run on this epoch.
     """
     record = _passed_record(at, epoch)
-    failed = () if record is None else record.failed
-    _publish(at, epoch, [r.id for r in at.meta.latest().catalog.at(epoch) if r.name in failed])
+    refused = frozenset[str]() if record is None else record.refused
+    _publish(at, epoch, [r.id for r in at.meta.latest().catalog.at(epoch) if r.name in refused])
     return publication_of(at.meta, epoch, record)
 
 
-def publish_newest(at: PipelineStore) -> int | None:
-    """Publish the newest committed epoch without the gate. Views that are held back stay held back.
+def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: str = "") -> int | None:
+    """Publish the newest committed epoch to readers, as far as it passes the gate, and to the tables of `[publish]`.
 
-    Returns the epoch, or None if it was already published.
+    The gate judges it first, unless the current suites have done so.
+
+    Args:
+        unchecked: the command that publishes without the gate, for the record; empty: the gate decides. Views that are
+            held back stay held back without the gate.
+
+    Returns: the epoch; None if readers already see all of it.
+    Raises: QualityGateError: suites failed, and nothing was published. HeldViewsError: suites failed, and everything
+        but their views was published. QualitySuiteError.
     """
     version = at.meta.latest()
-    if version.epoch == version.published:
+    epoch, record = version.epoch, None
+    if epoch == version.published and not version.held:
         return None
-    _publish(at, version.epoch, None)
-    return version.epoch
+    if not has_suites(at) or unchecked:
+        if epoch == version.published:
+            return None
+        if unchecked and has_suites(at):
+            record_unchecked(at, epoch, unchecked)
+        _publish(at, epoch, None)
+    else:
+        record = judge_once(at, epoch, progress)
+        for line in record_lines(record):
+            progress(line)
+        require_judged_passed(at, record)
+        publish(at, epoch)
+    after = at.meta.latest()
+    news = (after.published, after.held) != (version.published, version.held)
+    if news:
+        progress(f"published epoch {epoch}")
+        if at.pipeline.publish is not None:
+            from tussock.jobs.operations.tables import publish_tables  # importing the sinks takes long
+
+            publish_tables(at, epoch, lambda line: progress(f"  {line}"))
+    if record is not None and not record.passed:
+        raise HeldViewsError(record)
+    return epoch if news else None
 
 
 def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> None:
@@ -43,6 +76,6 @@ def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of an epoch that passed the gate; None if the pipeline has no suites. Raises as `publish`."""
     quality = at.pipeline.quality
-    if quality is None or not quality.suites():
+    if quality is None or not has_suites(at):
         return None
     return (require_judged if quality.scope is GateScope.VIEW else require_passed)(at.meta.objects, epoch)

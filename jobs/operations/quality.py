@@ -1,22 +1,40 @@
 """The quality gate: run the suites of a pipeline on one committed epoch, and record their results."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.gate.record import GateVerdict, HeldViewsError, QualityGateError, QualityRecord, judged, read_record
+import msgspec
+
+from tussock.jobs.gate.assertions import read_assertions
+from tussock.jobs.gate.record import (
+    GateVerdict,
+    HeldViewsError,
+    QualityGateError,
+    QualityRecord,
+    judged,
+    read_record,
+    write_record,
+)
 from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import GateScope
-from tussock.statestore.progress import Progress
+from tussock.statestore.errors import InputError
+from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tussock.jobs.gate.gate import SparkStarter
+
 
 def has_suites(at: PipelineStore) -> bool:
-    """Return whether the pipeline has suites. Cost: one directory listing."""
-    return at.pipeline.quality is not None and bool(at.pipeline.quality.suites())
+    """Return whether the pipeline has suites or assertions. Cost: two directory listings."""
+    quality = at.pipeline.quality
+    return quality is not None and bool(quality.suites() or quality.assertions())
 
 
 def judges_views(at: PipelineStore) -> bool:
@@ -26,7 +44,9 @@ def judges_views(at: PipelineStore) -> bool:
 
 def known(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of `epoch` for the current suites; None if they have not run on it."""
-    return judged(at.meta.objects, epoch, read_suites(at.pipeline.quality))
+    digests = {suite.view: suite.digest for suite in read_suites(at.pipeline.quality)}
+    digests |= {one.name: one.digest for one in read_assertions(at.pipeline)}
+    return judged(at.meta.objects, epoch, digests)
 
 
 def verdict(at: PipelineStore, epoch: int) -> GateVerdict:
@@ -35,19 +55,50 @@ def verdict(at: PipelineStore, epoch: int) -> GateVerdict:
     return GateVerdict.NONE if record is None else record.verdict
 
 
-def judge_here(at: PipelineStore, epoch: int) -> QualityRecord:
+def judge_here(at: PipelineStore, epoch: int, costs: Progress = no_progress) -> QualityRecord:
     """Run the suites on `epoch` without Spark, and store the record.
 
     Raises: SparkNeededError before anything ran; QualitySuiteError.
     """
     from tussock.jobs.gate.gate import validate_epoch, without_spark  # importing Great Expectations takes a second
 
-    return validate_epoch(without_spark, at.meta, at.pipeline, epoch)
+    return validate_epoch(without_spark, at.meta, at.pipeline, epoch, costs=costs)
 
 
-def judge(at: PipelineStore, epoch: int, progress: Progress) -> QualityRecord:
-    """Run the suites on `epoch`, on Spark if one of them needs it, and store the record. Raises QualitySuiteError."""
+def judge_once(at: PipelineStore, epoch: int, progress: Progress, costs: Progress = no_progress) -> QualityRecord:
+    """Return the record of the current suites on `epoch`.
+
+    If they have not run on it, run them, on Spark if one of them needs it, and store the record.
+
+    Raises: QualitySuiteError.
+    """
+    if (record := known(at, epoch)) is not None:
+        progress(f"the current suites have already judged epoch {epoch}")
+        return record
     from tussock.jobs.gate.gate import validate_epoch
+
+    with _spark_on_demand(at, progress) as start:
+        return validate_epoch(start, at.meta, at.pipeline, epoch, costs=costs)
+
+
+def check(at: PipelineStore, views: Sequence[str], epoch: int | None, progress: Progress) -> QualityRecord:
+    """Run suites on an epoch, on Spark if one of them needs it, without storing the record.
+
+    Args:
+        views: only the suites of these views; empty: all.
+        epoch: None: the newest.
+
+    Raises: NoSuiteError, NoEpochYetError, QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
+    """
+    from tussock.jobs.gate.gate import check
+
+    with _spark_on_demand(at, progress) as start:
+        return check(start, at.meta, at.pipeline, views, epoch, costs=progress)
+
+
+@contextmanager
+def _spark_on_demand(at: PipelineStore, progress: Progress) -> "Iterator[SparkStarter]":
+    """Yield a function that starts Spark. Spark is stopped at the end."""
     from tussock.jobs.operations.runners import spark_of
 
     with ExitStack() as stack:
@@ -56,7 +107,55 @@ def judge(at: PipelineStore, epoch: int, progress: Progress) -> QualityRecord:
             progress("\n  ".join(["suites run on Spark, because of:", *reasons]))
             return stack.enter_context(spark_of(at.pipeline, "quality"))
 
-        return validate_epoch(start, at.meta, at.pipeline, epoch)
+        yield start
+
+
+def propose(at: PipelineStore, view: str) -> Path:
+    """Write a first suite for a view or table, from its rows at the newest epoch. Return its file.
+
+    Raises: UnknownRelationError; SuiteThereError if the view has a suite; NoEpochYetError.
+    Cost: reads the view.
+    """
+    from tussock.jobs.gate.gate import NoEpochYetError
+    from tussock.jobs.gate.propose import proposed
+    from tussock.jobs.plan.definition import find
+    from tussock.jobs.reading.reader import key_of, relation_rows
+
+    quality = at.pipeline.quality
+    folder = at.pipeline.folder / "quality" if quality is None else quality.folder
+    if (epoch := at.meta.latest().epoch) == 0:
+        raise NoEpochYetError(at.pipeline.name)
+    with at.meta.reading(epoch) as version:
+        relation = find(version.catalog, view)
+        file = folder / f"{relation.name}.json"
+        if file.exists():
+            raise SuiteThereError(str(file))
+        rows = relation_rows(at.meta.objects, version, relation, epoch, sys.maxsize)
+        assert rows is not None, "no view has more rows"
+        names = [column.name for column in relation.columns]
+        key = key_of(relation)
+        visible = [names[place] for place in key] if all(place < len(names) for place in key) else []
+        document = proposed(rows, visible)
+    folder.mkdir(exist_ok=True)
+    file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return file
+
+
+class SuiteThereError(InputError):
+    """A proposed suite would replace an existing one."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
+        self.file = file
+
+    def __str__(self) -> str:
+        return f"{self.file} exists, and was not changed. Rename it first to get a proposal."
+
+
+def record_unchecked(at: PipelineStore, epoch: int, command: str) -> None:
+    """Record that `command` publishes `epoch` without its checks. Earlier results of the epoch stay in the record."""
+    before = read_record(at.meta.objects, epoch) or QualityRecord(epoch, ())
+    write_record(at.meta.objects, msgspec.structs.replace(before, unchecked=command))
 
 
 def require_passed(at: PipelineStore, record: QualityRecord) -> None:

@@ -378,6 +378,10 @@ class QualitySettings:
         """Return the suite files in name order. Each is named after its view. Cost: one directory listing."""
         return tuple(sorted(self.folder.glob("*.json")))
 
+    def assertions(self) -> tuple[Path, ...]:
+        """Return the files of the assertions in name order. Cost: one directory listing."""
+        return tuple(sorted(self.folder.glob("*.sql")))
+
 
 class TableKind(StrEnum):
     """The format of published tables."""
@@ -461,8 +465,15 @@ class Pipeline:
         Raises:
             PipelineError: a file is missing, or uses a variable without a value.
         """
+        return self._texts(self.sql)
+
+    def assertions(self) -> tuple[tuple[Path, str], ...]:
+        """Return the files of the assertions and their texts, like `scripts`. Raises as `scripts`."""
+        return () if self.quality is None else self._texts(self.quality.assertions())
+
+    def _texts(self, files: tuple[Path, ...]) -> tuple[tuple[Path, str], ...]:
         values = os.environ | self.own_variables | ({"data": self.data} if self.data else {})
-        return tuple((path, _substitute_in_sql(_text_of(path, self.folder), values, str(path))) for path in self.sql)
+        return tuple((path, _substitute_in_sql(_text_of(path, self.folder), values, str(path))) for path in files)
 
     def variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.

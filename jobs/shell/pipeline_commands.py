@@ -18,10 +18,12 @@ from tussock.jobs.shell.command import (
     publish_arguments,
     say,
 )
+from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.epochs import Advanced
     from tussock.jobs.operations.store import PipelineStore
+    from tussock.jobs.sources.listing import Interval
 
 SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
@@ -156,51 +158,58 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of, require_all_taken_in
+    from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of
 
     at = opened(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     done = advance(at, Wish(interval), Where.AS_SET, say)
-    if not _release(at, done, chosen):
-        print(f"no new input; the store is at epoch {done.epoch}")
-    require_all_taken_in(at, done.summaries, interval)
+    _release(at, done, interval, chosen)
 
 
-def _release(at: "PipelineStore", done: "Advanced", chosen: argparse.Namespace) -> bool:
-    """Print the summaries of the epochs. Without `--hold`, publish the newest to readers and to tables.
+def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None", chosen: argparse.Namespace) -> None:
+    """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
-    Returns whether an epoch ran or was published.
+    Raises: QualityGateError, HeldViewsError, PausedViewsError, HeldSourcesError; further ones are notes of the first.
     """
     from tussock.jobs.driver.summary import show_summary
-    from tussock.jobs.operations.publish import publish_newest
+    from tussock.jobs.operations.epochs import require_all_taken_in
+    from tussock.jobs.operations.publish import release
 
     for summary in done.summaries:
         print(show_summary(summary, reasons=False))  # the error that follows contains them
-    if chosen.hold or (published := publish_newest(at)) is None:
-        return bool(done.summaries)
-    print(f"published epoch {published}")
-    if at.pipeline.publish is not None:
-        from tussock.jobs.operations.tables import publish_tables
-
-        publish_tables(at, published, lambda line: say(f"  {line}"))
-    return True
+    unchecked = f"tussock {chosen.command} --no-check" if chosen.no_check else ""
+    try:
+        published = None if chosen.hold else release(at, say, unchecked=unchecked)
+    except InputError as failed:
+        try:
+            require_all_taken_in(at, done.summaries, interval)
+        except InputError as err:
+            failed.add_note(str(err))
+        raise
+    if published is None and not done.summaries:
+        print(f"no new input; the store is at epoch {done.epoch}")
+    require_all_taken_in(at, done.summaries, interval)
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
     interval = "take only this data interval's files (ISO 8601) of sources with {start:…} or {end:…} in their path"
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
-    _hold_argument(parser)
+    _release_arguments(parser, "epoch")
 
 
-def _hold_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def _release_arguments(parser: argparse.ArgumentParser, command: str) -> None:
+    parser.set_defaults(command=command)
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--hold", action="store_true", help="commit without publishing: readers keep seeing the previous epoch"
     )
+    no_check = "publish without running the pipeline's quality suites; the store records this"
+    instead.add_argument("--no-check", action="store_true", help=no_check)
 
 
 def _restate(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations import restate
-    from tussock.jobs.operations.epochs import interval_of, require_all_taken_in
+    from tussock.jobs.operations.epochs import interval_of
     from tussock.jobs.sources.base import Restated
     from tussock.jobs.sources.errors import CannotRestateError
     from tussock.jobs.sources.listing import absolute_path
@@ -232,8 +241,7 @@ def _restate(chosen: argparse.Namespace) -> None:
         print(f"{goes:,} rows would be removed and {comes:,} added; nothing was changed")
         return
     done = restate.restate(at, restating, say)
-    _release(at, done, chosen)
-    require_all_taken_in(at, done.summaries, None)
+    _release(at, done, None, chosen)
 
 
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +263,7 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only print the rows that would be removed and added, and the affected views",
     )
-    _hold_argument(parser)
+    _release_arguments(parser, "restate")
 
 
 def _publish(chosen: argparse.Namespace) -> None:
@@ -342,8 +350,9 @@ COMMANDS = (
         "unfinished epoch, the command finishes it first. You can stop the command at any point and run it twice: "
         "nothing is visible before the commit. If a file cannot be read or a path has disappeared, the source is held: "
         "its new files wait, everything else is processed and published, "
-        "and the exit code is 1. The exit code is also 1 if a view was paused because of [epoch] "
-        'on_error = "pause".',
+        "and the exit code is 1. With --pipeline, the quality suites judge the epoch before it is published; if one "
+        "fails, readers keep seeing the previous rows, and the exit code is 1. The exit code is also 1 if a view was "
+        'paused because of [epoch] on_error = "pause".',
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,

@@ -24,6 +24,7 @@ from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import HoldFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
+from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import Pipeline, PipelineError, PublishSettings
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.epoch import COUNTER_BITS
@@ -96,6 +97,13 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         TroubleKind.SUITE_WARNS: _view(
             facts, quality=QualityFacts(Quality.WARNING, EPOCH, AT, 2, (), ("expect_unique(k): found 2 duplicates",))
         ),
+        TroubleKind.ASSERTION_WARNS: {
+            "record": QualityRecord(
+                EPOCH,
+                (ViewQuality("paid.sql", 3, 1, warnings=(Failure("paid.sql", "3 wrong rows"),), holds=("per_g",)),),
+            )
+        },
+        TroubleKind.UNCHECKED: {"record": QualityRecord(EPOCH, (), unchecked="tussock epoch --no-check")},
         TroubleKind.VIEW_STALE: _view(facts, freshness_s=7_200.0, wanted_s=3_600.0),
         TroubleKind.VIEW_UNKNOWN: {"freshness": {"per_gg": 3_600_000}},
         TroubleKind.VIEW_DIFFERENT: {"verified": VerifiedFacts(AT, {"different": 1}, ("per_g",), AT)},

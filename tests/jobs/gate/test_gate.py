@@ -12,7 +12,7 @@ from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.gate.gate import QualityGate, SuiteFound, validate_epoch, without_spark
+from tussock.jobs.gate.gate import validate_epoch, without_spark
 from tussock.jobs.gate.index import SuiteResult, add_results
 from tussock.jobs.gate.record import (
     SAMPLE_KEYS,
@@ -25,6 +25,7 @@ from tussock.jobs.gate.record import (
 )
 from tussock.jobs.gate.rows import SparkRows
 from tussock.jobs.gate.suite import QualitySuiteError, read_suite
+from tussock.jobs.gate.suite_runs import SuiteFound, SuiteRuns
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
 from tussock.jobs.settings.process import open_meta
@@ -47,15 +48,15 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
     return file
 
 
-def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
+def checked(gate: SuiteRuns, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
     read = read_suite(file)
     with gate:
         return gate.check(read, read.whole, SparkRows(rows), epoch, key)
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> QualityGate:
-    return QualityGate(tmp_path / "docs")
+def gate(tmp_path: Path) -> SuiteRuns:
+    return SuiteRuns(tmp_path / "docs")
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +66,7 @@ def delays(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_a_view_that_meets_its_suite_passes_and_gets_a_page(
-    gate: QualityGate, delays: DataFrame, tmp_path: Path
-) -> None:
+def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: SuiteRuns, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
     metric = Metric("expect_column_values_to_be_unique(column='carrier')", 0.0)
     assert checked(gate, delays, file, ["carrier"]) == SuiteFound(rows=3, failures=(), metrics=(metric,))
@@ -93,7 +92,7 @@ def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Pat
 
 
 def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows(
-    gate: QualityGate, delays: DataFrame, tmp_path: Path
+    gate: SuiteRuns, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(
         tmp_path,
@@ -125,7 +124,7 @@ def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows
 
 
 def test_quantiles_and_distributions_are_judged_over_all_rows(
-    gate: QualityGate, spark: SparkSession, tmp_path: Path
+    gate: SuiteRuns, spark: SparkSession, tmp_path: Path
 ) -> None:
     ranges = {"quantiles": [0.5, 0.9], "value_ranges": [[40, 60], [None, 80]]}
     bins = {"bins": [0, 50, 100], "weights": [0.5, 0.5]}
@@ -147,13 +146,13 @@ def test_quantiles_and_distributions_are_judged_over_all_rows(
 
 
 def test_the_key_of_the_suite_takes_precedence_over_the_views_key(
-    gate: QualityGate, delays: DataFrame, tmp_path: Path
+    gate: SuiteRuns, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])
     assert checked(gate, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
 
 
-def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_view_of_many_failing_rows_names_a_sample(gate: SuiteRuns, spark: SparkSession, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_between", column="id", max_value=-1))
     (failure,) = checked(gate, spark.range(500).toDF("id"), file, ["id"]).failures
     assert failure.observed.startswith("500 of 500 rows")
@@ -161,7 +160,7 @@ def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: Sp
 
 
 def test_an_empty_view_passes_expectations_that_do_not_depend_on_its_size(
-    gate: QualityGate, delays: DataFrame, tmp_path: Path
+    gate: SuiteRuns, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
     found = checked(gate, delays.limit(0), file, ["carrier"])
@@ -171,7 +170,7 @@ def test_an_empty_view_passes_expectations_that_do_not_depend_on_its_size(
 def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="carrier"))
     for day in (0, 1):
-        checked(QualityGate(tmp_path / "docs"), delays, file, ["carrier"], EPOCH + (day * 86_400_000 << 16))
+        checked(SuiteRuns(tmp_path / "docs"), delays, file, ["carrier"], EPOCH + (day * 86_400_000 << 16))
     assert len(list((tmp_path / "docs/validations/delays").rglob("*.html"))) == 2
 
 
@@ -195,7 +194,7 @@ def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Pa
     ],
 )
 def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
-    gate: QualityGate, delays: DataFrame, tmp_path: Path, text: str, message: str
+    gate: SuiteRuns, delays: DataFrame, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "delays.json"
     file.write_text(text)
@@ -246,9 +245,9 @@ def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
             (summary,) = advance(SparkRunner(spark), meta)
         meta.publish(summary.epoch)
         read = {sst.name for level in meta.latest().levels for sst in level}
-        check = QualityGate.check
+        check = SuiteRuns.check
 
-        def check_later(gate: QualityGate, *given: Any) -> SuiteFound:
+        def check_later(gate: SuiteRuns, *given: Any) -> SuiteFound:
             """The frame exists, but none of it has been read yet."""
             other = open_meta(f"{tmp_path}/store")
             assert [task.outcome for task in compact(other, full=True)] == ["merged"]
@@ -259,7 +258,7 @@ def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
             assert {sst.name for level in other.latest().levels for sst in level}.isdisjoint(read)
             return check(gate, *given)
 
-        monkeypatch.setattr(QualityGate, "check", check_later)
+        monkeypatch.setattr(SuiteRuns, "check", check_later)
         (view,) = validate_epoch(lambda _: spark, meta, load_pipeline(folder), summary.epoch, most_rows_here=0).views
         assert (view.rows, view.failures) == (60, ())
         assert meta.pins() == ()

@@ -23,7 +23,7 @@ from tussock.jobs.catalog.deployment import StepAction
 from tussock.jobs.catalog.statement_maker import ReservedNameError
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.gate.gate import QualityGate, SuiteFound, validate_epoch, without_spark
+from tussock.jobs.gate.gate import validate_epoch, without_spark
 from tussock.jobs.gate.measured import ViewMeasures, _cannot_be_null, _repeated, measured
 from tussock.jobs.gate.measures import EXPECTATIONS, ROWS, Measures, Number, measures_of, numbers_view, repeated_view
 from tussock.jobs.gate.record import (
@@ -37,6 +37,7 @@ from tussock.jobs.gate.record import (
 )
 from tussock.jobs.gate.rows import SparkRows
 from tussock.jobs.gate.suite import QualitySuiteError, Suite, read_suite
+from tussock.jobs.gate.suite_runs import SuiteFound, SuiteRuns
 from tussock.jobs.operations.deploy import measures
 from tussock.jobs.plan.definition import find
 from tussock.jobs.reading.reader import relation_frame
@@ -121,7 +122,7 @@ def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: i
     assert pipeline.quality is not None
     (file,) = pipeline.quality.suites()
     suite = read_suite(file)
-    with session.meta.reading(epoch) as version, QualityGate(pipeline.quality.docs.with_name("spark")) as gate:
+    with session.meta.reading(epoch) as version, SuiteRuns(pipeline.quality.docs.with_name("spark")) as gate:
         frame = relation_frame(spark, session.meta.objects.uri, version, find(version.catalog, suite.view), epoch)
         rows = frame.coalesce(1).cache()  # each expectation runs a query or two over them
         try:

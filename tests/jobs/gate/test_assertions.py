@@ -1,0 +1,93 @@
+"""Assertions in SQL: their headers, their hidden views, and what a failure holds back. Needs no Spark."""
+
+import msgspec
+import pytest
+
+from tests.jobs.driver.embedded import append, insert
+from tests.jobs.plan.catalogs import counted, scan, view
+from tests.jobs.shell.test_quality_commands import Shop, shop
+from tussock.jobs.gate.assertions import assertion_statements, read_assertions
+from tussock.jobs.gate.suite import QualitySuiteError
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+
+__all__ = ["shop"]
+
+
+def asserting(shop: Shop, text: str, name: str = "no_rows.sql") -> Pipeline:
+    (shop.folder / "pipelines/shop/quality" / name).write_text(text)
+    return load_pipeline(shop.folder / "pipelines/shop")
+
+
+def applied(shop: Shop, pipeline: Pipeline) -> None:
+    """Log the hidden view of the pipeline's assertion, over the rows of per_w, whose plan stands for its SELECT."""
+    (one,) = read_assertions(pipeline)
+    append(
+        shop.meta,
+        msgspec.structs.replace(
+            view(one.view, counted(Scan("per_w", (0, 1), (Field("c2", "int"), Field("n", "bigint"))), 0)),
+            sql=one.select,
+        ),
+    )
+
+
+@pytest.fixture
+def two_views(shop: Shop) -> Shop:
+    """A view per_w (rows per w), whose rows are wrong by the assertion: it returns all of them."""
+    append(shop.meta, view("per_w", counted(scan("t"), 2)))
+    return shop
+
+
+def test_wrong_rows_keep_an_epoch_from_readers_and_are_printed(two_views: Shop) -> None:
+    pipeline = asserting(two_views, "-- orders without a shop\nSELECT c0, c1 FROM per_w;\n")
+    applied(two_views, pipeline)
+    insert(two_views.meta, "t", (1, 7, 5), (2, 7, 5))
+    code, printed = two_views.run("epoch", "--pipeline", "shop")
+    assert code == 1, printed
+    assert "no_rows.sql: 1 wrong rows" in printed
+    assert "  assertion no_rows.sql: 1 wrong row\n    failing rows: c2=5, n=1" in printed
+    assert two_views.published == 0
+    code, printed = two_views.run("check", "shop", "no_rows.sql")
+    assert (code, "assertion no_rows.sql: 1 wrong row" in printed) == (1, True)
+    code, printed = two_views.run("status", "--pipeline", "shop")
+    assert "no_rows.sql: 1 wrong row" in printed, printed
+    asserting(two_views, "-- severity: warning\nSELECT c0, c1 FROM per_w")
+    code, printed = two_views.run("epoch", "--pipeline", "shop")
+    assert (code, two_views.published) == (0, two_views.meta.latest().epoch), printed
+    assert "assertion no_rows.sql: 1 wrong row" in printed
+
+
+def test_in_view_scope_only_the_views_that_it_reads_are_held_back(two_views: Shop) -> None:
+    two_views.configure('scope = "view"\n')
+    applied(two_views, asserting(two_views, "SELECT c0, c1 FROM per_w"))
+    insert(two_views.meta, "t", (1, 7, 5))
+    assert two_views.run("epoch", "--pipeline", "shop")[0] == 1
+    assert two_views.published == two_views.meta.latest().epoch
+    assert two_views.run("read", "--pipeline", "shop", "per_g")[0] == 0
+    assert two_views.run("read", "--pipeline", "shop", "per_w")[0] == 1
+
+
+def test_an_assertion_that_is_not_applied_is_reported_and_lists_hide_the_one_that_is(two_views: Shop) -> None:
+    pipeline = asserting(two_views, "SELECT c0 FROM per_g")
+    insert(two_views.meta, "t", (1, 7, 5))
+    code, printed = two_views.run("epoch", "--pipeline", "shop")
+    assert (code, "assertion no_rows.sql: The store does not maintain it in this form. `tussock apply`" in printed) == (
+        0,
+        True,
+    ), printed
+    applied(two_views, pipeline)
+    assert two_views.run("epoch", "--pipeline", "shop")[0] == 1
+    assert [r.name for r in two_views.meta.latest().catalog.live() if not r.internal] == ["t", "per_g", "per_w"]
+
+
+def test_headers_and_statements(shop: Shop) -> None:
+    pipeline = asserting(shop, "-- note: anything\n-- severity: info\n\nSELECT 1 AS x -- severity: error\n;")
+    (one,) = read_assertions(pipeline)
+    assert one.severity == "info"
+    ((file, statement),) = assertion_statements([one])
+    assert file.name == "no_rows.sql"
+    assert statement.startswith("CREATE MATERIALIZED VIEW `__quality__no_rows_assertion_")
+    assert statement.endswith("AS\n-- note: anything\n-- severity: info\n\nSELECT 1 AS x -- severity: error")
+    for wrong, message in (("severity: fatal", "severity 'fatal'"), ("severty: error", "the header 'severty'")):
+        with pytest.raises(QualitySuiteError, match=message):
+            read_assertions(asserting(shop, f"-- {wrong}\nSELECT 1 AS x"))
