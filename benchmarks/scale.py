@@ -1,4 +1,4 @@
-"""How one store grows: versions of 10^4 to 10^6 SSTs, and barriers of as many files, without their bytes.
+"""How one store grows: versions of 10^4 to 10^6 SSTs, and barriers of as many files, without their bytes; and units.
 
     python -m benchmarks scale                       10^4, 10^5 and 10^6; a quarter of an hour
     python -m benchmarks scale --sizes 1000 10000    a smoke test
@@ -8,6 +8,8 @@ The catalog, and the first epoch, come from the code that every epoch runs. A sn
 exist. So everything that reads only versions and documents runs as it does in a store of that size, and everything that
 reads SSTs is left out. A listing names the SSTs, because vacuum compares it with the version. The files of the source
 have two bytes, and no epoch reads them.
+
+The units of an epoch run one after another in one process, so their cost is the CPU seconds of all units together.
 
 Each size is a new process, whose private memory (RssAnon) is measured with that of a store without SSTs or files. The
 steps are measured in CPU seconds. The exponent is the slope of log(cost - cost for one thing) over log(size), as in
@@ -28,6 +30,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
 from benchmarks.growth import exponent_of
 from benchmarks.memory import rss_anon
@@ -39,7 +42,7 @@ from tussock.jobs.driver.leaves import taken_batches
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.status import status
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Statement
 from tussock.jobs.upkeep.compaction import due
 from tussock.statestore.hummock.compaction_picker import BOTTOM
 from tussock.statestore.hummock.vacuum import vacuum
@@ -48,7 +51,16 @@ from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.manifest import manifest_of
-from tussock.statestore.meta.names import DATA, HEAD, barrier_name, data_prefix, hash_of, snapshot_name, task_prefix
+from tussock.statestore.meta.names import (
+    DATA,
+    HEAD,
+    barrier_name,
+    data_prefix,
+    hash_of,
+    manifest_name,
+    snapshot_name,
+    task_prefix,
+)
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
 from tussock.statestore.meta.version_log import SNAPSHOT_EVERY, Head
@@ -57,6 +69,8 @@ from tussock.statestore.objectstore.local import LocalObjectStore
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (10_000, 100_000, 1_000_000)
+UNITS = (10, 100, 1_000)
+VNODES = 4_096  # of the stores that measure units
 SST_BYTES = 64 << 20
 ROWS = 1_000_000  # per SST
 TABLES = 100  # tables of the catalog, each with one state table
@@ -212,11 +226,15 @@ def _new_store(folder: Path, n: int) -> tuple[MetaStore, SimulatedStore]:
 def _statements(folder: Path) -> Iterator[Statement]:
     for number in range(TABLES):
         yield CreateTable(f"t{number}", _FIELDS, (0,))
+    yield _view()
+    yield CreateSource("files", "json", _FIELDS, {"path": str(folder / "files")})
+
+
+def _view() -> CreateView:
     scan = Scan("t0", (0, 1, 2), _FIELDS)
     count = AggCall(AggFunction.COUNT, "bigint", ())
     counted = Aggregate(scan, (Column(1, "int"),), (count,), (_FIELDS[1], Field("n", "bigint")))
-    yield CreateView("per_g", "SELECT g, count(*) AS n FROM t0 GROUP BY g", counted)
-    yield CreateSource("files", "json", _FIELDS, {"path": str(folder / "files")})
+    return CreateView("per_g", "SELECT g, count(*) AS n FROM t0 GROUP BY g", counted)
 
 
 def _barrier(meta: MetaStore) -> Barrier:
@@ -244,13 +262,47 @@ def _outputs(version: HummockVersion, task: CompactionTask) -> list[SstInfo]:
     ]
 
 
-MEASURES: Mapping[str, Callable[[Path, int], dict[str, float]]] = {"SSTs": measure_ssts, "files": measure_files}
+def measure_units(folder: Path, n: int) -> dict[str, float]:
+    """CPU seconds of epochs on `n` units, of all units together, and facts in bytes."""
+    objects = SimulatedStore(folder / "store")
+    MetaStore.init(objects, vnode_count=VNODES, units=n)
+    meta = MetaStore(objects, "benchmark", _clock)
+    costs: dict[str, float] = {}
+    for statement in (CreateTable("t0", _FIELDS, (0,)), _view()):
+        meta.append_log(f"benchmark/{statement.name}", msgspec.json.encode(statement))
+    for step, rows in (("first epoch", 1), ("epoch of 1 row", 1), ("epoch of 10,000 rows", 10_000)):
+        _insert(meta, rows)
+        barrier = inject(meta)
+        assert barrier is not None
+        with _timed(costs, step):
+            run_epoch(LocalRunner(), meta, barrier)
+    costs["bytes of a barrier"] = objects.head(barrier_name(barrier.prev_epoch, barrier.attempt)).size
+    costs["bytes of a manifest"] = objects.head(manifest_name(barrier.epoch)).size
+    costs["SSTs of an epoch"] = len(meta.latest().levels[0]) / 3
+    return costs
+
+
+def _insert(meta: MetaStore, rows: int) -> None:
+    numbers = pa.array(range(rows), pa.int32())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, (table := pa.table({field.name: numbers for field in _FIELDS})).schema) as writer:
+        writer.write_table(table)
+    payload = meta.put_payload(sink.getvalue().to_pybytes())
+    meta.append_log(f"benchmark/{next(_ticks)}", msgspec.json.encode(Insert("t0", rows, payload)))
+
+
+MEASURES: Mapping[str, Callable[[Path, int], dict[str, float]]] = {
+    "SSTs": measure_ssts,
+    "files": measure_files,
+    "units": measure_units,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of SSTs and of files")
-    parser.add_argument("--things", nargs="+", choices=MEASURES, default=list(MEASURES), help="default: both")
+    parser.add_argument("--units", type=int, nargs="+", default=list(UNITS), help="numbers of parallel units")
+    parser.add_argument("--things", nargs="+", choices=MEASURES, default=list(MEASURES), help="default: all")
     parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: that of the system")
     parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/scale-<time>.json")
     parser.add_argument("--measure", nargs=2, metavar=("THING", "N"), help=argparse.SUPPRESS)
@@ -262,7 +314,8 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         found: dict[str, dict[int, dict[str, float]]] = {}
         for thing in options.things:
-            found[thing] = {n: _in_a_process(thing, n) for n in (1, *sorted(options.sizes))}
+            sizes = options.units if thing == "units" else options.sizes
+            found[thing] = {n: _in_a_process(thing, n) for n in (1, *sorted(sizes))}
             print(table_of(thing, found[thing]), flush=True)
     out = options.out or RESULTS / f"scale-{time.strftime('%Y%m%dT%H%M%S')}.json"
     out.parent.mkdir(parents=True, exist_ok=True)

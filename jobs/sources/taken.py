@@ -30,6 +30,9 @@ _FIRST = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", 
 _COLUMNS = (*_FIRST, ("kept", "string"), ("unread", "boolean"), ("accepted", "string"))
 _NUMBER = len(_FIRST) - 1
 
+_THREADS = 8  # that hash local files
+_FILES_PER_TASK = 64
+
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table of `source`. Its id is 0 until the catalog assigns one."""
@@ -124,8 +127,15 @@ def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
     """Return files with their recorded ETags. Local files are hashed in parallel. Cost: as `recorded_etag`."""
     if not files:
         return ()
-    with ThreadPoolExecutor(8) as pool:
-        return tuple(pool.map(lambda f: msgspec.structs.replace(f, etag=recorded_etag(f.path, f.size, f.etag)), files))
+    # A task per file would cost more than a small file. Few files are one per task, because each may be large.
+    each = max(1, min(_FILES_PER_TASK, len(files) // (8 * _THREADS)))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = pool.map(_recorded, [files[start : start + each] for start in range(0, len(files), each)])
+        return tuple(file for part in parts for file in part)
+
+
+def _recorded(files: Sequence[PinnedFile]) -> list[PinnedFile]:
+    return [msgspec.structs.replace(f, etag=recorded_etag(f.path, f.size, f.etag)) for f in files]
 
 
 def next_number(taken: StorageTable | None) -> int:

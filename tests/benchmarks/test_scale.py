@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import SST_BYTES, _new_store, measure_files, measure_ssts, table_of
+from benchmarks.scale import SST_BYTES, _new_store, measure_files, measure_ssts, measure_units, table_of
 from tussock.statestore.meta.levels import order_objection
 
 
@@ -32,5 +32,7 @@ def test_each_step_is_measured(tmp_path: Path) -> None:
     assert found["bytes of a snapshot"] > 300 * 200
     files = measure_files(tmp_path / "files", 20)
     assert files["bytes of a barrier"] > 20 * 100
+    units = measure_units(tmp_path / "units", 3)
+    assert units["SSTs of an epoch"] == 1
     text = table_of("files", {1: files, 20: files})
     assert "list the files and inject a barrier" in text
