@@ -81,7 +81,7 @@ def duck_rows(
                 raise NoStoredRowsError(relation.name, relation.kind)
             connection.register(name, _Rows(objects, version, relation, sight.epoch_of(relation.name)))
         with _errors():
-            yield connection.execute(sql).to_arrow_reader()
+            yield connection.sql(sql).to_arrow_reader()
 
 
 @contextmanager

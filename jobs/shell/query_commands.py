@@ -268,6 +268,23 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--svg", metavar="FILE", help="draw the fragments of the views into this SVG file instead")
 
 
+def _shell(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.session import Session
+    from tussock.jobs.shell.prompt import BANNER, Prompt, typed_lines
+
+    meta = chosen_meta(chosen)
+    prompt = Prompt(meta, lambda: Session(chosen_store(chosen), create=False), sys.stdout)
+    with _notes():
+        try:
+            if sys.stdin.isatty():
+                print(BANNER)
+                prompt.run(typed_lines(prompt.names, Path.home() / ".local" / "state" / "tussock" / "history"))
+            else:
+                prompt.run(iter(sys.stdin))
+        finally:
+            prompt.close()
+
+
 def _show(chosen: argparse.Namespace) -> None:
     from tussock.jobs.catalog.show import show
     from tussock.jobs.logical.statements import Show, Shown
@@ -332,6 +349,16 @@ COMMANDS = (
         ),
         _read,
         _read_arguments,
+    ),
+    Command(
+        "shell",
+        "type SQL statements at a prompt",
+        "DuckDB answers SELECT over the published rows, in its dialect and without a JVM. All other statements are "
+        "Spark's SQL, as in `tussock query`, and the first one starts Spark. The prompt completes names and keeps a "
+        "history in ~/.local/state/tussock. \\d lists relations, and \\timing prints times. Without a terminal, the "
+        "command runs the statements of standard input.",
+        ("tussock shell --pipeline flights", "tussock shell --store ./demo < queries.sql"),
+        _shell,
     ),
     Command(
         "explain",

@@ -1,5 +1,6 @@
 """`tussock query` and `tussock read` without a JVM: plain SELECTs, DuckDB's SQL, limits, conditions and forms."""
 
+import io
 import json
 import re
 import sys
@@ -16,6 +17,7 @@ from tussock.jobs.logical.statements import CreatePlainView, CreateTable
 from tussock.jobs.reading import stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
+from tussock.jobs.shell.prompt import Prompt, typed_lines
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -133,6 +135,76 @@ def test_a_limit_stops_the_scan(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(stored_rows, "given_rows", counted)
     run("query", "--duckdb", "SELECT id FROM orders LIMIT 1")
     assert len(batches) <= 1
+
+
+def typed(store: str, text: str) -> list[str]:
+    """The lines that the prompt prints."""
+    out, meta = io.StringIO(), open_store(Path(store))
+    Prompt(meta, lambda: Session(store, create=False), out).run(iter(text.splitlines(keepends=True)))
+    return lines(out.getvalue())
+
+
+def test_the_prompt_runs_statements_that_end_with_a_semicolon(store: str) -> None:
+    assert typed(store, "SELECT id -- ;\nFROM orders\n WHERE shop = 7 AND 'a;' <> 'b';\n") == ["1", "2", "id"]
+    assert typed(store, "VALUES (1); -- done\n(SELECT 2);\nFROM orders SELECT count(*) AS n") == [
+        "1",
+        "2",
+        "2",
+        "3",
+        "col0",
+        "n",
+    ]
+    assert typed(store, "\n;\n-- nothing\n") == []
+
+
+def test_the_prompt_goes_on_after_an_error_and_ends_at_q(store: str) -> None:
+    found = typed(store, "SELECT absent FROM orders;\n\\wrong\nSELECT 1 AS one;\n\\q\nSELECT 2 AS two;\n")
+    assert [line for line in found if line.startswith("error: ")] == [
+        'error: DuckDB cannot run this query: Binder Error: Referenced column "absent" not found in FROM clause!',
+        "error: there is no command \\wrong",
+    ]
+    assert "one" in found
+    assert "two" not in found
+
+
+def test_the_prompt_lists_relations_and_columns_and_prints_times(store: str) -> None:
+    assert any(line.startswith("orders table id bigint, Shop int") for line in typed(store, "\\d\n"))
+    assert "price decimal(6,2)" in " ".join(typed(store, "\\d orders;\n"))
+    timed = typed(store, "\\timing\nSELECT 1 AS one;\n")
+    assert any(re.fullmatch(r"[\d,]+ ms", line) for line in timed)
+
+
+def test_other_statements_run_in_one_session_of_spark_sql(store: str) -> None:
+    found = typed(store, "BEGIN;\nCOMMIT;\nROLLBACK;\n")
+    assert found == [
+        "error: no transaction is open. Nothing was changed. Start one with BEGIN.",
+        "nothing to commit",
+        "transaction begun; COMMIT logs its statements as one entry",
+    ]
+
+
+def test_typed_lines_are_kept_and_names_are_completed(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readline = pytest.importorskip("readline")
+    answers = iter(["SELECT 1;"])
+
+    def typing(_: str) -> str:
+        if (line := next(answers, None)) is None:
+            raise EOFError
+        readline.add_history(line)
+        return line
+
+    monkeypatch.setattr("builtins.input", typing)
+    prompt = Prompt(open_store(Path(store)), lambda: Session(store, create=False), io.StringIO())
+    history = tmp_path / "state" / "history"
+    typing_now = typed_lines(prompt.names, history)
+    assert next(typing_now) == "SELECT 1;\n"
+    complete = readline.get_completer()
+    assert [complete("or", 0), complete("or", 1)] == ["orders", None]
+    assert complete("SEL", 0) == "SELECT"
+    assert list(typing_now) == []
+    assert "SELECT 1;" in history.read_text()
 
 
 @pytest.mark.parametrize(

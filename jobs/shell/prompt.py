@@ -1,0 +1,172 @@
+"""The prompt of `tussock shell`: reads statements, runs them, and prints their answers.
+
+DuckDB answers SELECT at the published epoch, in its SQL and without a JVM. A Session runs all other statements, in
+Spark's SQL, and starts Spark for the first one.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from tussock.jobs.catalog.show import show
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import Show, Shown
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.plan.statement_log import pending_catalog
+from tussock.jobs.reading.duck_query import duck_rows
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.texts.table import aligned, text_table
+from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.store import MetaStore
+
+if TYPE_CHECKING:
+    from tussock.jobs.session import Session
+
+BANNER = (
+    "SELECT is DuckDB's SQL over the published rows. All other statements are Spark's SQL, and the first one starts "
+    "Spark.\n\\? lists the commands."
+)
+HELP = """\
+\\d         list sources, tables and views
+\\d NAME    list the columns of a relation
+\\timing    print the time of each statement, or stop it
+\\q         end
+End each statement with ; and use the Tab key to complete names."""
+_BY_DUCKDB = {"SELECT", "WITH", "FROM", "VALUES"}
+_HISTORY_LINES = 1000
+
+
+@dataclass(slots=True)
+class Prompt:
+    """One run of the shell.
+
+    Args:
+        session: opens the session that runs statements in Spark's SQL.
+        out: receives answers and errors.
+    """
+
+    meta: MetaStore
+    session: "Callable[[], Session]"
+    out: TextIO
+    timing: bool = False
+    _opened: "Session | None" = None
+    _stored: StoredRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stored = StoredRows(self.meta)
+
+    def run(self, lines: Iterator[str]) -> None:
+        """Run the statements and commands of these lines until they end or \\q. Errors are printed."""
+        waiting = ""
+        for line in lines:
+            if not waiting.strip() and line.strip().startswith("\\"):
+                if line.strip() == "\\q":
+                    return
+                self._guarded(self._command, line.strip())
+                continue
+            waiting += line
+            if not _is_complete(waiting):
+                continue
+            self._guarded(self._statement, waiting)
+            waiting = ""
+        if waiting.strip():
+            self._guarded(self._statement, waiting)
+
+    def close(self) -> None:
+        """Close the session, if a statement has opened it."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def names(self) -> list[str]:
+        """The names to complete: relations and their columns."""
+        live = [r for r in self.meta.latest().catalog.live() if not r.internal]
+        return sorted({*(r.name for r in live), *(c.name for r in live for c in r.columns)})
+
+    def _guarded(self, run: Callable[[str], None], text: str) -> None:
+        started = time.perf_counter()
+        try:
+            run(text)
+        except TussockError as err:
+            print(f"error: {err}", file=self.out)
+        except KeyboardInterrupt:
+            print("cancelled", file=self.out)
+        if self.timing:
+            print(f"{(time.perf_counter() - started) * 1000:,.0f} ms", file=self.out)
+
+    def _command(self, text: str) -> None:
+        words = text.rstrip(";").split()
+        match words:
+            case ["\\?"]:
+                print(HELP, file=self.out)
+            case ["\\timing"]:
+                self.timing = not self.timing
+            case ["\\d", *name] if len(name) <= 1:
+                what = Show(Shown.COLUMNS, name[0]) if name else Show(Shown.RELATIONS)
+                shown = show(pending_catalog(self.meta, self.meta.latest()), what)
+                print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)), file=self.out)
+            case _:
+                print(f"error: there is no command {text}\n{HELP}", file=self.out)
+
+    def _statement(self, text: str) -> None:
+        tokens = [t for t in tokens_of(SourceText(text)) if t.text != ";"]
+        if not tokens:
+            return
+        zone = self.meta.settings.time_zone
+        if next((t.text.upper() for t in tokens if t.text != "("), "") in _BY_DUCKDB:
+            with duck_rows(self.meta.objects, self._stored, text, zone) as rows:
+                print(text_table(rows.read_all(), zone), file=self.out)
+            return
+        if self._opened is None:
+            self._opened = self.session()
+        for answer in self._opened.run(text):
+            print(answer.message if answer.table is None else text_table(answer.table, zone), file=self.out)
+
+
+def _is_complete(text: str) -> bool:
+    """Whether a text ends with a semicolon outside of strings and comments, or has no statement."""
+    try:
+        tokens = tokens_of(SourceText(text))
+    except SqlError:  # an open string or comment
+        return False
+    return not tokens or tokens[-1].text == ";"
+
+
+def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
+    """The lines that a person types, with a history in a file and completion of names. Ctrl-C discards a line."""
+    try:
+        import readline
+    except ImportError:  # not on every system: lines without history and completion
+        yield from _lines()
+        return
+    readline.set_history_length(_HISTORY_LINES)
+    if history.exists():
+        readline.read_history_file(history)
+    found: list[str] = []
+
+    def completed(text: str, number: int) -> str | None:
+        if number == 0:
+            found[:] = [n for n in chain(names(), sorted(_BY_DUCKDB)) if n.lower().startswith(text.lower())]
+        return found[number] if number < len(found) else None
+
+    readline.set_completer(completed)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield from _lines()
+    finally:
+        history.parent.mkdir(parents=True, exist_ok=True)
+        readline.write_history_file(history)
+
+
+def _lines() -> Iterator[str]:
+    while True:
+        try:
+            yield input("tussock> ") + "\n"
+        except KeyboardInterrupt:
+            print()
+        except EOFError:
+            print()
+            return
