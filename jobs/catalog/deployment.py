@@ -19,6 +19,7 @@ import msgspec
 
 from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, fingerprint, statement_items
 from tussock.jobs.catalog.once import Once
+from tussock.jobs.catalog.source_options import changed_options, edited_options, effect_notes
 from tussock.jobs.catalog.statement_maker import StatementMaker
 from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.catalog.unchanged import unchanged_relation
@@ -43,6 +44,7 @@ from tussock.jobs.logical.statements import (
     Drop,
     Explain,
     Query,
+    SetSourceOptions,
     Show,
     Single,
     Statement,
@@ -275,6 +277,8 @@ class Deploying:
         match made:
             case CreateView() | CreatePlainView() | CreateFunction():
                 return msgspec.structs.replace(made, or_replace=True, if_not_exists=False)
+            case CreateSource() if (edited := edited_options(self._draft.catalog, made, self.maker.spark)) is not None:
+                return edited
             case CreateSource() | CreateTable():
                 return msgspec.structs.replace(made, if_not_exists=True)
             case CreateTableAs(table):
@@ -301,6 +305,8 @@ class Deploying:
                 Step(action if changed else StepAction.NONE, _in_few_words(text), place, text=text, bound=once or "")
             )
             return
+        if isinstance(made, SetSourceOptions):
+            notes = (*notes, *effect_notes(_source(draft.catalog, name), changed_options(made)))
         self._named.add(name)
         code = made.code if isinstance(made, CreateFunction) else ()
         self._code |= {f"{FOLDER}/{module.name}.py": module.source for module in code}
@@ -408,8 +414,16 @@ def _created_name(statement: Single) -> str | None:
             return table.name.lower()
         case CreateSource() | CreateTable() | CreateView() | CreatePlainView() | CreateFunction():
             return statement.name.lower()
+        case SetSourceOptions(declared=True):
+            return statement.name.lower()
         case _:
             return None
+
+
+def _source(catalog: Catalog, name: str) -> CreateSource:
+    statement = source_of(find(catalog, name, RelationKind.SOURCE))
+    assert statement is not None
+    return statement
 
 
 def _what(relation: Relation) -> str:

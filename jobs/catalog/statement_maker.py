@@ -19,6 +19,7 @@ from tussock.jobs.logical.statements import (
     BoundCreateTableAs,
     BoundInsert,
     BoundInsertSelect,
+    BoundSourceOptions,
     Change,
     CreateFunction,
     CreateSource,
@@ -109,6 +110,11 @@ class StatementMaker:
         self._tables = PendingTables(meta)
         self._binder: Binder | None = None
 
+    @property
+    def spark(self) -> "Callable[[], SparkSession]":
+        """Starts the Spark session when it is first called."""
+        return self._spark
+
     def binder(self, relations: tuple[Relation, ...]) -> "Binder":
         """The binder, over these relations."""
         if self._binder is None:
@@ -174,6 +180,10 @@ class StatementMaker:
                 if all(r.name != source.name for r in catalog.live()):  # IF NOT EXISTS must not need the files
                     source = described(source, self._spark)
                 return ToLog(source)
+            case BoundSourceOptions():
+                from tussock.jobs.catalog.source_options import set_options
+
+                return ToLog(set_options(catalog, bound, base, self._spark))
             case CreateFunction():
                 from tussock.jobs.catalog.function_code import with_code
 

@@ -29,11 +29,23 @@ class Narrower(msgspec.Struct, frozen=True):
     below: int
 
 
+class EarlierOptions(msgspec.Struct, frozen=True):
+    """Files that a source took when it had other options.
+
+    Files numbered below `below` are read with the values `were`, and without the options `added`.
+    """
+
+    were: dict[str, str]
+    added: tuple[str, ...]
+    below: int
+
+
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
     """A stream of external rows. `options` contains `path` and the options of the format.
 
     `narrower` is set after columns were added: fewest columns first; unset is not stored. `zoned_from` is the number
     of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
+    `earlier` is set after options that decide rows were changed: the oldest change first; unset is not stored.
     """
 
     name: str
@@ -43,6 +55,25 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     if_not_exists: bool = False
     narrower: tuple[Narrower, ...] | msgspec.UnsetType = msgspec.UNSET
     zoned_from: int | msgspec.UnsetType = msgspec.UNSET
+    earlier: tuple[EarlierOptions, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def changes(self) -> tuple[EarlierOptions, ...]:
+        """`earlier`, or empty if it is unset."""
+        return () if isinstance(self.earlier, msgspec.UnsetType) else self.earlier
+
+    def as_of(self, file: int) -> "CreateSource":
+        """The source with the options by which the file with this number is read; `self` if they are the present ones.
+
+        Each change of options is undone if the file is older, the newest change first.
+        """
+        if not any(file < change.below for change in self.changes):
+            return self
+        options = dict(self.options)
+        for change in reversed(self.changes):
+            if file < change.below:
+                options = {k: v for k, v in options.items() if k not in change.added} | change.were
+        return msgspec.structs.replace(self, options=options, earlier=msgspec.UNSET)
 
     @property
     def widths(self) -> tuple[Narrower, ...]:
@@ -235,6 +266,18 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
     fields: tuple[Field, ...]
 
 
+class SetSourceOptions(msgspec.Struct, frozen=True, tag=True):
+    """Changes the options of a source from `known` to `options`. Rejected if it has others than `known`.
+
+    `declared`: a CREATE SOURCE in the files has these options now. Unset is not stored.
+    """
+
+    name: str
+    known: dict[str, str]
+    options: dict[str, str]
+    declared: bool | msgspec.UnsetType = msgspec.UNSET
+
+
 class Change(msgspec.Struct, frozen=True, tag=True):
     """The rows that a statement changed, computed over the rows that the earlier entries of the log leave.
 
@@ -267,7 +310,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
-Single = _Create | AlterTable | AddColumns | AddSourceColumns | Drop | RowChange
+Single = _Create | AlterTable | AddColumns | AddSourceColumns | SetSourceOptions | Drop | RowChange
 
 
 class Transaction(msgspec.Struct, frozen=True, tag=True):
@@ -310,6 +353,14 @@ class RelationAt(msgspec.Struct, frozen=True):
     epoch: int
     since: int | None = None  # only the changes of the epochs after this one
     seen: Sight | None = None  # for a plain view at a named moment: how its relations are read
+
+
+class BoundSourceOptions(msgspec.Struct, frozen=True):
+    """ALTER SOURCE … SET OPTIONS or UNSET OPTIONS. It becomes a SetSourceOptions, which has all options."""
+
+    name: str
+    options: dict[str, str]
+    removed: tuple[str, ...] = ()
 
 
 class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -393,6 +444,7 @@ Bound = (
     | AlterTable
     | AddColumns
     | AddSourceColumns
+    | BoundSourceOptions
     | CreateView
     | CreatePlainView
     | CreateFunction

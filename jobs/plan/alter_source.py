@@ -1,18 +1,23 @@
-"""ALTER SOURCE … ADD COLUMN: add columns to a source, for the files that it takes from then on.
+"""ALTER SOURCE: add columns to a source, or change its options, for the files that it takes from then on.
 
 Files that were taken before have NULL in the new columns, also for views that are created later. Whether their
 records can be read is already decided, and two views over one source never differ in their rows. So a source records
 the number of columns that its earlier files have (`CreateSource.narrower`). The statement cannot contain the file
 number, because files are taken until its epoch; the barrier of that epoch sets it (`settled`).
+
+SET OPTIONS: an option that locates input or only decides when it is read, such as `path`, holds at once. An option that
+decides rows, such as `sep`, holds for files taken from then on. A source records the earlier values
+(`CreateSource.earlier`), because views that are created later, and restatements, read earlier files again.
 """
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, Narrower
+from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, EarlierOptions, Narrower, SetSourceOptions
 from tussock.jobs.plan.create import columns_of
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, encoded, find
+from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.errors import InputError
@@ -22,7 +27,7 @@ _NOT_SETTLED = -1
 
 
 class CannotAlterSourceError(InputError):
-    """Columns cannot be added to a source."""
+    """A source cannot be altered as requested."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -54,20 +59,50 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
     return _with(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 
+def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog:
+    """Change the options of a source. Raises: CannotAlterSourceError; errors of its reader's `check`."""
+    relation = find(catalog, statement.name, RelationKind.SOURCE)
+    definition = definition_of(relation)
+    assert isinstance(definition, SourceDefinition)
+    before, options = definition.statement, statement.options
+    if before.options != statement.known:
+        raise CannotAlterSourceError(
+            relation.name, "it was altered after this statement was checked; run the statement again"
+        )
+    reader = reader_of(before)
+    changed = [o for o in dict.fromkeys((*before.options, *options)) if before.options.get(o) != options.get(o)]
+    for option in changed:
+        if (reason := reader.effect_of(option).refusal) is not None:
+            raise CannotAlterSourceError(relation.name, f"option {option} is fixed: {reason}")
+    of_rows = [o for o in changed if reader.effect_of(option=o) is OptionEffect.NEW_INPUT]
+    to = msgspec.structs.replace(before, options=options)
+    if of_rows:
+        were = {o: before.options[o] for o in of_rows if o in before.options}
+        undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), _NOT_SETTLED)
+        to = msgspec.structs.replace(to, earlier=(*before.changes, undo))
+    reader.check(to)
+    relation = msgspec.structs.replace(relation, holds=())  # a file that failed with other options is tried again
+    created = created_source(definition)
+    if statement.declared is True:
+        created = msgspec.structs.replace(created, options=options)
+    return _with(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+
+
 def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:
-    """Set the first file with the new columns in each altered source.
+    """Set the first file with the new columns or options in each altered source.
 
     Args:
         next_number: the number of the first file that a source has not taken by the previous epoch.
     """
     for relation in catalog.live():
         definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
-        if isinstance(definition, SourceDefinition) and any(
-            n.below == _NOT_SETTLED for n in definition.statement.widths
-        ):
+        if not isinstance(definition, SourceDefinition):
+            continue
+        statement = definition.statement
+        if _NOT_SETTLED in (*(n.below for n in statement.widths), *(c.below for c in statement.changes)):
             below = next_number(relation)
             statement = msgspec.structs.replace(
-                definition.statement, narrower=_put_in(definition.statement.widths, below)
+                statement, narrower=_put_in(statement.widths, below), earlier=_options_put_in(statement.changes, below)
             )
             catalog = _with(catalog, relation, msgspec.structs.replace(definition, statement=statement))
     return catalog
@@ -85,6 +120,16 @@ def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | ms
         found.setdefault(number, Narrower(one.columns, number))
     found.pop(0, None)
     return tuple(found.values()) or msgspec.UNSET
+
+
+def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[EarlierOptions, ...] | msgspec.UnsetType:
+    """Set the missing file number. A change before the first file is dropped."""
+    found = (
+        msgspec.structs.replace(one, below=below) if one.below == _NOT_SETTLED else one
+        for one in changes
+        if one.below != _NOT_SETTLED or below
+    )
+    return tuple(found) or msgspec.UNSET
 
 
 def _with(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:

@@ -24,13 +24,14 @@ from tussock.jobs.logical.statements import (
     Drop,
     Insert,
     RowChange,
+    SetSourceOptions,
     Single,
     Statement,
     Transaction,
     Update,
     append_only_refusal,
 )
-from tussock.jobs.plan.alter_source import add_source_columns, created_source
+from tussock.jobs.plan.alter_source import add_source_columns, created_source, set_source_options
 from tussock.jobs.plan.alter_table import add_columns, alter
 from tussock.jobs.plan.builds import BeingBuiltError, given_up, is_being_built, planned, undisturbed, unpaused
 from tussock.jobs.plan.create import created
@@ -44,12 +45,13 @@ from tussock.jobs.plan.definition import (
     encoded,
     find,
     ran_of,
+    source_of,
     with_readers,
 )
 from tussock.jobs.plan.difference import Create, differences
 from tussock.jobs.plan.fed_tables import fed_relation, is_fed_by, require_not_fed
 from tussock.jobs.plan.replace import Replacing, added
-from tussock.jobs.sources.ports import fed_tables
+from tussock.jobs.sources.ports import FedTable, fed_tables
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
@@ -296,8 +298,27 @@ class Applying:
                 return add_columns(catalog, statement)
             case AddSourceColumns():
                 return add_source_columns(catalog, statement)
+            case SetSourceOptions():
+                return self._set_options(statement)
             case _:
                 return self._create(statement)
+
+    def _set_options(self, statement: SetSourceOptions) -> Catalog:
+        """Change a source's options. A source that sets records aside from now on gets its table of rejects."""
+        catalog = set_source_options(self.catalog, statement)
+        source = find(catalog, statement.name, RelationKind.SOURCE)
+        made = source_of(source)
+        assert made is not None
+        if any(is_fed_by(r, source.id) for r in catalog.live()):
+            return catalog
+        for fed in fed_tables(made):
+            catalog = self._with_fed(catalog, source, fed)
+        return catalog
+
+    def _with_fed(self, catalog: Catalog, source: Relation, fed: FedTable) -> Catalog:
+        if taken := next((r for r in catalog.live() if r.name == fed.name), None):
+            raise RelationExistsError(fed.name, taken.kind, [f"it would hold the {fed.port} of source {source.name}"])
+        return added(catalog, fed_relation(catalog, source, fed, self.epoch))
 
     def _create(self, statement: Create) -> Catalog:
         if (building := planned(self.catalog, statement.name)) is not None:
@@ -312,11 +333,7 @@ class Applying:
             new = created(self.catalog, statement, self.epoch)
             catalog = added(self.catalog, new)
             for fed in fed_tables(statement) if isinstance(statement, CreateSource) else ():
-                if taken := next((r for r in catalog.live() if r.name == fed.name), None):
-                    raise RelationExistsError(
-                        fed.name, taken.kind, [f"it would hold the {fed.port} of source {new.name}"]
-                    )
-                catalog = added(catalog, fed_relation(catalog, new, fed, self.epoch))
+                catalog = self._with_fed(catalog, new, fed)
             return catalog
         in_place = False
         if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and type(created_by(there)) is type(
@@ -344,8 +361,8 @@ def changed_table(statement: Statement) -> str | None:
             return table.lower()
         case AlterTable(table) | AddColumns(table):
             return table.name.lower()
-        case AddSourceColumns(name):
-            return name
+        case AddSourceColumns(name) | SetSourceOptions(name):
+            return name.lower()
         case _:
             return None
 

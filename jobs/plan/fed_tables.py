@@ -82,5 +82,7 @@ def require_not_fed(catalog: Catalog, table: Relation, statement: str) -> None:
         source = next(r for r in catalog.live() if r.id == found.source)
         made = source_of(source)
         assert made is not None
-        holds = next(fed.holds for fed in fed_tables(made) if fed.port is found.port)
+        holds = next(
+            (fed.holds for fed in fed_tables(made) if fed.port is found.port), f"{found.port} of {source.name}"
+        )
         raise FedTableError(table.name, source.name, holds, statement)

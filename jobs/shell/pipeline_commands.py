@@ -228,9 +228,12 @@ def _restate(chosen: argparse.Namespace) -> None:
         chosen.source,
         *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value),
     ]
-    asked += ["--time-zone"] if chosen.time_zone else []
+    asked += ["--time-zone"] if chosen.time_zone else ["--options"] if chosen.options else []
     restating = restate.look(
-        at, chosen.source, Restated(item, by, chosen.gone, interval, chosen.time_zone), {"command": " ".join(asked)}
+        at,
+        chosen.source,
+        Restated(item, by, chosen.gone, interval, chosen.time_zone, chosen.options),
+        {"command": " ".join(asked)},
     )
     for line in restatement_lines(restating.found):
         print(line)
@@ -255,6 +258,8 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
         "store's time zone"
     )
     what.add_argument("--time-zone", action="store_true", help=zone)
+    options = "read the recorded bytes of files that were read before the source's options changed again"
+    what.add_argument("--options", action="store_true", help=options)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: take the rows of this file instead")
     instead.add_argument("--gone", action="store_true", help="with --file: remove its rows and add none")

@@ -10,6 +10,7 @@ A reader has no state: each call passes everything it needs. `registry.py` finds
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import msgspec
@@ -39,6 +40,8 @@ class Restated:
         interval: the interval to restate if no item is named.
         time_zone: restate the files whose times an earlier release read in UTC instead of the store's time zone. Their
             taken bytes are read again.
+        options: restate the files that were read with other options than the present ones. Their taken bytes are read
+            again.
     """
 
     item: str = ""
@@ -46,6 +49,12 @@ class Restated:
     gone: bool = False
     interval: Interval | None = None
     time_zone: bool = False
+    options: bool = False
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether the taken bytes are read again, in another way."""
+        return self.time_zone or self.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,28 @@ class ReadPart:
     undeclared: tuple[str, ...] = ()
 
 
+class OptionEffect(Enum):
+    """The effect of changing an option of an existing source."""
+
+    AT_ONCE = auto()  # it locates input, or decides when and how input is taken
+    NEW_INPUT = auto()  # it decides rows, so it holds for input that is taken from then on
+    IDENTITY = auto()  # it decides which rows are the same row
+    STATE = auto()  # views over the source keep state according to it
+    POSITION = auto()  # the taken positions belong to it
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the option cannot be changed; None if it can."""
+        return _FIXED.get(self)
+
+
+_FIXED = {
+    OptionEffect.IDENTITY: "it decides which rows are the same row, so views over the source would be wrong",
+    OptionEffect.STATE: "the state of views over the source depends on it",
+    OptionEffect.POSITION: "the input that was read before belongs to its present value",
+}
+
+
 class SourceDescriber(Protocol):
     """The methods that CREATE SOURCE and the planner use."""
 
@@ -143,6 +174,9 @@ class SourceDescriber(Protocol):
 
     def check(self, source: CreateSource) -> None:
         """Reject a statement that could not be honoured later. Reads no input. Raises BadOptionError, BadPathError."""
+
+    def effect_of(self, option: str) -> OptionEffect:
+        """Return the effect of setting, changing or removing an option of an existing source."""
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         """Return the declared columns, or those inferred from the input.

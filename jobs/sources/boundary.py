@@ -13,7 +13,8 @@ Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -22,8 +23,12 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import ReadPart, SourceReader
 from tussock.jobs.sources.errors import ways_on
+from tussock.jobs.sources.files import FileSource
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SourceTroubleError(SourceFileError):
@@ -63,15 +68,53 @@ class BoundedReader:
     def __init__(self, reader: SourceReader) -> None:
         self._reader = reader
 
+    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
+        """See ActorReader."""
+        assert not self._reader.needs_spark, "Spark reads in `frame`"
+        reader = self._reader
+        with boundary(source):
+            return [p for as_of, some in _alike(reader, source, document) for p in reader.parts(as_of, some, units)]
+
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
+        """See SparkReader."""
+        assert self._reader.needs_spark, "actors read in `read`"
+        reader = self._reader
+        with boundary(source):
+            return _union(reader.frame(spark, as_of, some, columns) for as_of, some in _alike(reader, source, document))
+
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        """See InputReader."""
+        with boundary(source):
+            return _union(
+                self._reader.by_spark(session, as_of, some) for as_of, some in _alike(self._reader, source, document)
+            )
+
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See ActorReader. Errors name the part's item."""
         assert not self._reader.needs_spark, "Spark reads in `frame`"
         with boundary(source, self._reader.item_of(part)):
-            return self._reader.read(source, part, columns)
+            return self._reader.read(_read_as(self._reader, source, part), part, columns)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._reader, name)
         return _guarded(found, waits=name not in _AT_CREATION) if callable(found) else found
+
+
+def _alike(
+    reader: SourceReader, source: CreateSource, document: msgspec.Raw
+) -> Sequence[tuple[CreateSource, msgspec.Raw]]:
+    """The parts of a document, each with the source as of the options by which it was first read."""
+    return reader.alike(source, document) if isinstance(reader, FileSource) else [(source, document)]
+
+
+def _read_as(reader: SourceReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
+    return reader.read_as(source, part) if isinstance(reader, FileSource) else source
+
+
+def _union(frames: "Iterator[DataFrame]") -> "DataFrame":
+    return reduce(lambda before, more: before.unionAll(more), frames)
 
 
 def bounded(reader: SourceReader) -> SourceReader:

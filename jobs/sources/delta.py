@@ -36,7 +36,18 @@ from tussock.jobs.lake.delta_log import (
 )
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByColumns, ByValue, Identity, Item, PinChanges, Pins, ReadPart, RowPlace
+from tussock.jobs.sources.base import (
+    Asked,
+    ByColumns,
+    ByValue,
+    Identity,
+    Item,
+    OptionEffect,
+    PinChanges,
+    Pins,
+    ReadPart,
+    RowPlace,
+)
 from tussock.jobs.sources.char_padding import padded, widths_of
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_errors import (
@@ -127,6 +138,11 @@ class DeltaTables:
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         return {}
+
+    def effect_of(self, option: str) -> OptionEffect:
+        if option == _KEY:
+            return OptionEffect.IDENTITY
+        return OptionEffect.AT_ONCE if option in STORE_OPTIONS else OptionEffect.POSITION
 
     def check(self, source: CreateSource) -> None:
         path = source.options["path"]

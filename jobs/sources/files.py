@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, PinChanges, Pins, Restated, RowPlace
+from tussock.jobs.sources.base import (
+    Asked,
+    ByPosition,
+    Identity,
+    Item,
+    OptionEffect,
+    PinChanges,
+    Pins,
+    Restated,
+    RowPlace,
+)
 from tussock.jobs.sources.errors import (
     BadOptionError,
     ChangedFileError,
@@ -67,7 +77,17 @@ OWN_OPTIONS = (
     *STORE_OPTIONS,
 )  # none of these is an option of Spark
 
+_AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, *STORE_OPTIONS)
 _files = decoder_of(tuple[PinnedFile, ...])
+
+
+class _FilePart(msgspec.Struct):
+    """What the parts of all formats contain."""
+
+    file: PinnedFile
+
+
+_part = decoder_of(_FilePart)
 
 
 def files_of(document: msgspec.Raw | None) -> tuple[PinnedFile, ...]:
@@ -107,6 +127,25 @@ class FileSource:
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         return {} if RETAIN in options else {RETAIN: "files"}
+
+    def effect_of(self, option: str) -> OptionEffect:
+        if option == RETAIN:
+            return OptionEffect.STATE
+        at_once = option in _AT_ONCE or option.startswith("fs.")
+        return OptionEffect.AT_ONCE if at_once else OptionEffect.NEW_INPUT
+
+    def alike(self, source: CreateSource, document: msgspec.Raw) -> list[tuple[CreateSource, msgspec.Raw]]:
+        """Return the document in parts whose files are read with the same options, each with the source as of them."""
+        if not source.changes:
+            return [(source, document)]
+        found: dict[int, list[PinnedFile]] = {}
+        for file in files_of(document):
+            found.setdefault(next((c.below for c in source.changes if file.number < c.below), 0), []).append(file)
+        return [(source.as_of(files[0].number), document_of(files)) for files in found.values()]
+
+    def read_as(self, source: CreateSource, part: msgspec.Raw) -> CreateSource:
+        """Return the source with the options by which the file of a part is read."""
+        return source.as_of(_part.decode(part).file.number) if source.changes else source
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
@@ -191,9 +230,9 @@ class FileSource:
 
     def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
-        listed = () if restated.item or restated.time_zone else self._listed(source, Asked(restated.interval))
+        listed = () if restated.item or restated.reads_again else self._listed(source, Asked(restated.interval))
         goes, comes = restated_files(source, taken, restated, listed, retains(source))
-        kept = comes if restated.time_zone else self._kept(source, with_content(comes), keeper)
+        kept = comes if restated.reads_again else self._kept(source, with_content(comes), keeper)
         return _pins([*goes, *kept], [])
 
     def _to_restate(

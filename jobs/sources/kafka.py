@@ -26,7 +26,7 @@ from tussock.jobs.flow.chunk import encode, inserts
 from tussock.jobs.flow.failure import encode_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, PinChanges, Pins, RowPlace
+from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, OptionEffect, PinChanges, Pins, RowPlace
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
 from tussock.jobs.sources.kafka_errors import (
@@ -113,6 +113,10 @@ class KafkaTopics:
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         has_markers = options.get("kafka.isolation.level", "").lower() == "read_committed"
         return {} if _MISSING_OFFSETS in options else {_MISSING_OFFSETS: _IGNORE if has_markers else _ERROR}
+
+    def effect_of(self, option: str) -> OptionEffect:
+        at_once = option.startswith("kafka.") and option != "kafka.isolation.level"
+        return OptionEffect.AT_ONCE if at_once else OptionEffect.POSITION
 
     def check(self, source: CreateSource) -> None:
         options = source.options

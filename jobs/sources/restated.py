@@ -1,7 +1,7 @@
 """Select the files of a `tussock restate`: those whose rows are taken back, and those whose rows are read."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -44,7 +44,9 @@ def restated_files(
     if restated.by == restated.item:
         restated = replace(restated, by="")
     if restated.time_zone:
-        goes, comes = _of_another_zone(source, taken)
+        goes, comes = _again(taken, source.awaits_zone)
+    elif restated.options:
+        goes, comes = _again(taken, lambda file: source.as_of(file) is not source)
     else:
         goes, comes = (
             _of_file(source, taken, restated)
@@ -106,14 +108,14 @@ def _of_interval(
     return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
 
 
-def _of_another_zone(source: CreateSource, taken: StorageTable) -> _Files:
-    """Return the files whose times an earlier release read in UTC, regardless of the store's time zone.
+def _again(taken: StorageTable, read_otherwise: Callable[[int], bool]) -> _Files:
+    """Return the files that were read in another way than new ones are, such as with other options.
 
     Their current content is irrelevant: the taken bytes are taken back as they were read, and read again under new
     numbers.
     """
     first = next_number(taken)
-    was = [f for f in taken_files(taken) if f.rows and source.awaits_zone(f.number)]
+    was = [f for f in taken_files(taken) if f.rows and read_otherwise(f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
     return goes, [msgspec.structs.replace(f, number=number) for number, f in enumerate(was, start=first)]
 

@@ -2,6 +2,7 @@
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
 ALTER SOURCE name ADD COLUMN[S] column type, …
+ALTER SOURCE name SET OPTIONS (key 'value', …) | UNSET OPTIONS (key, …)
 CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
 CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …)
     RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
@@ -169,7 +170,7 @@ def read_source(cursor: Cursor, formats: Collection[str], without_path: Collecti
         cursor.at -= 1
         raise cursor.error(f"expected {expected}")
     begin = cursor.at
-    options = _options(cursor) if cursor.accept("OPTIONS") else {}
+    options = read_options(cursor) if cursor.accept("OPTIONS") else {}
     cursor.end()
     if "path" not in options and file_format not in without_path:
         cursor.at = begin
@@ -177,15 +178,13 @@ def read_source(cursor: Cursor, formats: Collection[str], without_path: Collecti
     return SourceHeader(name, if_not_exists, columns, file_format, options)
 
 
-def _options(cursor: Cursor) -> dict[str, str]:
+def read_options(cursor: Cursor) -> dict[str, str]:
+    """The list after OPTIONS: (name 'value', …)."""
     options: dict[str, str] = {}
     cursor.expect("(")
     while not cursor.accept(")"):
         begin = cursor.at
-        key = cursor.next("the name of an option").value()
-        while cursor.accept("."):
-            key += "." + cursor.next("the rest of an option's name").value()
-        key = "path" if key.lower() == "path" else key
+        key = _option_name(cursor)
         if key in options:
             cursor.at = begin
             raise cursor.complaint(f"option {key!r} is given twice")
@@ -200,6 +199,25 @@ def _options(cursor: Cursor) -> dict[str, str]:
             cursor.expect(")")
             break
     return options
+
+
+def option_names(cursor: Cursor) -> tuple[str, ...]:
+    """The list after UNSET OPTIONS: (name, …)."""
+    names = list[str]()
+    cursor.expect("(")
+    while not cursor.accept(")"):
+        names.append(_option_name(cursor))
+        if not cursor.accept(","):
+            cursor.expect(")")
+            break
+    return tuple(names)
+
+
+def _option_name(cursor: Cursor) -> str:
+    key = cursor.next("the name of an option").value()
+    while cursor.accept("."):
+        key += "." + cursor.next("the rest of an option's name").value()
+    return "path" if key.lower() == "path" else key
 
 
 def read_view(cursor: Cursor, or_replace: bool = False) -> ViewHeader:

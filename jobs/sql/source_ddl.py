@@ -3,15 +3,20 @@
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.statements import AddSourceColumns
-from tussock.jobs.sql.grammar import Cursor
+from tussock.jobs.logical.statements import AddSourceColumns, BoundSourceOptions
+from tussock.jobs.sql.grammar import Cursor, option_names, read_options
 from tussock.jobs.sql.sandbox import Sandbox, items
 from tussock.jobs.sql.table_ddl import declared_fields, offset_of
 from tussock.statestore.meta.catalog import RelationKind
 
+_EXPECTED = (
+    "expected ADD COLUMN name type, ADD COLUMNS (name type, …), SET OPTIONS (name 'value', …), or "
+    "UNSET OPTIONS (name, …)"
+)
 
-def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
-    """A statement after ALTER SOURCE: name ADD COLUMN[S] name type, …. Raises SqlError."""
+
+def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns | BoundSourceOptions:
+    """A statement after ALTER SOURCE: name ADD COLUMN[S] name type, …, or SET or UNSET OPTIONS. Raises SqlError."""
     source, begin = cursor.source, cursor.at
     name = cursor.name("the source")
     relation = sandbox.relations.get(name)
@@ -22,12 +27,20 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:
         )
         what = f"there is no source {name!r}" if relation is None else f"{name!r} is a {relation.kind}"
         raise cursor.complaint(f"{what}; sources that exist: {there}")
+    if cursor.accept("SET", "OPTIONS"):
+        options = read_options(cursor)
+        cursor.end()
+        return BoundSourceOptions(name, options)
+    if cursor.accept("UNSET", "OPTIONS"):
+        removed = option_names(cursor)
+        cursor.end()
+        return BoundSourceOptions(name, {}, removed)
     offset = cursor.offset
     if not cursor.comes("ADD"):
-        raise cursor.error("expected ADD COLUMN name type, or ADD COLUMNS (name type, …)")
+        raise cursor.error(_EXPECTED)
     parsed = sandbox.parse_statement(_as_table(cursor))
     if parsed.productPrefix() != "AddColumns":
-        raise cursor.error("expected ADD COLUMN name type, or ADD COLUMNS (name type, …)")
+        raise cursor.error(_EXPECTED)
     columns = list(items(parsed.columnsToAdd()))
     for column in columns:
         extras = (column.path(), column.default(), column.comment(), column.position())

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tussock.jobs import cli
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.sources.errors import BadOptionError, MissingPathError
+from tussock.jobs.texts.deployment import deployment_text
 
 pytestmark = pytest.mark.spark
 
@@ -96,3 +100,60 @@ def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path
             with pytest.raises(SqlError) as refused:
                 session.execute(statement)
             assert reason in str(refused.value), statement
+
+
+def test_options_of_new_files_and_of_earlier_ones_in_views_and_restatements(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The source's separator changes from `,` to `;`. Spark reads each file with the separator of its time."""
+    files, store = tmp_path / "in", tmp_path / "pipelines" / "store"
+    files.mkdir()
+    (files / "a.csv").write_text("1,one;x\n")
+    sql = tmp_path / "pipelines" / "shop" / "views.sql"
+    sql.parent.mkdir(parents=True)
+    (sql.parent / "pipeline.toml").write_text(f'name = "shop"\nstore = "{store}"\nsql = ["views.sql"]\n')
+    pipeline = load_pipeline(sql.parent)
+
+    def apply_with(sep: str, more: str = "") -> str:
+        sql.write_text(
+            f"CREATE SOURCE s (id string, name string) USING csv OPTIONS (path '{files}'{sep});\n"
+            f"CREATE MATERIALIZED VIEW v AS SELECT * FROM s;\n{more}"
+        )
+        with Session(str(store), spark, create=True) as session:
+            found = deployment_text(session.apply(pipeline.scripts()), "shop")
+            session.flush()
+        return found
+
+    def rows_of(view: str) -> list[tuple[object, ...]]:
+        with Session(str(store), spark) as session:
+            return sorted(tuple(row.values()) for row in session.query(f"SELECT id, name FROM {view}").to_pylist())
+
+    apply_with("")
+    (files / "b.csv").write_text("2;two,y\n")
+    said = apply_with(", sep ';'", "CREATE MATERIALIZED VIEW late AS SELECT * FROM s;\n")
+    assert "option sep: none in the store, ';' in the statement" in said
+    assert "sep: for files that are read from now on" in said
+    expected = [
+        tuple(row)
+        for name, sep in (("a", ","), ("b", ";"))
+        for row in spark.read.options(sep=sep).csv(str(files / f"{name}.csv")).collect()
+    ]
+    assert rows_of("v") == rows_of("late") == sorted(expected)
+    assert "unchanged" in apply_with(", sep ';'", "CREATE MATERIALIZED VIEW late AS SELECT * FROM s;\n")
+    with Session(str(store), spark) as session:
+        with pytest.raises(BadOptionError, match="similar options: header"):
+            session.execute("ALTER SOURCE s SET OPTIONS (haeder 'true')")
+        with pytest.raises(MissingPathError, match="no file at"):
+            session.execute(f"ALTER SOURCE s SET OPTIONS (path '{tmp_path}/nowhere')")
+        with pytest.raises(SqlError, match="SET OPTIONS"):
+            session.execute("ALTER SOURCE s SET sep ';'")
+        session.execute("ALTER SOURCE s UNSET OPTIONS (SEP)")
+        session.flush()
+    (files / "c.csv").write_text("3,three;z\n")
+    with Session(str(store), spark) as session:
+        session.flush()
+    expected += [tuple(row) for row in spark.read.csv(str(files / "c.csv")).collect()]
+    assert rows_of("v") == rows_of("late") == sorted(expected)
+    assert cli.main(["restate", "s", "--options", "--store", str(store)]) == 0
+    restated = [tuple(row) for row in spark.read.schema("id string, name string").csv(str(files)).collect()]
+    assert sorted(map(repr, rows_of("v"))) == sorted(map(repr, rows_of("late"))) == sorted(map(repr, restated))
