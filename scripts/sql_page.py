@@ -71,7 +71,7 @@ _OF_STATEMENTS = (
         "Statements on sources",
         "Other programs write the rows of a source, so no statement changes them. To correct them, change the files "
         "and [restate the source](operations.md#correct-data-that-was-already-processed).",
-        r"is a source:|a source needs|^SqlError: option '",
+        r"is a source:|a source needs|MERGE cannot read source|^SqlError: option '",
     ),
     _Group(
         "Definitions of tables",

@@ -2,13 +2,15 @@
 
 These are the INSERTs, UPDATEs, ALTERs and other statements that change a table.
 
-Such a statement is identified by its text (without blanks and comments), by its table (a table that was dropped and
-created again is another one), and by the number of equal statements before it in the same run. The table's definition
-contains the names of the statements that ran, so the log takes a statement and its name together or not at all.
+Such a statement is identified by its text (without blanks, comments, and the case of letters outside of strings), by
+its table (a table that was dropped and created again is another one), and by the number of equal statements before it
+in the same run. The table's definition contains the names of the statements that ran, so the log takes a statement and
+its name together or not at all.
 """
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tussock.jobs.logical.source_text import SourceText
@@ -23,7 +25,8 @@ class OnceStatement:
     """A statement that runs once.
 
     Args:
-        name: the name under which its table records it.
+        name: the name under which its table records it. Earlier releases recorded another one, of the text with the
+            case of its letters.
         ran: whether it has already run.
         client_id: its client id in the log, if an earlier release ran it.
     """
@@ -52,11 +55,19 @@ class Once:
         )
         if table is None:
             return None
-        words = "\0".join(t.text for t in tokens_of(source))
-        digest = hashlib.sha256(words.encode()).hexdigest()[:32]
+        tokens = tokens_of(source)
+        as_given = [t.text for t in tokens]
+        folded = [t.text if t.kind == "string" else t.text.lower() for t in tokens]
+        name = self._named(table, folded)
+        earlier = name if folded == as_given else self._named(table, as_given)
+        ran = self._ran_of(table)
+        return OnceStatement(name, name in ran or earlier in ran, f"once/{table.id}/{earlier}")
+
+    def _named(self, table: Relation, words: Sequence[str]) -> str:
+        """The name of a statement of these words, with its number among the equal ones of this run."""
+        digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
         self._seen[f"{table.id}/{digest}"] += 1
-        statement = f"{digest}/{self._seen[f'{table.id}/{digest}']}"
-        return OnceStatement(statement, statement in self._ran_of(table), f"once/{table.id}/{statement}")
+        return f"{digest}/{self._seen[f'{table.id}/{digest}']}"
 
     def _ran_of(self, table: Relation) -> frozenset[str]:
         known = self._ran.get(table.id)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from tussock.jobs.driver.source_holds import holds_text
+from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.fed_tables import fed_by_source
 from tussock.jobs.plan.lineage import Lineage
 from tussock.jobs.plan.schedule import Schedule, Scheduled
 from tussock.jobs.sources.ports import Port
+from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.jobs.wire.epoch_task import FragmentReport, HotKeyFound
 from tussock.statestore.meta.barrier import Barrier, MutationKind
@@ -37,6 +39,7 @@ class EpochSummary:
     notes: tuple[str, ...] = ()  # input that the barrier skipped or pinned again, and the reason
     # Number of unreadable records of earlier files that were removed with the files' other rows, by source.
     withdrawn: Mapping[str, int] = field(default_factory=dict)
+    restated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # items whose old rows left, by source
 
 
 def summary_of(
@@ -44,6 +47,7 @@ def summary_of(
     version: HummockVersion,
     seconds: Mapping[str, float],
     undeclared: Mapping[str, tuple[str, ...]],
+    restated: Mapping[str, tuple[str, ...]],
 ) -> EpochSummary:
     """Return the summary of a sealed epoch that was committed as `version`."""
     size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
@@ -66,6 +70,7 @@ def summary_of(
         rejected,
         sealed.skipped,
         withdrawn,
+        restated,
     )
 
 
@@ -73,6 +78,16 @@ def _signed(counts: RowCounts) -> tuple[int, int]:
     """The rows that came into a table, and those that went. A row to remove that a user has deleted is neither."""
     net = counts.rows_out if counts.net is None else counts.net
     return (counts.rows_out + net) // 2, (counts.rows_out - net) // 2
+
+
+def restated_items(barrier: Barrier, catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """Return the items whose old rows a barrier takes back, by source. `catalog`: used if the barrier changes none."""
+    found: dict[str, tuple[str, ...]] = {}
+    for relation in (barrier.catalog or catalog).live():
+        document, statement = barrier.splits.get(relation.id), source_of(relation)
+        if document is not None and statement is not None:
+            found[relation.name] = tuple(item.name for item in reader_of(statement).items(document) if item.goes)
+    return {name: items for name, items in found.items() if items}
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -169,7 +184,8 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
             assert_never(unknown)
     changes = (*changes, *(() if barrier.catalog is None else holds_text(before, barrier.catalog)))
     said = {f"paused {names.get(r)}" for r in barrier.mutation.relations if barrier.mutation.kind is MutationKind.PAUSE}
-    parts = (*changes, *(text for text in barrier.skipped if text not in said))
+    restated = (f"restates {', '.join(items)} of {name}" for name, items in restated_items(barrier, before).items())
+    parts = (*changes, *restated, *(text for text in barrier.skipped if text not in said))
     return ": ".join((f"barrier {barrier.epoch} after {barrier.prev_epoch}", *([", ".join(parts)] if parts else [])))
 
 
@@ -194,6 +210,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
         f"  new files of {name} contain columns that it does not declare: {', '.join(c)}"
         for name, c in summary.undeclared.items()
     ]
+    lines += [f"  restated files of {name}: {', '.join(items)}" for name, items in summary.restated.items()]
     lines += [
         f"  unreadable records of {name}: {n:,}, stored in {rejects_name(name)}" for name, n in summary.rejected.items()
     ]

@@ -32,6 +32,7 @@ from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import (
     EpochSummary,
     Timed,
+    restated_items,
     row_counts,
     seconds_text,
     step_seconds,
@@ -311,7 +312,12 @@ class Train:
         )
         base = _pinned_at(meta, barrier.epoch) if move else None
         self._broken = False
-        return _Committed(summary_of(sealed, committed, epoch.seconds, epoch.undeclared), base)
+        return _Committed(
+            summary_of(
+                sealed, committed, epoch.seconds, epoch.undeclared, restated_items(epoch.barrier, committed.catalog)
+            ),
+            base,
+        )
 
     def _sealed(self, epoch: _ToCommit) -> SealedManifest:
         """Flush the epoch and seal its manifest."""

@@ -84,11 +84,16 @@ class RelationExistsError(InputError):
                 f"Nothing was changed. Use CREATE OR REPLACE {KEYWORDS[self.kind]} to replace it, or choose another "
                 "name."
             )
+        if self.kind == RelationKind.SOURCE and all(line.startswith("option ") for line in self.differences):
+            return (
+                f"a source {self.name!r} exists already, and this statement differs from it:{lines}\nNothing was "
+                f"changed. Change its options by ALTER SOURCE {self.name} SET OPTIONS (…), or choose another name."
+            )
         drop = f"DROP {KEYWORDS[self.kind]} {self.name}"
-        also = f" CASCADE, which drops {', '.join(self.readers)} too" if self.readers else ""
+        also = f" CASCADE, which drops {', '.join(self.readers)} and their rows too" if self.readers else ""
         return (
             f"a {self.kind} {self.name!r} exists already, and this statement differs from it:{lines}\n"
-            f"Nothing was changed. Drop it first ({drop}{also}), or choose another name."
+            f"Nothing was changed. Choose another name; or drop it first with all rows ({drop}{also})."
         )
 
 
@@ -102,7 +107,8 @@ class RelationInUseError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.kind} {self.name!r} cannot be dropped, because it is read by {', '.join(self.dependents)}. "
-            f"Drop the readers first, or write DROP {KEYWORDS[self.kind]} {self.name} CASCADE to drop them too."
+            f"Drop or change these readers first. DROP {KEYWORDS[self.kind]} {self.name} CASCADE drops them too, with "
+            "their rows."
         )
 
 

@@ -211,7 +211,9 @@ class _CronOrNone(str):
     """A cron expression, or the empty string for "none" in the file."""
 
 
-_CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
+_CRON_FIELDS = 5
+_SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+_CRON = f"a cron expression of five fields that some day matches, or one of {', '.join(_PRESETS)}"
 _CRON_OR_NONE = Meta(description=f'{_CRON}, or "none"')
 _TABLE = Meta(description="a table")
 _Text = Annotated[str, Meta(pattern=r"\S", description="a string that is not empty")]
@@ -615,9 +617,17 @@ def _read(kind: type, value: Any) -> Any:
 
 
 def _is_cron(text: str) -> bool:
-    from croniter import croniter  # a dependency of Airflow that Spark's workers do not need
+    from croniter import CroniterBadDateError, croniter  # a dependency of Airflow that Spark's workers do not need
 
-    return text in _PRESETS or (not text.startswith("@") and croniter.is_valid(text))
+    if text in _PRESETS or text.startswith("@"):
+        return text in _PRESETS
+    if len(text.split()) != _CRON_FIELDS or not croniter.is_valid(text):
+        return False  # a sixth field would be seconds
+    try:
+        croniter(text, _SOME_DAY).get_next()
+    except CroniterBadDateError:  # such as the 31st of February
+        return False
+    return True
 
 
 def _converted(value: Any, kind: Any, file: str, key: str = "") -> Any:

@@ -51,7 +51,7 @@ class SourceTroubleError(SourceFileError):
         return (
             f"source {self.source!r} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
             "Correct its files, and the next run reads them. If an option of the source is the cause, "
-            f"DROP SOURCE {self.source} (CASCADE also drops its readers) and create it with another."
+            f"change it by ALTER SOURCE {self.source} SET OPTIONS (…)."
         )
 
 

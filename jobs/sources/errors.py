@@ -73,8 +73,8 @@ class MissingPathError(InputError):
                 "may_be_missing 'true'), which waits for its files."
             )
         return (
-            f"source {self.source!r}: {found} Put the file there; or DROP SOURCE {self.source} (CASCADE also drops its "
-            "readers), and create it with another path or with OPTIONS (…, may_be_missing 'true')."
+            f"source {self.source!r}: {found} Put the file there; or run ALTER SOURCE {self.source} SET OPTIONS (path "
+            "'…') with another path, or with may_be_missing 'true', which waits for its files."
         )
 
 
@@ -343,7 +343,4 @@ class BadOptionError(InputError):
         self.source, self.option, self.value, self.reason = source, option, value, reason
 
     def __str__(self) -> str:
-        return (
-            f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Create the source without "
-            "it."
-        )
+        return f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Omit it."

@@ -52,7 +52,7 @@ from tussock.jobs.sources.rejects import (
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.jobs.sources.text import as_text, bad_texts, require_text
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.errors import TussockError
+from tussock.statestore.errors import TussockError, did_you_mean
 from tussock.statestore.nested import is_nested, rebuilt, relabelled
 from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
@@ -104,9 +104,13 @@ class ParquetFiles(FileSource):
             if option.lower() in OPTIONS and value.upper() not in MODES:
                 raise BadOptionError(source.name, option, value, f"expected {' or '.join(MODES)}")
             if option not in _OPTIONS and option.lower() not in OPTIONS:
-                known = ", ".join((*_OPTIONS, *OPTIONS.values()))
+                names = (*_OPTIONS, *OPTIONS.values())
+                known = ", ".join(names)
                 raise BadOptionError(
-                    source.name, option, value, f"a parquet source has no such option; its options are {known}"
+                    source.name,
+                    option,
+                    value,
+                    f"a parquet source has no such option.{did_you_mean(option, names)} Its options are {known}",
                 )
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:

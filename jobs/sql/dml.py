@@ -259,7 +259,23 @@ def bind_merge(sandbox: Sandbox, source: SourceText) -> BoundChange:
     relation = named_table(sandbox, cursor)
     if not (parsed.matchedActions().isEmpty() and parsed.notMatchedBySourceActions().isEmpty()):
         _refuse_if_append_only(cursor, table_of(relation), "MERGE with WHEN MATCHED or WHEN NOT MATCHED BY SOURCE")
-    return bind_change(sandbox, source, relation, parsed)
+    bound = bind_change(sandbox, source, relation, parsed)
+    _refuse_source(sandbox, Cursor(source))
+    return bound
+
+
+def _refuse_source(sandbox: Sandbox, cursor: Cursor) -> None:
+    """Raises SqlError if a MERGE reads a source, whose rows are not stored."""
+    while not cursor.accept("USING"):
+        cursor.at += 1
+    begin = cursor.at
+    name = cursor.tokens[begin].value().lower() if begin < len(cursor.tokens) else ""
+    if (found := sandbox.relations.get(name)) is not None and found.kind is RelationKind.SOURCE:
+        raise cursor.complaint(
+            f"MERGE cannot read source {name!r}, because a source stores no rows. Create a view over it (CREATE "
+            f"MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}), run an epoch, and write USING {name}_rows. A "
+            "MERGE runs once; rows that must follow every new file belong in a view"
+        )
 
 
 def _refuse_if_append_only(cursor: Cursor, table: CreateTable, statement: str) -> None:

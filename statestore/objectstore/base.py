@@ -73,6 +73,28 @@ class AccessDeniedError(InputError):
         )
 
 
+class ExpiredCredentialsError(AccessDeniedError):
+    """The session token of the process has expired."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} failed at {self.uri}: the credentials of this process have expired ({self.reason}). "
+            "Renew them (`aws sso login`, or new values of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+            "AWS_SESSION_TOKEN), and run again. Nothing of this run was committed, and no work is done twice."
+        )
+
+
+class ClockSkewError(AccessDeniedError):
+    """The clock of this machine differs too much from the server's."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} failed at {self.uri}: the clock of this machine differs from the server's by more than "
+            f"the server accepts, about 15 minutes ({self.reason}). Set the clock (NTP), and run again. Nothing of "
+            "this run was committed, and no work is done twice."
+        )
+
+
 class BadStoreError(InputError):
     """The store is unusable as named or configured: an invalid URI, or a bucket that does not exist."""
 

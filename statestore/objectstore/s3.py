@@ -40,6 +40,8 @@ from botocore.exceptions import (
 from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadStoreError,
+    ClockSkewError,
+    ExpiredCredentialsError,
     ObjectInfo,
     ObjectNotFoundError,
     ObjectStoreFullError,
@@ -75,11 +77,13 @@ _DENIED_CODES = (
     "AccessDenied",
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
-    "ExpiredToken",
     "InvalidToken",
     "401",
     "403",
 )
+_EXPIRED_CODES = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired")
+_CLOCK_CODES = ("RequestTimeTooSkewed", "RequestInTheFuture")
+_BARE_CODES = ("400", "403")  # of a HEAD, whose answer has no body with the reason
 _MOVED_CODES = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301")
 _FULL_CODES = ("XMinioStorageFull", "QuotaExceeded", "507", "InsufficientStorage")
 
@@ -334,8 +338,20 @@ class S3ObjectStore:
         except BotoCoreError as err:
             raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", _reason_of(err)) from err
 
+    def _code_of_get(self, name: str) -> str:
+        """The code of a GET of one byte after a HEAD failed; empty if the GET succeeds or fails otherwise."""
+        try:
+            self._client.get_object(Bucket=self._address.bucket, Key=self._key(name), Range="bytes=0-0")
+        except ClientError as err:
+            return _code(err)
+        except BotoCoreError:
+            return ""
+        return ""
+
     def _error_of(self, err: ClientError, operation: str, name: str, size: int) -> Exception:
         code, what = _code(err), f"{operation} {name!r}"
+        if code in _BARE_CODES:
+            code = self._code_of_get(name) or code
         absent = (*_ABSENT_CODES, *_OTHER_NOW_CODES) if operation == "copy" else _ABSENT_CODES
         if code in absent and operation in ("get", "get_ranges", "head", "copy"):
             return ObjectNotFoundError(self.uri, name)
@@ -347,6 +363,10 @@ class S3ObjectStore:
             return BadStoreError(
                 self.uri, f"{what} returned {code}: the bucket is in another region; add ?region=… to the URI"
             )
+        if code in _EXPIRED_CODES:
+            return ExpiredCredentialsError(self.uri, what, code)
+        if code in _CLOCK_CODES:
+            return ClockSkewError(self.uri, what, code)
         if code in _DENIED_CODES:
             return AccessDeniedError(self.uri, what, code)
         if code in _FULL_CODES:

@@ -149,7 +149,10 @@ STATEMENTS = {
     "a view named as a table": Bad(
         "CREATE MATERIALIZED VIEW orders AS SELECT shop FROM by_shop",
         RelationExistsError,
-        ("it is a table, this statement creates a view", "DROP TABLE orders CASCADE, which drops by_shop too"),
+        (
+            "it is a table, this statement creates a view",
+            "DROP TABLE orders CASCADE, which drops by_shop and their rows too",
+        ),
     ),
     "DROP in use": Bad("DROP TABLE orders", RelationInUseError, ("it is read by by_shop", "CASCADE")),
     "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),

@@ -38,7 +38,8 @@ from tussock.jobs.logical.nodes import (
     Scan,
 )
 from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, Update
-from tussock.jobs.plan.statement_log import WaitingStatementsError, require_taken
+from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.plan.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.settings.home import CopiedStoreError, home_of
 from tussock.jobs.settings.printed_commands import addressed, commands_in
 from tussock.statestore.meta.store import MetaStore
@@ -293,10 +294,11 @@ def a_statement_that_raises(shop: Shop) -> str:
 def statements_wait(shop: Shop) -> str:
     append(shop.meta, table("t"))
     shop.epoch()
-    insert(shop.meta, "t", *GOOD)
-    meta = shop.meta
+    append(shop.meta, sums("t"))
+    version = shop.meta.latest()
+    waiting = WaitingLog(version, apply_statement(version.catalog, sums("t"), version.epoch + 1), 2, version.epoch + 1)
     with pytest.raises(WaitingStatementsError) as raised:
-        require_taken(meta, meta.latest(), meta.latest().catalog, ["t"])
+        waiting.require_readable(["sums"])
     shop.raised.append(raised.value)
     return addressed(str(raised.value), pipeline="shop")
 
@@ -546,46 +548,51 @@ ELSEWHERE = {
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/jobs/driver/test_runner.py"),
+    "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/jobs/viewtests/test_document.py"),
     "OtherMappingError": ("needs two rebalances at once", "tests/jobs/upkeep/test_rebalance.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
+    "ReadEntryError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
     "SourceTroubleError": (
         "an unforeseen error of a library; the commands are those of UnreadableFileError",
         "tests/jobs/sources/test_boundary.py",
     ),
+    "WaitingStatementFailsError": ("needs Spark to read waiting rows", "tests/jobs/test_transactions.py"),
 }
 """Classes whose message contains a command that does not run here: the reason, and the test of the situation."""
 
 NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
         AppendOnlyTableError BadDeltaKeyError BadInsertTextError BadKafkaColumnError BadOptionError BadPathError
-        CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError FedTableError
-        FunctionChangedError FunctionInQueryError MissingDeltaTableError MissingOffsetsError MissingOptionError
-        MissingTopicError NoFilesError NoRelationError NoStoredRowsError NullKeyError PartitionFoldersError
-        RelationExistsError RelationInUseError ReservedNameError SparkFailedError SqlError TextColumnsError
-        TextTooLongError TooManyRowsError TwoRowsOfOneKeyError TwoSourceRowsError UndeclaredColumnsError UnfitRowsError
-        UnknownColumnError UnknownRelationError UnpublishableColumnError UnreadableSchemaError UnsettledError
+        CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
+        FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError MissingOffsetsError
+        MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError NullKeyError
+        PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError SparkFailedError SqlError
+        TextColumnsError TextTooLongError TooManyRowsError TransactionError TwoRowsOfOneKeyError
+        TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError UnknownColumnError
+        UnknownRelationError UnpublishableColumnError UnreadableSchemaError UnsettledError
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
-        BadPipelineNameError BadShareError BadStoreError CannotRestateError EpochExpiredError EpochNotCommittedError
-        FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError NoPipelineError NoSuchTableError
-        NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError PipelineThereError SettingError
-        TwoThreadsError UnknownEnvironmentError VnodeCountError WhichStoreError""",
+        BadPipelineNameError BadShareError BadStoreError CannotRestateError EpochExpiredError
+        EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError NoPipelineError
+        NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
+        PipelineThereError SettingError TwoThreadsError UnknownEnvironmentError UnsearchableValueError
+        VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
-        BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError HeldViewsError NeverPassedError
-        NoDeltaReleaseError OtherTimeZoneError PipelineError QualityGateError QualitySuiteError UnitsInFileError
-        UnknownMetricError UnknownPublishedError""",
+        BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError HeldViewsError
+        NeverPassedError NoDeltaReleaseError OtherTimeZoneError PipelineError QualityGateError QualitySuiteError
+        UnitsInFileError UnknownMetricError UnknownPublishedError ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
         BadFileNameError CsvHeaderError DeltaHistoryGoneError DeltaLogError DeltaSchemaChangedError
         DeltaTableReplacedError MissingPathError SourceContradictedError UnskippableVersionError
         UnsupportedDeltaFeatureError""",
     "The machine, the network or the bucket is at fault": """
-        AccessDeniedError ConditionalPutIgnoredError ExecutorLostError KafkaUnavailableError LocalDiskError
-        NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError PeerLostError PeerMissingError
-        SourceAwayError SparkGoneError SparkJobError SparkStartError WorkerDiskFullError WorkerFailedError
-        WorkerLostError""",
+        AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
+        KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
+        PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
+        WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
         MissingCalendarError MissingExtraError MissingSparkModuleError NoPipelinesFolderError NotInstalledError
         SparkReleaseError""",
@@ -595,16 +602,16 @@ NOT_RUN = {
     "The folder of published tables belongs to another writer": """
         ForeignFileError ForeignTableError SinkBusyError TablesNotPublishedError""",
     "Another process did the work or is doing it": """
-        LogMovedError LostRaceError TasksOpenError""",
+        EpochMovedError LogMovedError LostRaceError TasksOpenError""",
     "The remedy starts Spark, or clears a task of Airflow": """
         MissingRecordError SparkNeededError SparkWantedError""",
     "A defect of Tussock, to be reported": """
-        ChangeError KernelError KeyRangeError SparkTypeError TableSchemaError UnorderedRowsError WrongColumnsError
-        WrongRowsError""",
+        ChangeError KernelError KeyRangeError SparkTypeError TableSchemaError UnorderedRowsError
+        WrongColumnsError WrongRowsError""",
     "A base class, or a fact that ViewRowError or ViewFailedError presents": """
         ActorError AggregateDivisionError AggregateError AggregateOverflowError BitmapPositionError
-        ExpressionError FailedRow
-        NegativeFrequencyError RaisedInSpark RowError SourceFileError VectorLengthError""",
+        ExpressionError FailedRow NegativeFrequencyError RaisedInSpark RowError SourceFileError
+        VectorLengthError""",
 }
 """Classes whose message contains no command of `tussock`, by the reason."""
 

@@ -22,6 +22,7 @@ from tussock.jobs.driver.epoch import advance, next_epoch
 from tussock.jobs.driver.restate import EpochUnderWayError, Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
+from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
@@ -268,7 +269,10 @@ def test_a_run_of_an_interval_restates_its_changed_files_and_other_runs_do_not(m
     assert advance(LocalRunner(), meta, Wish(DAYS[0])) == []
     assert advance(LocalRunner(), meta, Wish(DAYS[2])) == []
     require(meta, of(1, 11, 2, 12, 3, 13))
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    said: list[str] = []
+    (summary,) = advance(LocalRunner(), meta, Wish(DAYS[1]), progress=said.append)
+    assert f"restates {day(days, 2)} of s" in said[0]
+    assert f"restated files of s: {day(days, 2)}\n" in f"{show_summary(summary)}\n", "the late file is new"
     require(meta, of(1, 11, 2, 99, 5, 3, 13))
     assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
 

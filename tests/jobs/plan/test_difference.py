@@ -11,7 +11,7 @@ import pytest
 
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Place
-from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Drop, Transaction
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Drop, SetSourceOptions, Transaction
 from tussock.jobs.plan.apply import RelationExistsError, apply_log, apply_statement
 from tussock.jobs.plan.definition import created_by, find
 from tussock.jobs.plan.difference import differences
@@ -134,7 +134,15 @@ def test_the_remedy_in_the_message_about_an_existing_name_works(case: Again) -> 
         replaced = apply_statement(catalog, anew, 2)
         assert not differences(created_by(find(replaced, case.first.name)), case.second)
         return
-    drop = re.search(r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader too)\)", message)
+    if "SET OPTIONS" in message:
+        assert isinstance(case.second, CreateSource)
+        known = created_by(find(catalog, case.first.name)).options  # type: ignore[union-attr]
+        altered = apply_statement(catalog, SetSourceOptions(case.first.name, known, case.second.options), 2)
+        assert not differences(created_by(find(altered, case.first.name)), case.second)
+        return
+    drop = re.search(
+        r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader and their rows too)\)", message
+    )
     assert drop is not None, message
     kind = drop[1].split()[-1].lower()
     dropped = apply_statement(catalog, Drop(kind, drop[2], cascade=True), 2)

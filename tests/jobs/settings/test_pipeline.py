@@ -138,6 +138,14 @@ MISTAKES = {
         MINIMAL + '[schedule]\ncron = "@dayly"\nstart = 2013-01-01',
         "schedule.cron: found string '@dayly', expected a cron",
     ),
+    "a cron with seconds": (
+        MINIMAL + '[schedule]\ncron = "*/10 * * * * *"\nstart = 2013-01-01',
+        "schedule.cron: found string '*/10 * * * * *', expected a cron expression of five fields",
+    ),
+    "a cron that never comes": (
+        MINIMAL + '[schedule]\ncron = "0 0 31 2 *"\nstart = 2013-01-01',
+        "schedule.cron: found string '0 0 31 2 *', expected a cron expression of five fields that some day matches",
+    ),
     "a start that is text": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = "2013"',
         "schedule.start: found string '2013', expected a date",
@@ -148,8 +156,8 @@ MISTAKES = {
     ),
     "an invalid upkeep schedule": (
         MINIMAL + '[upkeep]\nschedule = "nightly"',
-        "upkeep.schedule: found string 'nightly', expected a cron expression of five fields, "
-        "or one of @hourly, @daily, @weekly, @monthly, "
+        "upkeep.schedule: found string 'nightly', expected a cron expression of five fields that some "
+        "day matches, or one of @hourly, @daily, @weekly, @monthly, "
         '@quarterly, @yearly, or "none"',
     ),
     "a span without a unit": (

@@ -224,7 +224,7 @@ def test_options_that_would_lose_rows_are_refused(options: dict[str, str], error
     if error is None:
         reader_of(source(options)).check(source(options))
     else:
-        with pytest.raises(error, match="Create the source without it"):
+        with pytest.raises(error, match="Omit it"):
             reader_of(source(options)).check(source(options))
 
 

@@ -3,7 +3,10 @@
 import os
 import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
@@ -14,6 +17,8 @@ from tussock.statestore.objectstore import s3
 from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadStoreError,
+    ClockSkewError,
+    ExpiredCredentialsError,
     ObjectStore,
     ObjectStoreUnavailableError,
 )
@@ -188,3 +193,56 @@ def test_wrong_credentials_are_an_error_that_shows_none(
             assert SECRET not in str(denied.value) + str(denied.value.__cause__)
     finally:
         s3._client_of.cache_clear()
+
+
+@contextmanager
+def _refusing_server(status: int, code: str) -> Iterator[str]:
+    """A server that refuses each request with a code, as S3 does: in the body, which the answer to a HEAD lacks."""
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_PUT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "said"),
+    [
+        (400, "ExpiredToken", ExpiredCredentialsError, "the credentials of this process have expired"),
+        (403, "RequestTimeTooSkewed", ClockSkewError, "Set the clock"),
+        (403, "AccessDenied", AccessDeniedError, "Give the process this permission"),
+    ],
+)
+def test_an_expired_token_and_a_wrong_clock_are_named_for_every_request(
+    status: int, code: str, kind: type[AccessDeniedError], said: str
+) -> None:
+    with _refusing_server(status, code) as endpoint:
+        store = _store(endpoint, "x")
+        for call in (
+            lambda: store.get("a"),
+            lambda: store.head("a"),
+            lambda: store.put("a", b""),
+            lambda: list(store.list("")),
+        ):
+            with pytest.raises(kind, match=said) as raised:
+                call()
+            assert type(raised.value) is kind
+            assert code in str(raised.value)
