@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +30,15 @@ SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
 
 def _new(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.shell.new_pipeline import make_pipeline
+    from tussock.jobs.shell.new_pipeline import counting_view, make_pipeline
 
-    pipelines = pipelines_folder()
-    made = make_pipeline(chosen.name, pipelines)
+    pipelines, over, view = pipelines_folder(), None, "daily_sales"
+    if chosen.path is not None:
+        from tussock.jobs.sources.preview import preview_source
+
+        over = preview_source(_whole_path(chosen.path), format=chosen.format)
+        view = counting_view(over.source.name)
+    made = make_pipeline(chosen.name, pipelines, over)
     print(f"created {pipelines / chosen.name}")
     for path in made:
         print(f"  {path}")
@@ -40,17 +46,51 @@ def _new(chosen: argparse.Namespace) -> None:
     set_ = os.environ.get("TUSSOCK_PIPELINES")
     export = f"export TUSSOCK_PIPELINES={shlex.quote(str(home))}"
     where = f"(TUSSOCK_PIPELINES is {set_})" if set_ else f"in {home.parent} (in another folder, first run: {export})"
-    print(
-        f"Next, {where}:\n"
-        f"  tussock apply {chosen.name}                          # queue its sources, tables and views in the store's "
-        "log\n"
-        f"  tussock epoch --pipeline {chosen.name}               # process the queued statements and the source files\n"
-        f"  tussock read --pipeline {chosen.name} daily_sales    # print a view"
-    )
+    commands = {
+        f"tussock apply {chosen.name}": "queue its sources, tables and views in the store's log",
+        f"tussock epoch --pipeline {chosen.name}": "process the queued statements and the source files",
+        f"tussock read --pipeline {chosen.name} {view}": "print a view",
+    }
+    width = max(map(len, commands)) + 4
+    print(f"Next, {where}:", *(f"  {command:<{width}}# {effect}" for command, effect in commands.items()), sep="\n")
 
 
 def _new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a lower-case letter, then lower-case letters, digits and _")
+    path = "instead of the example, create a source over these files, with the columns that `tussock preview` infers"
+    parser.add_argument("--from", dest="path", metavar="PATH", help=path)
+    format_argument(parser)
+
+
+def format_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option --format, for commands that infer a source."""
+    parser.add_argument(
+        "--format", default="", metavar="FORMAT", help="csv, json or parquet (default: from the names of the files)"
+    )
+
+
+def _preview(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.sources.preview import preview_source
+    from tussock.jobs.texts.preview import preview_text
+
+    path, name = _whole_path(chosen.path), (chosen.name or "").lower()
+    print(preview_text(preview_source(path, name, chosen.format, header=not chosen.no_header)))
+
+
+def _whole_path(path: str) -> str:
+    """The absolute path of a local path. A statement in a SQL file must not depend on the working directory."""
+    return path if re.match(r"[a-z0-9]+:", path) else os.path.abspath(path)  # noqa: PTH100  keeps links, removes `..`
+
+
+def _preview_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="PATH", help="a file, a folder, a glob in quotes, or a path with {start:…}; also s3://…"
+    )
+    format_argument(parser)
+    parser.add_argument("--name", metavar="NAME", help="name of the source (default: from the path)")
+    parser.add_argument(
+        "--no-header", action="store_true", help="of csv files: the first record is a row, not the names of the columns"
+    )
 
 
 def _airflow_files(chosen: argparse.Namespace) -> None:
@@ -293,9 +333,21 @@ COMMANDS = (
             "tussock apply shop",
             "tussock epoch --pipeline shop",
             "tussock read --pipeline shop daily_sales",
+            "tussock new events --from 'data/events/*.json'",
         ),
         _new,
         _new_arguments,
+        names_store=False,
+    ),
+    Command(
+        "preview",
+        "infer the columns of files, show ten rows, and print a CREATE SOURCE",
+        "Reads at most 4 MB of each of three files, without Spark, and creates nothing. Paste the statement into a SQL "
+        "file of a pipeline, or start a pipeline with `tussock new NAME --from PATH`. Whole numbers become bigint, "
+        "numbers with leading zeros text. Dates and times are recognised in ISO 8601 only.",
+        ("tussock preview 'data/*.csv'", "tussock preview 's3://bucket/events/*.json' --name events"),
+        _preview,
+        _preview_arguments,
         names_store=False,
     ),
     Command(

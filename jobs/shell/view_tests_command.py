@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tussock.jobs.shell.command import Command, named_pipeline
+from tussock.jobs.shell.command import Command, environment_argument, named_pipeline
 
 
 def _test(chosen: argparse.Namespace) -> int:
@@ -35,6 +35,7 @@ def _test_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--make", metavar="VIEW", help="run nothing; write a first test from a few current rows of the view's inputs"
     )
+    environment_argument(parser)
 
 
 COMMANDS = (

@@ -1,0 +1,355 @@
+"""Infer the statement of a source from its files, without Spark.
+
+A sample of up to three files is read: the first, the middle and the last, at most 4 MB of each. The columns of csv are
+inferred as Spark's `inferSchema` does, with three differences. Whole numbers are bigint, because a later file may
+exceed an int. Numbers with leading zeros, such as postcodes, are text. Dates and times are only recognised in ISO 8601,
+which Spark reads without an option.
+"""
+
+import bz2
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import NoFilesError
+from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
+from tussock.jobs.sources.pins import RangeFile
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
+
+FORMATS = ("csv", "json", "parquet")
+ROWS = 10  # of a preview
+_SAMPLE_BYTES = 4 << 20
+_ENDINGS = {
+    **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+}
+_UNPACKED: dict[str, Callable[[], Any]] = {".gz": lambda: zlib.decompressobj(31), ".bz2": bz2.BZ2Decompressor}
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+_WHOLE = r"[+-]?(0|[1-9][0-9]*)"
+#: The types of csv columns with the texts that they accept, narrowest first. All other columns are strings.
+_TEXTS = (
+    ("boolean", r"(?i:true|false)"),
+    ("bigint", r"[+-]?(0|[1-9][0-9]{0,17})"),
+    ("decimal(38,0)", r"[+-]?(0|[1-9][0-9]{0,37})"),
+    ("double", rf"({_WHOLE}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    ("date", r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    (
+        "timestamp",
+        r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+        r"([ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})?)?",
+    ),
+)
+_DUCK_TYPES = {
+    "boolean": "boolean",
+    "bigint": "bigint",
+    "hugeint": "decimal(38,0)",
+    "ubigint": "decimal(20,0)",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp with time zone": "timestamp",
+}
+
+
+class CannotPreviewError(InputError):
+    """The columns of a source's files cannot be inferred."""
+
+    def __init__(self, path: str, found: str, expected: str) -> None:
+        super().__init__(path, found, expected)
+        self.path, self.found, self.expected = path, found, expected
+
+    def __str__(self) -> str:
+        return f"{self.path}: found {self.found}, expected {self.expected}. Nothing was created."
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePreview:
+    """The inferred source.
+
+    Args:
+        source: the statement.
+        rows: the first rows of the first file; csv values are still texts.
+        files: the number of files that the path means, and `nbytes` their size.
+        notes: sentences for the user about the inference.
+    """
+
+    source: CreateSource
+    rows: pa.Table
+    files: int
+    nbytes: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Inferred:
+    fields: tuple[Field, ...]
+    options: dict[str, str]
+    rows: pa.Table
+    notes: tuple[str, ...] = ()
+
+
+def preview_source(path: str, name: str = "", format: str = "", *, header: bool = True) -> SourcePreview:
+    """Infer a source from its files.
+
+    Args:
+        path: a file, a folder, a glob or a template: an absolute path of this machine, or `s3://…`.
+        name: of the source; default: from the path.
+        format: one of FORMATS; default: from the names of the files.
+        header: False: the first record of a csv file is a row, also if it looks like names.
+
+    Raises: CannotPreviewError; MissingPathError, NoFilesError, BadPathError; errors of the object store.
+    Cost: a listing, and up to 12 MB.
+    """
+    name = name or _name_of(path)
+    found = [file for file in list_files(path, {}) if file.size]
+    if not found:
+        raise NoFilesError(name, path, format or "csv")
+    format = format or _format_of(path, found[0].path)
+    if format not in FORMATS:
+        reason = f"one of {', '.join(FORMATS)}; for other formats, CREATE SOURCE without columns infers them by Spark"
+        raise CannotPreviewError(path, f"the format {format!r}", reason)
+    sample = list(dict.fromkeys((found[0], found[len(found) // 2], found[-1])))
+    if format == "parquet":
+        inferred = _parquet(path, name, found[0])
+    else:
+        texts = [_sample_of(file, path) for file in sample]
+        with TemporaryDirectory(prefix="tussock-preview-") as folder:
+            places = [Path(folder, f"{i}.txt") for i in range(len(texts))]
+            for place, text in zip(places, texts, strict=True):
+                place.write_bytes(text)
+            inferred = _csv(path, sample, places, header) if format == "csv" else _json(path, places)
+    notes = [*inferred.notes, *_interval_note(path, found)]
+    source = CreateSource(name, format, inferred.fields, {"path": path, **inferred.options})
+    return SourcePreview(source, inferred.rows, len(found), sum(f.size for f in found), tuple(notes))
+
+
+def source_text(source: CreateSource) -> str:
+    """The CREATE SOURCE statement with one line per column."""
+    columns = ",\n".join(f"    {_column(f.name)} {f.type}" for f in source.fields)
+    options = ", ".join(f"{key} {string_text(value)}" for key, value in source.options.items())
+    return f"CREATE SOURCE {_column(source.name)} (\n{columns}\n) USING {source.format} OPTIONS ({options});"
+
+
+def _column(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quoted(name)
+
+
+def _name_of(path: str) -> str:
+    """A name for the source: the last part of the path without placeholders, as a word."""
+    parts = [re.sub(r"\{[^}]*\}|[*?\[\]]", "", part) for part in without_query(path).split("/")]
+    words = [re.sub(r"[^a-z0-9]+", "_", part.split(".")[0].lower()).strip("_") for part in parts]
+    return next((word for word in reversed(words) if re.match("[a-z]", word)), "source")
+
+
+def _format_of(path: str, file: str) -> str:
+    endings = [ending for ending in Path(file).suffixes if ending not in _UNPACKED]
+    found = _ENDINGS.get(endings[-1].lower()) if endings else None
+    if found is None:
+        raise CannotPreviewError(path, f"the file {file}", f"a name that ends in {', '.join(_ENDINGS)}, or --format")
+    return found
+
+
+def _interval_note(path: str, files: Sequence[ListedFile]) -> Iterator[str]:
+    if has_interval(path) or len(files) < 2 or "*" not in path:
+        return
+    names = [file.path.rpartition("/")[2] for file in files]
+    if len({_DAY.sub("", name) for name in names}) == 1 and _DAY.search(names[0]):
+        folder, _, _ = path.rpartition("/")
+        daily = f"{folder}/{_DAY.sub('{start:%Y-%m-%d}', names[0])}"
+        yield f"The files are named by day. With the path {daily}, a scheduled run reads the file of its day."
+
+
+def _sample_of(file: ListedFile, path: str) -> bytes:
+    """The first 4 MB of a file, unpacked, up to the end of a line."""
+    store, name = open_file(file.path, server_options(path, {}))
+    size = min(file.size, _SAMPLE_BYTES)
+    data = store.get_ranges(name, [(0, size)])[0]
+    unpacker = _UNPACKED.get(Path(file.path).suffix.lower())
+    if unpacker is not None:
+        data = unpacker().decompress(data, _SAMPLE_BYTES)
+    whole = size == file.size and unpacker is None
+    if not whole and b"\n" in data:
+        data = data[: data.rindex(b"\n") + 1]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise CannotPreviewError(file.path, f"bytes that are not UTF-8 at byte {err.start}", "a text in UTF-8") from err
+    return text.encode()
+
+
+# --- csv --------------------------------------------------------------------------------------------------------------
+
+
+def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header: bool) -> _Inferred:
+    sniff = "SELECT Delimiter, Quote, Escape, HasHeader FROM sniff_csv(?, sample_size = -1)"
+    try:
+        with duckdb.connect() as duck:
+            separator, quote, escape, has_header = duck.execute(sniff, [str(places[0])]).fetchall()[0]
+    except duckdb.Error as err:
+        reason = f"no csv ({str(err).splitlines()[0]})"
+        raise CannotPreviewError(files[0].path, reason, "records with a separator") from err
+    has_header = header and bool(has_header)
+    quote = quote if len(quote) == 1 else '"'
+    tables, ragged = [], 0
+    for file, place in zip(files, places, strict=True):
+        table, skipped = _texts_of(file, place, separator, quote, has_header)
+        ragged += skipped
+        tables.append(table)
+    names, notes = tables[0].column_names, []
+    for file, table in zip(files, tables, strict=True):
+        if table.column_names != names:
+            notes.append(f"{file.path} has other columns: {', '.join(table.column_names)}.")
+    if ragged:
+        notes.append(f"{ragged} sampled records have another number of fields, which on_error 'quarantine' sets aside.")
+    alike = [table for table in tables if table.column_names == names]
+    whole = pa.concat_tables(alike)
+    fields = tuple(Field(name, _type_of(column)) for name, column in zip(names, whole.columns, strict=True))
+    options = {"header": "true"} if has_header else {}
+    if separator != ",":
+        options["sep"] = "\\t" if separator == "\t" else separator
+    if quote != '"':
+        options["quote"] = quote
+    if escape == quote or _doubles_quotes(places, quote):
+        options["escape"] = quote  # Spark's default is a backslash
+    if any(_has_newline(column) for column in whole.columns):
+        options["multiLine"] = "true"
+    if not has_header:
+        notes.append("The files have no header, so the names of the columns are placeholders.")
+    notes.append(f"The types are those of {whole.num_rows:,} sampled records in {len(alike)} of the files.")
+    return _Inferred(fields, options, tables[0].slice(0, ROWS), tuple(notes))
+
+
+def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header: bool) -> tuple[pa.Table, int]:
+    """A file with all columns as texts, and the number of records that were left out."""
+    skipped: list[int] = []
+
+    def skip(row: Any) -> str:
+        skipped.append(1)
+        return "skip"
+
+    parsing = pacsv.ParseOptions(
+        delimiter=separator, quote_char=quote, newlines_in_values=True, invalid_row_handler=skip
+    )
+    reading = pacsv.ReadOptions(use_threads=False, autogenerate_column_names=not header, block_size=_SAMPLE_BYTES)
+    try:
+        first = pacsv.open_csv(place, reading, parsing).schema.names
+        kinds = dict.fromkeys(first, pa.string())
+        converting = pacsv.ConvertOptions(column_types=kinds, strings_can_be_null=True, null_values=[""])
+        skipped.clear()
+        table = pacsv.read_csv(place, reading, parsing, converting)
+    except pa.ArrowInvalid as err:
+        raise CannotPreviewError(file.path, f"no csv ({str(err).splitlines()[0]})", "records with a separator") from err
+    names = [f"c{i + 1}" for i in range(table.num_columns)] if not header else table.column_names
+    if twice := [n for i, n in enumerate(names) if n.lower() in {m.lower() for m in names[:i]}]:
+        raise CannotPreviewError(file.path, f"two columns named {twice[0]!r}", "different names in the header")
+    names = [name or f"c{i + 1}" for i, name in enumerate(names)]
+    return table.rename_columns(names), len(skipped)
+
+
+def _type_of(column: pa.ChunkedArray) -> str:
+    """The narrowest type that accepts every text; string for a column without values."""
+    values = column.drop_null()
+    if len(values) == 0:
+        return "string"
+    for kind, pattern in _TEXTS:
+        if pc.all(pc.match_substring_regex(values, f"^(?:{pattern})$")).as_py():
+            if kind in ("date", "timestamp") and not _is_date(values):
+                return "string"
+            return kind
+    return "string"
+
+
+def _is_date(values: pa.ChunkedArray) -> bool:
+    """Whether the first ten characters of each text are a day that exists."""
+    with suppress(pa.ArrowInvalid):
+        pc.utf8_slice_codeunits(values, 0, 10).cast(pa.date32())
+        return True
+    return False
+
+
+def _doubles_quotes(places: Sequence[Path], quote: str) -> bool:
+    doubled = re.compile(re.escape(quote.encode()) + rb"{2}(?=[^,;\t|\r\n])")
+    return any(doubled.search(place.read_bytes()) for place in places)
+
+
+def _has_newline(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring(column, "\n")).as_py())
+
+
+# --- json and parquet -------------------------------------------------------------------------------------------------
+
+
+def _json(path: str, places: Sequence[Path]) -> _Inferred:
+    is_array = places[0].read_bytes().lstrip()[:1] == b"["
+    query = (
+        f"FROM read_json(?, format = '{'array' if is_array else 'newline_delimited'}', sample_size = -1, "
+        "union_by_name = true, maximum_depth = -1, map_inference_threshold = -1, dateformat = '%Y-%m-%d')"
+    )
+    try:
+        with duckdb.connect() as duck:
+            duck.execute("SET TimeZone = 'UTC'")
+            found = duck.sql(query, params=[[str(place) for place in places]])
+            fields = tuple(Field(n, _spark_name(kind)) for n, kind in zip(found.columns, found.types, strict=True))
+            rows = found.to_arrow_table()
+    except duckdb.Error as err:
+        reason = f"no json ({str(err).splitlines()[0]})"
+        raise CannotPreviewError(path, reason, "one object per line, or an array of objects") from err
+    note = f"The types are those of {rows.num_rows:,} sampled records in {len(places)} of the files."
+    return _Inferred(fields, {"multiLine": "true"} if is_array else {}, rows.slice(0, ROWS), (note,))
+
+
+def _spark_name(kind: Any) -> str:
+    match kind.id:
+        case "list":
+            return array_name(_spark_name(kind.children[0][1]))
+        case "struct":
+            return struct_name([(name, _spark_name(part)) for name, part in kind.children])
+        case "map":
+            return map_name(*(_spark_name(part) for _, part in kind.children))
+        case "decimal":
+            (_, precision), (_, scale) = kind.children
+            return f"decimal({precision},{scale})"
+        case word:
+            return _DUCK_TYPES.get(word, "string")
+
+
+def _parquet(path: str, name: str, file: ListedFile) -> _Inferred:
+    def no_spark() -> Any:
+        raise AssertionError("the columns of Parquet files are read without Spark")
+
+    source = CreateSource(name, "parquet", (), {"path": path})
+    fields = reader_of(source).describe(source, no_spark)
+    store, leaf = open_file(file.path, server_options(path, {}))
+    with pa.PythonFile(RangeFile(store, leaf, file.size), mode="r") as opened:
+        batches = pq.ParquetFile(opened).iter_batches(batch_size=ROWS)
+        first = next(iter(batches), None)
+    rows = pa.table({f.name: pa.array([], pa.string()) for f in fields}) if first is None else pa.table(first)
+    kept = tuple(field for field in fields if _is_supported(field.type))
+    left_out = [f"Column {f.name} is left out: its type {f.type} is not supported." for f in fields if f not in kept]
+    return _Inferred(kept, {}, rows, (*left_out, "The columns are those of the first file."))
+
+
+def _is_supported(kind: str) -> bool:
+    try:
+        return bool(type_name(arrow_type(kind)))
+    except UnsupportedTypeError:
+        return False

@@ -1,0 +1,149 @@
+"""`tussock preview` infers columns like Spark, without it, and prints a statement that works as pasted."""
+
+import bz2
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.spark_types import SparkSession
+from tussock import Session
+from tussock.jobs import cli
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.sources.preview import CannotPreviewError, preview_source, source_text
+
+
+def fields_of(path: Path, format: str = "") -> dict[str, str]:
+    return {f.name: f.type for f in preview_source(str(path), format=format).source.fields}
+
+
+CSV = """\
+id,zip,price,big,huge,ok,day,at,zoned,word,none,odd day,sci
+1,01234,0.4,12345678901,12345678901234567890,true,2026-01-31,2026-01-31 08:00:00,2026-01-31T08:00:00Z,a,,2026-02-30,1e3
+-2,56789,1,1,1,FALSE,2024-02-29,2026-01-31T08:00:00.5,2026-01-31T08:00:00+02:00,"b ""c"", d",,2026-01-01,.5
+"""
+TYPES = {
+    "id": "bigint",
+    "zip": "string",  # with leading zeros
+    "price": "double",
+    "big": "bigint",
+    "huge": "decimal(38,0)",
+    "ok": "boolean",
+    "day": "date",
+    "at": "timestamp",
+    "zoned": "timestamp",
+    "word": "string",
+    "none": "string",  # without values
+    "odd day": "string",  # no such day
+    "sci": "double",
+}
+
+
+def test_the_columns_of_csv_have_the_narrowest_type_of_their_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(CSV)
+    assert fields_of(path) == TYPES
+    assert preview_source(str(path)).source.options == {"path": str(path), "header": "true", "escape": '"'}
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("a;b\n1;2\n", {"header": "true", "sep": ";"}),
+        ("a\tb\n1\t2\n", {"header": "true", "sep": "\\t"}),
+        ("a,b\n1,'x,y'\n2,'z'\n", {"header": "true", "quote": "'"}),
+        ("1,2\n3,4\n", {}),
+        ('a,b\n1,"x\ny"\n', {"header": "true", "multiLine": "true"}),
+    ],
+)
+def test_the_dialect_of_csv_becomes_options(tmp_path: Path, text: str, options: dict[str, str]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    found = preview_source(str(path)).source
+    assert {k: v for k, v in found.options.items() if k != "path"} == options
+    assert [f.name for f in found.fields] == (["a", "b"] if "header" in options else ["c1", "c2"])
+
+
+def test_json_and_parquet_keep_their_nested_columns(tmp_path: Path) -> None:
+    rows = [{"id": 1, "t": {"a": [1, 2]}, "at": "2026-01-01T08:00:00Z", "no": "01/02/2026"}, {"id": 2.5, "Ü": True}]
+    (tmp_path / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    types = {"id": "double", "t": "struct<a:array<bigint>>", "at": "timestamp", "no": "string", "Ü": "boolean"}
+    assert fields_of(tmp_path / "a.json") == types
+    (tmp_path / "b.txt").write_text(json.dumps(rows))
+    assert fields_of(tmp_path / "b.txt", "json") == types
+    assert preview_source(str(tmp_path / "b.txt"), format="json").source.options["multiLine"] == "true"
+    columns = {"d": pa.array([1], pa.decimal128(8, 2)), "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32()))}
+    pq.write_table(pa.table(columns), tmp_path / "c.parquet")
+    assert fields_of(tmp_path / "c.parquet") == {"d": "decimal(8,2)", "m": "map<string,int>"}
+
+
+def test_packed_files_and_several_files_are_sampled(tmp_path: Path) -> None:
+    (tmp_path / "2026-01-01.csv.gz").write_bytes(gzip.compress(b"a,b\n1,x\n"))
+    (tmp_path / "2026-01-02.csv.gz").write_bytes(gzip.compress(b"a,b\n1.5,y\n"))
+    (tmp_path / "2026-01-03.csv.gz").write_bytes(gzip.compress(b"a,c\n1,z\n"))
+    found = preview_source(f"{tmp_path}/*.csv.gz")
+    assert {f.name: f.type for f in found.source.fields} == {"a": "double", "b": "string"}
+    assert (found.files, found.rows.num_rows) == (3, 1)
+    notes = " ".join(found.notes)
+    assert f"{tmp_path}/2026-01-03.csv.gz has other columns: a, c." in notes
+    assert f"With the path {tmp_path}/{{start:%Y-%m-%d}}.csv.gz, a scheduled run reads the file of its day." in notes
+    (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(b"a\n1\n"))
+    assert fields_of(tmp_path / "a.csv.bz2") == {"a": "bigint"}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.csv", b"a,b\n\xff,1\n", "found bytes that are not UTF-8 at byte 4, expected a text in UTF-8"),
+        ("a.csv", b"a,A\n1,2\n", "found two columns named 'A', expected different names"),
+        ("a.xyz", b"a", "expected a name that ends in .csv"),
+        ("a.json", b"{broken\n", "found no json"),
+    ],
+)
+def test_files_without_columns_are_refused_with_the_reason(
+    tmp_path: Path, name: str, data: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(CannotPreviewError) as caught:
+        preview_source(str(tmp_path / name))
+    assert message in str(caught.value)
+
+
+def test_new_starts_a_pipeline_over_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
+    (tmp_path / "in/day=1").mkdir(parents=True)
+    (tmp_path / "in/day=1/a.csv").write_text("id,order\n1,x\n")
+    assert cli.main(["new", "events", "--from", "in/day=*/*.csv"]) == 0
+    assert "tussock read --pipeline events day_count" in capsys.readouterr().out
+    made = load_pipeline(tmp_path / "pipelines/events")
+    assert made.data == str(tmp_path / "in")
+    assert made.quality is None
+    assert "path '${data}/day=*/*.csv', header 'true'" in (made.folder / "sources.sql").read_text()
+    assert cli.main(["preview", "in/day=1/a.csv", "--name", "Lines"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("1 file, 13 bytes\n\nid  order\n1   x\n")
+    assert f"CREATE SOURCE lines (\n    id bigint,\n    order string\n) USING csv OPTIONS (path '{tmp_path}/in" in said
+
+
+def test_spark_infers_the_same_types_and_reads_the_pasted_statement(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(CSV)
+    frame = spark.read.csv(str(path), header=True, inferSchema=True, escape='"')
+    by_spark = {f.name: f.dataType.simpleString().replace("int", "bigint") for f in frame.schema}
+    by_spark = {name: kind.replace("bigbigint", "bigint") for name, kind in by_spark.items()}
+    different = {name: by_spark[name] for name in TYPES if by_spark[name] != TYPES[name]}
+    assert different == {"zip": "bigint", "huge": "decimal(20,0)"}, "as the module promises, and wider"
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute(source_text(preview_source(str(path)).source))
+        session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM a")
+        session.flush()
+        rows = session.read("v").to_pylist()
+    assert [row["word"] for row in sorted(rows, key=lambda row: -row["id"])] == ["a", 'b "c", d']
+    assert {row["at"] for row in rows} == {datetime(2026, 1, 31, 8, 0, 0, micros, UTC) for micros in (0, 500_000)}
