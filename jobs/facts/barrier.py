@@ -61,7 +61,7 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> B
         found.writer,
         meta.sealed(found.epoch) is not None,
         tuple(logged_statements(meta, found)),
-        tuple(_files(found, catalog)),
+        tuple(files_of(found, catalog)),
         found.mutation,
         tuple(names.get(relation, f"relation {relation}") for relation in found.mutation.relations),
         len(set(found.mapping.units)),
@@ -69,7 +69,8 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> B
     )
 
 
-def _files(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
+def files_of(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
+    """Yield the files that a barrier takes from the sources of a catalog, including those that it reads again."""
     for relation in catalog.live():
         if (statement := source_of(relation)) is not None:
             for item in reader_of(statement).items(barrier.splits.get(relation.id)):

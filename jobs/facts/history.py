@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from tussock.jobs.facts.barrier import FileFacts, files_of
 from tussock.jobs.facts.epochs import EpochFacts, epoch_facts, epochs
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -76,6 +77,13 @@ def epochs_of_run(meta: MetaStore, run: Mapping[str, str], newest: int | None, m
         elif found:
             break
     return tuple(found)
+
+
+def taken_by(meta: MetaStore, found: Sequence[EpochFacts]) -> tuple[FileFacts, ...]:
+    """Return the files that epochs took, newest epoch first. Cost: two GETs per epoch."""
+    catalog = meta.latest().catalog
+    barriers = (meta.barrier_after(epoch.prev_epoch) for epoch in found)
+    return tuple(file for barrier in barriers if barrier is not None for file in files_of(barrier, catalog))
 
 
 def points(looked_at: Sequence[EpochFacts]) -> Mapping[str, tuple[ViewPoint, ...]]:

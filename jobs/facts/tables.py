@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from tussock.jobs.reading.reader import open_table
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.catalog import Relation, RelationKind, TableSchema
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 
@@ -43,7 +43,7 @@ class TableFacts(msgspec.Struct, frozen=True):
     relation: str
     kind: str  # of the relation: source, table or view
     role: str  # its purpose in the relation
-    columns: tuple[str, ...]  # `name type`
+    columns: tuple[str, ...]  # `name type` of the relation's own rows; the type alone if it has no name for people
     rows: int  # in all SSTs, including old versions and deletes until compaction drops them
     bytes: int  # encoded; as for `rows`
 
@@ -83,7 +83,7 @@ def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
             name,
             r.kind,
             role_of(r, t.name),
-            tuple(f"{c.name} {c.type}" for c in t.columns),
+            _columns(r, t),
             rows.get(t.table_id, 0),
             size.get(t.table_id, 0),
         )
@@ -91,6 +91,13 @@ def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
         for t in r.state_tables
     )
     return tuple(sorted(found, key=lambda table: table.table_id))
+
+
+def _columns(relation: Relation, table: TableSchema) -> tuple[str, ...]:
+    """Return the columns of a state table as people know them. Those of operators have numbers instead of names."""
+    own = relation.columns if role_of(relation, table.name) == "rows" else ()
+    names = [f"{c.name} " for c in own] + [""] * (len(table.columns) - len(own))
+    return tuple(f"{name}{c.type}" for name, c in zip(names, table.columns, strict=True))
 
 
 def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None) -> pa.Table:

@@ -22,6 +22,7 @@ from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
+from tussock_links import run_address
 
 from tussock.jobs.facts.barrier import barrier
 from tussock.jobs.facts.graph import readers
@@ -236,6 +237,7 @@ def begun(request: Request, user: User, dag_id: str, name: str, run: str) -> HTM
         tab="actions",
         action=_action(dag_id, name),
         run=run,
+        airflow_run=run_address(dag_id, run),
     )
 
 

@@ -62,9 +62,15 @@ class PageHead:
         return (self.looked,)
 
     @property
+    def status(self) -> Status | None:
+        """None if it is still being determined."""
+        found: Status | None = self.looked.value
+        return found
+
+    @property
     def troubles(self) -> tuple[Trouble, ...] | None:
         """Those of the status; None if it is still being determined."""
-        return None if self.looked.value is None else self.looked.value.troubles
+        return None if self.status is None else self.status.troubles
 
 
 def store_of(dag_id: str) -> Store:
@@ -99,7 +105,7 @@ def views(
     """Show views and tables, RELATIONS_A_PAGE per page; those that are not ready or are stale come first."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user)
-    found: Status | None = head.looked.value
+    found = head.status
     kept = [v for v in (() if found is None else found.views) if named.lower() in v.view]
     kept.sort(key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW))
     first = (page_number - 1) * RELATIONS_A_PAGE

@@ -51,7 +51,17 @@ def committed_epoch(session: Session, dag_id: str, run_id: str) -> int | None:
     return int(value["epoch"]) if isinstance(value, dict) and "epoch" in value else None
 
 
+def _interval_of(conf: object) -> tuple[datetime, datetime] | None:
+    """The interval in the params of a manual run; None if they set none, or not a valid one."""
+    asked = conf if isinstance(conf, dict) else {}
+    try:
+        start, end = (datetime.fromisoformat(str(asked[name])) for name in ("start", "end"))
+    except (KeyError, ValueError):
+        return None
+    return start, end
+
+
 def _run(run: DagRun) -> Run:
     start, end = run.data_interval_start, run.data_interval_end
-    interval = (start, end) if start is not None and end is not None and start < end else None
+    interval = (start, end) if start is not None and end is not None and start < end else _interval_of(run.conf)
     return Run(run.dag_id, run.run_id, str(run.state), run.start_date, run.end_date, interval)

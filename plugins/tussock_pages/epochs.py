@@ -7,9 +7,11 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
+from tussock.jobs.facts.barrier import BarrierFacts, FileFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.gate import EpochQuality, quality_of_epochs
-from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch
+from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch, taken_by
+from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import committed_epoch, find_run
 from tussock_pages.guard import READS_RUNS, User
@@ -74,11 +76,10 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         raise HTTPException(404, f"DAG {dag_id} has no run {run_id!r}.")
     committed = committed_epoch(session, dag_id, run_id)
     asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
-    found: tuple[EpochFacts, ...] = store.at_version(
-        ("run", run_id, committed), lambda meta, _: epochs_of_run(meta, asked, committed, MOST_OF_A_RUN)
-    )
+    found, files = store.at_version(("run", run_id, committed), lambda meta, _: _of_run(meta, asked, committed))
     quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
     head = head_of(store, dag_id, user)
+    opened = _open_of(store, asked)
     return page(
         request,
         "run.html",
@@ -89,7 +90,25 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         quality=quality,
         committed=committed,
         most=MOST_OF_A_RUN,
+        files=files,
+        opened=opened,
+        work=head.status.work if opened is not None and head.status is not None else (),
     )
+
+
+def _of_run(
+    meta: MetaStore, asked: Mapping[str, str], committed: int | None
+) -> tuple[tuple[EpochFacts, ...], tuple[FileFacts, ...]]:
+    found = epochs_of_run(meta, asked, committed, MOST_OF_A_RUN)
+    return found, taken_by(meta, found)
+
+
+def _open_of(store: Store, asked: Mapping[str, str]) -> BarrierFacts | None:
+    """The open barrier if this run injected it."""
+    with store.lock:
+        version = store.meta.latest()
+        found = store.meta.barrier_after(version.epoch)
+        return None if found is None or found.run != asked else barrier_facts(store.meta, version, found)
 
 
 def qualities(store: Store, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:

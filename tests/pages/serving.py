@@ -68,7 +68,10 @@ class Shop:
             self.epochs.append(epoch(self.meta).epoch)
         for place, number in enumerate(self.epochs):
             failures = (FAILED,) if place == 2 else ()
-            metrics = (Metric("expect_column_values_to_be_between(column='n', min_value=1)", float(len(failures))),)
+            metrics = (
+                Metric("expect_column_values_to_be_between(column='n', min_value=1)", float(len(failures))),
+                Metric("expect_column_values_to_not_be_null(column='g')", 0.0),
+            )
             write_record(
                 self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures, metrics=metrics),))
             )

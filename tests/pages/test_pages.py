@@ -3,15 +3,21 @@
 import re
 import time
 from html import unescape
+from pathlib import Path
 from threading import Event
 
 import msgspec
 import pytest
 
-from tests.jobs.driver.embedded import rows
+from tests.jobs.driver.embedded import append, new_store, rows
+from tests.jobs.facts.test_status import FIELDS, write
 from tests.pages.serving import Shop, Visitor
 from tests.support.waiting import eventually
-from tussock.jobs.facts.history import epoch_page, epochs_of_run
+from tussock.jobs.driver.barrier import Wish
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.history import epoch_page, epochs_of_run, taken_by
+from tussock.jobs.logical.statements import CreateSource
 from tussock.statestore.meta.work import Work
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -129,16 +135,39 @@ def test_an_action_shows_a_preview_and_starts_a_run_with_params_as_its_user(
     assert "The DAG is paused" in text
     begun = visitors["user"].post(f"{DAG}/actions/pause", data={"view": "per_g"}, headers=HERE)
     run = begun.headers["location"].partition("run=")[2]
+    answer = admin.get(begun.headers["location"].removeprefix("http://localhost:8080")).text
+    assert f'href="{DAG}/runs/{run}"' in answer
+    assert f"/dags/epoch_shop/runs/{run}</code>" in answer
     found = admin.get(f"/api/v2/dags/epoch_shop/dagRuns/{run}").json()
     assert (found["conf"], found["triggering_user_name"]) == ({"pause": ["per_g"]}, "user")
-    assert "has not created an epoch yet" in read(admin, f"{DAG}/runs/{run}")
+    text = read(admin, f"{DAG}/runs/{run}")
+    assert "has not created an epoch yet" in text
+    assert "Interval none: all waiting files" in text
     assert "Choose a view" in unescape(admin.post(f"{DAG}/actions/pause", headers=HERE).text)
     half = admin.post(f"{DAG}/actions/epoch", data={"start": "2013-01-01T00:00"}, headers=HERE)
     assert (half.status_code, "both ends" in half.text) == (422, True)
     day = {"start": "2013-01-01T00:00", "end": "2013-01-02T00:00"}
     begun = admin.post(f"{DAG}/actions/restate", data={"source": "s", **day}, headers=HERE)
     found = admin.get(f"/api/v2/dags/epoch_shop/dagRuns/{begun.headers['location'].partition('run=')[2]}").json()
+    run = begun.headers["location"].partition("run=")[2]
+    assert "Interval 2013-01-01 00:00:00 to 2013-01-02 00:00:00 UTC" in read(admin, f"{DAG}/runs/{run}")
     assert found["conf"] == {"restate": "s", "start": "2013-01-01T00:00:00+00:00", "end": "2013-01-02T00:00:00+00:00"}
+
+
+def test_the_tab_of_a_run_shows_the_files_of_its_epochs_and_its_open_epoch(tmp_path: Path) -> None:
+    """Without Airflow: the facts that the page shows."""
+    (tmp_path / "files").mkdir()
+    write(tmp_path / "files/1.parquet", range(10))
+    meta = new_store(tmp_path / "store")
+    append(meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}))
+    mine, other = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
+    advance(LocalRunner(), meta, Wish(run=mine))
+    write(tmp_path / "files/2.parquet", range(3))
+    advance(LocalRunner(), meta, Wish(run=other))
+    files = {path.name: path.stat().st_size for path in (tmp_path / "files").iterdir()}
+    for run, name in ((mine, "1.parquet"), (other, "2.parquet")):
+        (file,) = taken_by(meta, epochs_of_run(meta, run, None, 10))
+        assert (file.source, Path(file.path).name, file.bytes) == ("s", name, files[name])
 
 
 def test_the_preview_of_upkeep_changes_nothing(admin: Visitor, shop: Shop) -> None:
