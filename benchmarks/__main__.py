@@ -21,6 +21,8 @@ These benchmarks have their own options and are not in `all`:
                                                  hour
     python -m benchmarks by-spark                a view with expressions computed by Spark, against Spark's own SELECT;
                                                  two minutes
+    python -m benchmarks pages                   Airflow's pages of 200 views and 10,000 epochs for ten clients, with a
+                                                 commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
                                                  minute
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
@@ -61,6 +63,7 @@ ALONE = {
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",
     "nexmark": "benchmarks.nexmark.__main__",
+    "pages": "benchmarks.pages",
     "publish": "benchmarks.publish",
     "replace": "benchmarks.replace",
     "quality": "benchmarks.quality",

@@ -114,7 +114,7 @@ def _open_of(store: Store, asked: Mapping[str, str]) -> BarrierFacts | None:
 def qualities(store: Store, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
     """The gate's verdicts on these epochs, in the same order.
 
-    Not cached, since a suite may be corrected and run again.
+    Not cached, since a suite may be corrected and run again. Without the store's lock, since other pages must not wait
+    for the records.
     """
-    with store.lock:
-        return quality_of_epochs(store.meta.objects, epochs, store.pipeline.quality)
+    return quality_of_epochs(store.meta.objects, epochs, store.pipeline.quality)
