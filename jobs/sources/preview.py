@@ -41,6 +41,7 @@ _ENDINGS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
 }
 _UNPACKED: dict[str, Callable[[], Any]] = {".gz": lambda: zlib.decompressobj(31), ".bz2": bz2.BZ2Decompressor}
+_SEPARATORS = (",", ";", "\t", "|")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
@@ -207,6 +208,9 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
     except duckdb.Error as err:
         reason = f"no csv ({str(err).splitlines()[0]})"
         raise CannotPreviewError(files[0].path, reason, "records with a separator") from err
+    if not (line := places[0].read_bytes().splitlines()[0]).count(separator.encode()):
+        # DuckDB splits nothing if records have different numbers of fields. Their header still shows the separator.
+        separator = next((s for s in _SEPARATORS if s.encode() in line), ",")
     has_header = header and bool(has_header)
     quote = quote if len(quote) == 1 else '"'
     tables, ragged = [], 0
@@ -219,7 +223,7 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
         if table.column_names != names:
             notes.append(f"{file.path} has other columns: {', '.join(table.column_names)}.")
     if ragged:
-        notes.append(f"{ragged} sampled records have another number of fields, which on_error 'quarantine' sets aside.")
+        notes.append(f"Sampled records with another number of fields: {ragged}. on_error 'quarantine' sets them aside.")
     alike = [table for table in tables if table.column_names == names]
     whole = pa.concat_tables(alike)
     fields = tuple(Field(name, _type_of(column)) for name, column in zip(names, whole.columns, strict=True))

@@ -68,6 +68,14 @@ def test_the_dialect_of_csv_becomes_options(tmp_path: Path, text: str, options: 
     assert [f.name for f in found.fields] == (["a", "b"] if "header" in options else ["c1", "c2"])
 
 
+def test_records_with_another_number_of_fields_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n3\n4,5\n")
+    found = preview_source(str(path))
+    assert fields_of(path) == {"a": "bigint", "b": "bigint"}
+    assert "Sampled records with another number of fields: 1." in found.notes[0]
+
+
 def test_json_and_parquet_keep_their_nested_columns(tmp_path: Path) -> None:
     rows = [{"id": 1, "t": {"a": [1, 2]}, "at": "2026-01-01T08:00:00Z", "no": "01/02/2026"}, {"id": 2.5, "Ü": True}]
     (tmp_path / "a.json").write_text("\n".join(map(json.dumps, rows)))
