@@ -104,7 +104,7 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     assert (record.unchecked, record.verdict) == ("tussock epoch --no-check", GateVerdict.NONE)
     _, status = shop.run("status", "--pipeline", "shop")
     status = " ".join(status.split())
-    assert "was published without its quality checks, by `tussock epoch --no-check`" in status, status
+    assert "was published without its quality checks, by `tussock epoch --no-check --pipeline shop`" in status, status
     assert shop.run("epoch", "--pipeline", "shop", "--hold", "--no-check")[0] == 2
 
 
