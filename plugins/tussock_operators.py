@@ -393,9 +393,10 @@ def _where() -> "Where":
 class Health(PipelineTask):
     """Logs everything that is wrong with the pipeline, as `tussock status` does, and sends it as metrics.
 
-    Fails, with the reasons, if another task of the run failed, if a held source kept files from this run, if this run
-    paused a view, or if a view is held back at its epoch. Everything else is published by then. Trouble of other runs
-    is only logged. So a red run is one that a person should look at, and a later run is green again.
+    Fails, with the reasons, if another task of the run failed, if a held source kept files from this run, if its
+    interval lacks files that pipeline.toml expects, if this run paused a view, or if a view is held back at its epoch.
+    Everything else is published by then. Trouble of other runs is only logged. So a red run is one that a person should
+    look at, and a later run is green again.
     """
 
     def execute(self, context: Any) -> dict[str, str]:
@@ -430,9 +431,10 @@ class Health(PipelineTask):
     def _left_undone(self, context: Any) -> Iterator[tuple[NoticeEvent, str]]:
         from tussock.jobs.driver.pauses import PausedViewsError
         from tussock.jobs.driver.source_holds import HeldSourcesError
+        from tussock.jobs.gate.arrival import MissingFilesError
         from tussock.jobs.gate.record import HeldViewsError
 
-        checks = (_require_not_held, _require_none_paused, _require_none_held_back)
+        checks = (_require_not_held, _require_arrived, _require_none_paused, _require_none_held_back)
         for require in checks:
             with no_retry(self.pipeline_name):
                 at = self.opened()
@@ -443,6 +445,8 @@ class Health(PipelineTask):
                         "Once the cause is gone, clear this run from inject_barrier on: it processes the waiting files."
                     )
                     yield NoticeEvent.HELD, f"{err}\n{do}"
+                except MissingFilesError as err:
+                    yield NoticeEvent.HELD, str(err)
                 except PausedViewsError as err:
                     yield NoticeEvent.PAUSED, str(err)
                 except HeldViewsError as err:
@@ -649,6 +653,12 @@ def _require_not_held(at: "PipelineStore", context: Any) -> None:
     from tussock.jobs.operations.epochs import interval_between, require_interval_not_held
 
     require_interval_not_held(at, interval_between(at, run_interval(context)))
+
+
+def _require_arrived(at: "PipelineStore", context: Any) -> None:
+    from tussock.jobs.operations.epochs import interval_between, require_arrived
+
+    require_arrived(at, (), interval_between(at, run_interval(context)))
 
 
 def _require_none_paused(at: "PipelineStore", context: Any) -> None:

@@ -21,6 +21,7 @@ from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.gate.arrival import MissingFiles
 from tussock.jobs.gate.record import QualityRecord
 from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
 from tussock.jobs.sources.rejects import rejects_name
@@ -48,6 +49,7 @@ class TroubleKind(StrEnum):
     SOURCE_HELD = "source_held"
     SOURCE_UNLISTED = "source_unlisted"
     REJECTS = "rejects"
+    FILES_MISSING = "files_missing"  # an interval has not brought the files that pipeline.toml expects
     VIEW_PAUSED = "view_paused"
     VIEW_HELD_BACK = "view_held_back"
     SUITE_FAILED = "suite_failed"
@@ -113,6 +115,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     copy: CopyFacts | None
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the gate's, of the committed epoch
+    missing: Sequence[MissingFiles] = ()  # of the newest intervals
 
     @property
     def named(self) -> str:
@@ -137,6 +140,7 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
         *_of_views(found.views, unpublished, found.named),
         *_of_freshness(found.views, found.freshness),
         *_of_epochs(found),
+        *_of_arrival(found),
         *_of_publishing(found),
         *_of_checks(found),
         *_of_shape(found.shape),
@@ -347,6 +351,13 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
         f"`tussock barrier show{found.option}` lists its input."
     )
     yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", f"{named} {what}", do, since=opened.at)
+
+
+def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
+    for one in found.missing:
+        span = f"{one.interval.start.isoformat()} {one.interval.end.isoformat()}"
+        do = f"Deliver the files, and run the interval again: `tussock epoch --interval {span}`, or clear its run."
+        yield Trouble(TroubleKind.FILES_MISSING, f"source {one.source}", one.what, do, since=one.due)
 
 
 def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:

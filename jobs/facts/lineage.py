@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from tussock.jobs.facts.intake import intakes
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.column_lineage import ColumnOrigin, traced
 from tussock.jobs.plan.definition import ViewDefinition, definition_of, source_of
+from tussock.jobs.reading.intake import intakes
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import split_bucket
@@ -76,7 +76,7 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
     Args:
         views: views whose rows differ for readers between `since` and `epoch`; the catalog of `epoch` contains them.
 
-    Cost: two GETs per epoch in between, for at most tussock.jobs.facts.intake.MOST_EPOCHS epochs.
+    Cost: two GETs per epoch in between, for at most tussock.jobs.reading.intake.MOST_EPOCHS epochs.
     """
     catalog = meta.latest().catalog
     relations = {r.name: r for r in catalog.at(epoch)}

@@ -16,11 +16,13 @@ from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, s
 from tussock.jobs.facts.units import UnitFacts, units
 from tussock.jobs.facts.verified import VerifiedFacts, verified
 from tussock.jobs.facts.views import ViewFacts, views
+from tussock.jobs.gate.arrival import MissingFiles, missing_files, past_intervals
 from tussock.jobs.gate.record import read_record
-from tussock.jobs.settings.pipeline import Pipeline, PublishSettings, RunSchedule
+from tussock.jobs.settings.pipeline import ArrivalRule, Pipeline, PublishSettings, RunSchedule
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import addressed, in_commands
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.work import work_under_way
 
 
@@ -85,6 +87,7 @@ def status(
     publish: PublishSettings | None = None,
     schedule: RunSchedule | None = None,
     time_zone: str = "UTC",
+    arrival: Mapping[str, ArrivalRule] | None = None,
 ) -> Status:
     """Return a pipeline's current status.
 
@@ -95,6 +98,7 @@ def status(
         freshness: the pipeline's maximum age of views, ms by name.
         publish: settings of published tables, to compare these with the store's history.
         schedule: the pipeline's schedule in `time_zone`, to find overdue runs.
+        arrival: the pipeline's rules on the files of each source, which the last intervals of the schedule must meet.
         everything: also report the stored bytes per unit, and what vacuum would free.
 
     Cost: the version once; one GET each for the last verification, the last run and the open barrier, and the reads of
@@ -136,6 +140,7 @@ def status(
             copy=copy,
             verified=compared,
             record=read_record(meta.objects, version.epoch) if version.epoch else None,
+            missing=_missing(meta, version, arrival, schedule, time_zone, now),
         )
     )
     return Status(
@@ -182,7 +187,24 @@ def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int =
         publish=pipeline.publish,
         schedule=pipeline.schedule,
         time_zone=pipeline.time_zone,
+        arrival=pipeline.arrival,
     )
+
+
+_INTERVALS = 3  # the newest, whose files must have arrived
+
+
+def _missing(
+    meta: MetaStore,
+    version: HummockVersion,
+    arrival: Mapping[str, ArrivalRule] | None,
+    schedule: RunSchedule | None,
+    time_zone: str,
+    now: datetime,
+) -> list[MissingFiles]:
+    if not arrival or schedule is None:
+        return []
+    return missing_files(meta, version, arrival, past_intervals(schedule, time_zone, now, _INTERVALS), now)
 
 
 def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from tussock.jobs.gate.arrival import judge_arrivals
 from tussock.jobs.gate.assertions import Assertion, judge_assertions, read_assertions
 from tussock.jobs.gate.history import earlier_values, with_bounds
 from tussock.jobs.gate.measured import ViewMeasures, measured
@@ -137,14 +138,17 @@ def check(
     """
     suites, assertions = read_suites(pipeline.quality), read_assertions(pipeline)
     known = [suite.view for suite in suites] + [one.name for one in assertions]
-    if not known or (unknown := next((view for view in views if view not in known), None)) is not None:
-        raise NoSuiteError(pipeline.name, "" if not known else str(unknown), tuple(known))
+    if (
+        not (known or pipeline.arrival)
+        or (unknown := next((view for view in views if view not in known), None)) is not None
+    ):
+        raise NoSuiteError(pipeline.name, "" if not (known or pipeline.arrival) else str(unknown), tuple(known))
     if (epoch := meta.latest().epoch if epoch is None else epoch) == 0:
         raise NoEpochYetError(pipeline.name)
     with meta.reading(epoch) as version:
         chosen = [suite for suite in suites if not views or suite.view in views]
         asserted = [one for one in assertions if not views or one.name in views]
-        look = _Request(chosen, asserted, None, again, costs)
+        look = _Request(chosen, asserted, None, again, costs, only_views=bool(views))
         return _validate(spark, meta, pipeline, version, epoch, look)
 
 
@@ -184,6 +188,7 @@ class _Request:
         docs: the folder for Data Docs; None: write none.
         again: whether this process may run other suites later, which may need Spark.
         costs: receives one line per part of a suite, with its cost.
+        only_views: leave out the rules on arrival.
         sizes: the largest view that is read completely, and the most rows that are judged in this process.
     """
 
@@ -192,6 +197,7 @@ class _Request:
     docs: Path | None
     again: bool = False
     costs: Progress = no_progress
+    only_views: bool = False
     sizes: tuple[int, int] = (SMALL_VIEW_ROWS, MOST_ROWS)
 
 
@@ -289,12 +295,25 @@ def _validate(
                     found = gate.check(suite, look.part, rows, epoch, look.key)
                     views[suite.view] = _with(views[suite.view], look, found)
                     asked.costs(_cost(look, found.rows, *began))
+    arrived = (
+        []
+        if asked.only_views
+        else judge_arrivals(meta, version, pipeline, _published_before(meta, version, epoch), epoch)
+    )
     asserted, paused = judge_assertions(meta.objects, version, relations, asked.assertions, epoch)
     return QualityRecord(
         epoch,
-        (*(views | broken).values(), *asserted),
+        (*(views | broken).values(), *asserted, *arrived),
         (*(suite.view for suite in suites if suite.view in still), *paused),
     )
+
+
+def _published_before(meta: "MetaStore", version: HummockVersion, epoch: int) -> int:
+    """Return the epoch that readers see if it is before `epoch`, else the one before `epoch`."""
+    if version.published < epoch:
+        return version.published
+    sealed = meta.sealed(epoch)
+    return epoch if sealed is None else sealed.prev_epoch
 
 
 def _plans(

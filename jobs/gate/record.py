@@ -218,8 +218,14 @@ def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str]) -> 
     """
     if (record := read_record(objects, epoch)) is None or record.unchecked:
         return None
-    digests = {view.view: view.suite for view in record.views}
-    wanted = {name: digest for name, digest in digests_now.items() if name not in record.paused}
+    found = {view.view: view.suite for view in record.views}
+    # A record lacks the sources that brought no input, and has some without a rule.
+    digests = {name: digest for name, digest in found.items() if name in digests_now or not is_source(name)}
+    wanted = {
+        name: digest
+        for name, digest in digests_now.items()
+        if name not in record.paused and (name in found or not is_source(name))
+    }
     return record if digests == wanted else None
 
 
@@ -246,11 +252,19 @@ def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
     )  # earlier releases used other texts for expectations
 
 
+def is_source(name: str) -> bool:
+    """Return whether an entry of a record is about the arrival of a source's files."""
+    return name.startswith("source ")
+
+
 def record_lines(record: QualityRecord) -> Iterator[str]:
     """Describe the results for a log, one line per view."""
     for view in record.views:
         if view.holds is not msgspec.UNSET:
-            yield f"{view.view}: {view.rows} wrong rows"
+            if is_source(view.view):
+                yield f"{view.view}: {view.rows:,} new rows"
+            else:
+                yield f"{view.view}: {view.rows} wrong rows"
             yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
             continue
         rows = "rows" if view.all_rows else "changed rows"
@@ -277,7 +291,8 @@ def failure_lines(record: QualityRecord) -> Iterator[str]:
 
 def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
     if view.holds is not msgspec.UNSET:
-        yield f"  assertion {failure.expectation}: {failure.observed}"
+        what = view.view if is_source(view.view) else "assertion"
+        yield f"  {what}: {failure.expectation}: {failure.observed}"
     else:
         yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
     if failure.keys:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
 from tussock.jobs.catalog.deployment import Deployment, Derived
+from tussock.jobs.gate.arrival import require_sources
 from tussock.jobs.gate.assertions import Assertion, assertion_statements, read_assertions
 from tussock.jobs.gate.measures import statements_for
 from tussock.jobs.gate.suite import Suite, read_suite
@@ -200,7 +201,9 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         *(PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}") for one in assertions),
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
     )
-    return _Read(pipeline.argument, pipeline.scripts(), partial(_statements, suites, assertions), items, makes_store)
+    return _Read(
+        pipeline.argument, pipeline.scripts(), partial(_statements, pipeline, suites, assertions), items, makes_store
+    )
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
@@ -221,12 +224,18 @@ def _suites(pipeline: Pipeline) -> list[Suite]:
 
 def measures(pipeline: Pipeline) -> Derived:
     """Return the hidden views that a pipeline's suites need. Raises QualitySuiteError if a suite cannot be read."""
-    return partial(_statements, _suites(pipeline), read_assertions(pipeline))
+    return partial(_statements, pipeline, _suites(pipeline), read_assertions(pipeline))
 
 
 def _statements(
-    suites: Sequence[Suite], assertions: Sequence[Assertion], catalog: Catalog, stored_rows: Callable[[Relation], int]
+    pipeline: Pipeline,
+    suites: Sequence[Suite],
+    assertions: Sequence[Assertion],
+    catalog: Catalog,
+    stored_rows: Callable[[Relation], int],
 ) -> Iterator[tuple[Path, str]]:
+    """Yield the statements of the hidden views. Raises for rules that the catalog does not fit."""
+    require_sources(pipeline.arrival, catalog)
     yield from statements_for(suites, catalog, stored_rows)
     yield from assertion_statements(assertions)
 

@@ -35,6 +35,7 @@ __all__ = [
     "interval_of",
     "pause",
     "require_all_taken_in",
+    "require_arrived",
     "require_interval_not_held",
     "require_none_paused_by_run",
     "spark_must_ask",
@@ -141,6 +142,22 @@ def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interv
             err.add_note(str(held))
         raise
     require_interval_not_held(at, interval)
+
+
+def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: Interval | None) -> None:
+    """Raises MissingFilesError if the interval's deadline has passed and its files are not the expected ones.
+
+    Args:
+        done: the epochs of the run. They do not matter, because a file that lies in its place has arrived.
+
+    Cost: none without a rule in pipeline.toml; as tussock.jobs.gate.arrival.missing_files.
+    """
+    if interval is None or not at.pipeline.arrival:
+        return
+    from tussock.jobs.gate.arrival import MissingFilesError, missing_files
+
+    if missing := missing_files(at.meta, at.meta.latest(), at.pipeline.arrival, [interval], at.now):
+        raise MissingFilesError(missing)
 
 
 def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tussock.jobs.facts.intake import Intakes, SourceIntake, intakes
 from tussock.jobs.gate.record import read_record
 from tussock.jobs.operations.publication import Publication, around_publish, changed_rows, published_views
 from tussock.jobs.operations.quality import has_suites
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.reading.intake import Intakes, SourceIntake, intakes
 from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.store import MetaStore
@@ -59,7 +59,7 @@ def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple
         run: the calling run.
 
     If there are more epochs than one call examines, every source is returned, without numbers. Cost: that of
-    tussock.jobs.facts.intake.intakes, and one call of `told` per source.
+    tussock.jobs.reading.intake.intakes, and one call of `told` per source.
     """
     meta, version = at.meta, at.meta.latest()
     live = version.catalog.live()
@@ -126,7 +126,7 @@ def view_news(at: PipelineStore, told: Asked) -> Publication:
     Omits held-back views, and paused views whose rows were already reported. If the store does not contain the epoch
     of the event, the whole view counts as new.
 
-    Cost: one call of `told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.facts.intake.
+    Cost: one call of `told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.reading.intake.
     """
     meta, version = at.meta, at.meta.latest()
     epoch, held = version.published, published_sight(version).held

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tussock.jobs.facts.intake import MOST_EPOCHS
 from tussock.jobs.gate.record import GateVerdict, QualityRecord, stays_published
+from tussock.jobs.reading.intake import MOST_EPOCHS
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.store import MetaStore

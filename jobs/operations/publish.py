@@ -76,6 +76,7 @@ def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of an epoch that passed the gate; None if the pipeline has no suites. Raises as `publish`."""
     quality = at.pipeline.quality
-    if quality is None or not has_suites(at):
+    if not has_suites(at):
         return None
-    return (require_judged if quality.scope is GateScope.VIEW else require_passed)(at.meta.objects, epoch)
+    by_view = quality is not None and quality.scope is GateScope.VIEW
+    return (require_judged if by_view else require_passed)(at.meta.objects, epoch)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tussock.jobs.gate.arrival import SUBJECT, digest_of
 from tussock.jobs.gate.assertions import read_assertions
 from tussock.jobs.gate.record import (
     GateVerdict,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 def has_suites(at: PipelineStore) -> bool:
     """Return whether the pipeline has suites or assertions. Cost: two directory listings."""
     quality = at.pipeline.quality
-    return quality is not None and bool(quality.suites() or quality.assertions())
+    return bool(at.pipeline.arrival) or (quality is not None and bool(quality.suites() or quality.assertions()))
 
 
 def judges_views(at: PipelineStore) -> bool:
@@ -46,6 +47,7 @@ def known(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of `epoch` for the current suites; None if they have not run on it."""
     digests = {suite.view: suite.digest for suite in read_suites(at.pipeline.quality)}
     digests |= {one.name: one.digest for one in read_assertions(at.pipeline)}
+    digests |= {f"{SUBJECT}{source}": digest_of(rule) for source, rule in at.pipeline.arrival.items()}
     return judged(at.meta.objects, epoch, digests)
 
 

@@ -58,6 +58,13 @@ and reads one small file per pipeline.
     [freshness]                                        # optional; maximum age of an unpublished change, per view
     daily_sales = "2h"                                 # limit for a view; also Airflow's deadline after interval end
 
+    [arrival.orders]                                   # optional; rules on the files of a source
+    expect_files = 1                                   # files per interval; [1, 3]: from 1 to 3
+    deadline = "2h"                                    # time after the interval's end at which they must be there
+    reject_limit = 0.01                                # share of unreadable records; 1 or more: their number
+    min_rows = 100                                     # readable rows per interval
+    severity = "error"                                 # "warning": report only; "error" holds rows back, like a suite
+
     [alerts]                                           # optional
     call = "company.pages.stale"                       # Python function (pipeline, view, text), called per stale view
 
@@ -340,6 +347,24 @@ class Compression(StrEnum):
     ZSTD = "zstd"  # small; releases up to c560332 cannot read it
 
 
+class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rules about the files of one source. None: no such rule."""
+
+    expect_files: Annotated[int | tuple[int, int], Meta(description="a number of files, or a list of two")] | None = (
+        None
+    )
+    deadline: Annotated[_Span, _SPAN] = _Span(0)  # ms after the interval's end
+    reject_limit: Annotated[float, Meta(ge=0, description="a share below 1, or a number of records")] | None = None
+    min_rows: Annotated[int, _whole(0, 2**63 - 1)] | None = None
+    severity: Annotated[str, Meta(pattern="^(error|warning)$", description='"error" or "warning"')] = "error"
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """The smallest and the largest expected number of files."""
+        expected = self.expect_files or 0
+        return (expected, expected) if isinstance(expected, int) else expected
+
+
 class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule of compaction and vacuum (empty: only when triggered), the retention, and the compression."""
 
@@ -440,6 +465,7 @@ class Pipeline:
     deploy: DeploySettings = field(default_factory=DeploySettings)
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
     freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
+    arrival: Mapping[str, ArrivalRule] = field(default_factory=dict)  # by source
     alerts: AlertSettings = field(default_factory=AlertSettings)
     airflow: AirflowSettings = field(default_factory=AirflowSettings)
     pages: PagesSettings = field(default_factory=PagesSettings)
@@ -571,6 +597,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deploy: Annotated[DeploySettings, _TABLE] = DeploySettings()
     rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
     freshness: Annotated[dict[str, Any], _TABLE] = {}
+    arrival: Annotated[dict[str, Any], _TABLE] = {}
     alerts: Annotated[AlertSettings, _TABLE] = AlertSettings()
     airflow: Annotated[AirflowSettings, _TABLE] = AirflowSettings()
     pages: Annotated[PagesSettings, _TABLE] = PagesSettings()
@@ -770,6 +797,10 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         freshness={
             view: int(_converted(v, Annotated[_Span, _SPAN], file, f"freshness.{view}"))
             for view, v in document.freshness.items()
+        },
+        arrival={
+            source: _converted(rule, ArrivalRule, file, f"arrival.{source}")
+            for source, rule in document.arrival.items()
         },
         alerts=document.alerts,
         airflow=document.airflow,

@@ -22,6 +22,8 @@ from tussock.jobs.shell.command import (
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tussock.jobs.operations.epochs import Advanced
     from tussock.jobs.operations.store import PipelineStore
     from tussock.jobs.sources.listing import Interval
@@ -209,26 +211,37 @@ def _epoch(chosen: argparse.Namespace) -> None:
 def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None", chosen: argparse.Namespace) -> None:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
-    Raises: QualityGateError, HeldViewsError, PausedViewsError, HeldSourcesError; further ones are notes of the first.
+    Raises: QualityGateError, HeldViewsError, PausedViewsError, HeldSourcesError, MissingFilesError; others are notes of
+        the first.
     """
     from tussock.jobs.driver.summary import show_summary
-    from tussock.jobs.operations.epochs import require_all_taken_in
+    from tussock.jobs.operations.epochs import require_all_taken_in, require_arrived
     from tussock.jobs.operations.publish import release
 
     for summary in done.summaries:
         print(show_summary(summary, reasons=False))  # the error that follows contains them
     unchecked = f"tussock {chosen.command} --no-check" if chosen.no_check else ""
+
+    def undone() -> "Iterator[InputError]":
+        """Yield the reasons why the run did not take in all that it should have."""
+        for require in (require_all_taken_in, require_arrived):
+            try:
+                require(at, done.summaries, interval)
+            except InputError as err:
+                yield err
+
     try:
         published = None if chosen.hold else release(at, say, unchecked=unchecked)
     except InputError as failed:
-        try:
-            require_all_taken_in(at, done.summaries, interval)
-        except InputError as err:
+        for err in undone():
             failed.add_note(str(err))
         raise
     if published is None and not done.summaries:
         print(f"no new input; the store is at epoch {done.epoch}")
-    require_all_taken_in(at, done.summaries, interval)
+    if reasons := list(undone()):
+        for err in reasons[1:]:
+            reasons[0].add_note(str(err))
+        raise reasons[0]
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,8 +24,10 @@ from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import HoldFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
+from tussock.jobs.gate.arrival import MissingFiles
 from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import Pipeline, PipelineError, PublishSettings
+from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.epoch import COUNTER_BITS
 from tussock.statestore.meta.store import MetaStore
@@ -91,6 +93,11 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         ),
         TroubleKind.SOURCE_UNLISTED: _source(facts, trouble="no such folder: /data"),
         TroubleKind.REJECTS: _source(facts, rejects=1_200),
+        TroubleKind.FILES_MISSING: {
+            "missing": (
+                MissingFiles("orders", Interval(AT - timedelta(days=1), AT), 0, "1", AT + timedelta(minutes=5)),
+            )
+        },
         TroubleKind.VIEW_PAUSED: _view(facts, state=ViewState.PAUSED, reason="division by zero in row k=1", since=AT),
         TroubleKind.VIEW_HELD_BACK: _view(facts, state=ViewState.HELD_BACK, since=AT, quality=_failed(EPOCH)),
         TroubleKind.SUITE_FAILED: _view(facts, quality=_failed(EPOCH)),

@@ -1,0 +1,261 @@
+"""Rules about the arrival of files, `[arrival.<source>]` of pipeline.toml: how many files each interval must bring, and
+how many of their records may be unreadable.
+
+Two places use them:
+
+- The gate judges what the epochs since the last publish took in (`judge_arrivals`): too many rejects, or too few rows.
+  A file whose every record was set aside fails, with or without a rule. The result is an entry of the quality record.
+- A run of an interval, and the health of the pipeline, look for missing files (`missing_files`). A file that lies in
+  the source's place has arrived, taken or not.
+
+The epochs of one run count together as an interval. Epochs without a scheduler's run count together, too.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pyarrow.compute as pc
+
+from tussock.jobs.gate.record import Failure, ViewQuality
+from tussock.jobs.gate.suite import REPORTS
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.plan.fed_tables import fed_by_source
+from tussock.jobs.reading.intake import SourceIntake, intakes
+from tussock.jobs.reading.reader import open_table, stored_table
+from tussock.jobs.settings.pipeline import ArrivalRule, Pipeline, RunSchedule
+from tussock.jobs.sources.listing import Interval, has_interval
+from tussock.jobs.sources.ports import Port
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError, RetryableError, did_you_mean
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+
+SUBJECT = "source "
+"""The entry of a source in a quality record is named by this word and the source."""
+
+
+class MissingFilesError(InputError):
+    """An interval has not brought the files that pipeline.toml expects."""
+
+    def __init__(self, missing: "Sequence[MissingFiles]") -> None:
+        super().__init__(list(missing))
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        do = "Deliver them, and run the interval again (`tussock epoch --interval`, or clear the run in Airflow)."
+        return "\n".join([*(str(one) for one in self.missing), do])
+
+
+class UnknownArrivalError(InputError):
+    """A table [arrival.NAME] of pipeline.toml names no source of files."""
+
+    def __init__(self, source: str, known: tuple[str, ...]) -> None:
+        super().__init__(source, known)
+        self.source, self.known = source, known
+
+    def __str__(self) -> str:
+        near = did_you_mean(self.source, self.known)
+        return f"pipeline.toml: [arrival.{self.source}] names no source. Sources: {', '.join(self.known)}.{near}"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFiles:
+    """The number of files of a source for an interval, which differs from the expected one."""
+
+    source: str
+    interval: Interval
+    found: int
+    expected: str
+    due: datetime  # the deadline, in UTC
+
+    @property
+    def what(self) -> str:
+        """The finding, without the source."""
+        span = f"{self.interval.start:%Y-%m-%d %H:%M} to {self.interval.end:%Y-%m-%d %H:%M}"
+        files = f"{self.found} file{'s' * (self.found != 1)}"
+        return f"has {files} for the interval from {span}, expected {self.expected} by {self.due:%Y-%m-%d %H:%M} UTC"
+
+    def __str__(self) -> str:
+        return f"source {self.source} {self.what}."
+
+
+def require_sources(rules: Mapping[str, ArrivalRule], catalog: Catalog) -> None:
+    """Raise UnknownArrivalError for a rule about something that is no source of the catalog."""
+    names = [relation.name for relation in catalog.live() if source_of(relation) is not None]
+    for name in rules:
+        if name not in names:
+            raise UnknownArrivalError(name, tuple(sorted(names)))
+
+
+def missing_files(
+    meta: MetaStore,
+    version: HummockVersion,
+    rules: Mapping[str, ArrivalRule],
+    intervals: Sequence[Interval],
+    now: datetime,
+) -> list[MissingFiles]:
+    """Return the sources and intervals whose deadline has passed and whose number of files is not the expected one.
+
+    Only sources with the interval in their path can be judged. A source that cannot be listed is omitted: it is held.
+
+    Cost: one scan of the taken files per source with a rule, and one listing per interval.
+    """
+    found: list[MissingFiles] = []
+    for relation, statement, rule in _ruled(version, rules):
+        if rule.expect_files is None or not has_interval(statement.options.get("path", "")):
+            continue
+        least, most = rule.files
+        reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
+        taken = [item.name for item in reader.taken_items(table)]
+        for interval in intervals:
+            due = interval.end.astimezone(UTC) + timedelta(milliseconds=rule.deadline)
+            if now < due:
+                continue
+            try:
+                waiting = len(reader.waiting(statement, table, interval))
+            except RetryableError:
+                continue
+            except InputError:
+                waiting = 0  # nothing lies at the path of this interval
+            count = waiting + sum(reader.wants(statement, interval, name) for name in taken)
+            if not least <= count <= most:
+                expected = str(least) if least == most else f"{least} to {most}"
+                found.append(MissingFiles(relation.name, interval, count, expected, due))
+    return found
+
+
+def past_intervals(schedule: RunSchedule, time_zone: str, now: datetime, most: int) -> list[Interval]:
+    """Return the newest intervals of a schedule that have ended, newest first."""
+    from croniter import croniter  # a dependency of Airflow that Spark's workers do not need
+
+    zone = ZoneInfo(time_zone)
+    ticks = croniter(schedule.cron, now.astimezone(zone))
+    found: list[Interval] = []
+    end: datetime = ticks.get_prev(datetime)
+    while len(found) < most:
+        start: datetime = ticks.get_prev(datetime)
+        if start < schedule.start:
+            break
+        if schedule.end is None or start <= schedule.end:
+            found.append(Interval(start, end))
+        else:  # jump to the last interval
+            ticks = croniter(schedule.cron, schedule.end.astimezone(zone) + timedelta(microseconds=1))
+            start = ticks.get_prev(datetime)
+            found.append(Interval(start, croniter(schedule.cron, start).get_next(datetime)))
+        end = start
+    return found
+
+
+def judge_arrivals(
+    meta: MetaStore, version: HummockVersion, pipeline: Pipeline, since: int, epoch: int
+) -> list[ViewQuality]:
+    """Return one result per source that brought input in the epochs after `since`, up to `epoch`, and can be judged.
+
+    Raises: UnknownArrivalError.
+    Cost: two GETs per epoch, and a scan of the rejects of each source that sets them aside.
+    """
+    catalog = version.catalog
+    require_sources(pipeline.arrival, catalog)
+    rejecting = fed_by_source(catalog, Port.REJECTS)
+    rules = {relation.id: rule for relation, _, rule in _ruled(version, pipeline.arrival)}
+    judged = {r.id: r for r in catalog.live() if source_of(r) is not None and (r.id in rules or r.name in rejecting)}
+    if not judged or since >= epoch:
+        return []
+    by_source: dict[int, list[SourceIntake]] = defaultdict(list)
+    for intake in intakes(meta, catalog, since, epoch).found:
+        if intake.source in judged:
+            by_source[intake.source].append(intake)
+    found = []
+    for id_, parts in by_source.items():
+        relation, rule = judged[id_], rules.get(id_, ArrivalRule())
+        rejects = Counter[str]()
+        if relation.name in rejecting:
+            rejects = _rejects_by_file(meta, version, rejecting[relation.name])
+        failures = tuple(_failures(rule, parts, rejects))
+        holds = tuple(
+            r.name for r in catalog.live() if r.kind is RelationKind.VIEW and id_ in r.depends_on and not r.internal
+        )
+        rows = sum(part.rows or 0 for part in parts)
+        result = ViewQuality(f"{SUBJECT}{relation.name}", rows, 1, suite=digest_of(rule), holds=holds)
+        warns = rule.severity in REPORTS
+        found.append(msgspec.structs.replace(result, **{"warnings" if warns else "failures": failures}))
+    return found
+
+
+def digest_of(rule: ArrivalRule) -> str:
+    """Return a text that changes with a rule."""
+    return repr(rule)
+
+
+def _ruled(
+    version: HummockVersion, rules: Mapping[str, ArrivalRule]
+) -> Iterator[tuple[Relation, CreateSource, ArrivalRule]]:
+    for relation in version.catalog.live():
+        if (statement := source_of(relation)) is not None and relation.name in rules:
+            yield relation, statement, rules[relation.name]
+
+
+def _rejects_by_file(meta: MetaStore, version: HummockVersion, table: Relation) -> Counter[str]:
+    found = Counter[str]()
+    for part in open_table(meta.objects, version, stored_table(table)).scan(columns=(0,)):
+        for one in pc.value_counts(part.column(0)).to_pylist():
+            found[one["values"]] += one["counts"]
+    return found
+
+
+def _failures(rule: ArrivalRule, parts: Sequence[SourceIntake], rejects: Counter[str]) -> Iterator[Failure]:
+    for part in parts:
+        bad = {item.name: rejects[item.name] for item in part.items if rejects[item.name] and not item.goes}
+        if bad and part.rows == 0:
+            yield Failure(
+                "no file whose every record is unreadable",
+                f"{sum(bad.values()):,} unreadable records and no readable one",
+                tuple({"file": name, "rejects": str(count)} for name, count in list(bad.items())[:_MOST]),
+            )
+    yield from _over_the_limit(rule, parts, rejects)
+    by_run: dict[str, list[SourceIntake]] = defaultdict(list)
+    for part in parts:
+        by_run[part.run.get("run", "")].append(part)
+    for run, together in by_run.items():
+        if rule.min_rows is not None and all(part.rows is not None for part in together):
+            rows = sum(part.rows or 0 for part in together)
+            if rows < rule.min_rows:
+                of = f" of run {run}" if run else ""
+                yield Failure(f"min_rows = {rule.min_rows:,}", f"{rows:,} rows{of}")
+
+
+def _over_the_limit(rule: ArrivalRule, parts: Sequence[SourceIntake], rejects: Counter[str]) -> Iterator[Failure]:
+    """Compare rejects with the limit: a number per file and per interval, or a share of an epoch's records."""
+    limit = rule.reject_limit
+    if limit is None:
+        return
+    text = f"reject_limit = {limit:g}"
+    if limit < 1 and limit != 0:
+        for part in parts:
+            bad = sum(rejects[item.name] for item in part.items)
+            if part.rows is not None and bad and bad > limit * (bad + part.rows):
+                share = bad / (bad + part.rows)
+                yield Failure(
+                    text, f"{bad:,} of {bad + part.rows:,} records ({share:.1%}) are unreadable", _files(part, rejects)
+                )
+        return
+    names = {item.name for part in parts for item in part.items}
+    total = sum(rejects[name] for name in names)
+    if total > limit:
+        worst = sorted((name for name in names if rejects[name]), key=lambda name: -rejects[name])[:_MOST]
+        keys = tuple({"file": name, "rejects": str(rejects[name])} for name in worst)
+        yield Failure(text, f"{total:,} unreadable records", keys)
+
+
+_MOST = 10  # files in a report
+
+
+def _files(part: SourceIntake, rejects: Counter[str]) -> tuple[dict[str, str], ...]:
+    named = [item.name for item in part.items if rejects[item.name]][:_MOST]
+    return tuple({"file": name, "rejects": str(rejects[name])} for name in named)

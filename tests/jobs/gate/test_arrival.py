@@ -1,0 +1,137 @@
+"""Rules about the arrival of files: missing days, rejects over a limit, too few rows. Needs no Spark.
+
+The expected numbers follow from the values that the tests write into the files.
+"""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.driver.embedded import append
+from tests.jobs.driver.test_rejects import Record, source, view, write
+from tests.jobs.shell.test_quality_commands import Shop, shop
+from tussock.jobs.gate.arrival import past_intervals
+from tussock.jobs.settings.pipeline import RunSchedule
+
+__all__ = ["shop"]
+
+GOOD: Record = (1, 10, b"one")
+BAD: Record = (2, 40_000, b"too large for smallint")
+
+
+@pytest.fixture
+def data(shop: Shop) -> Path:
+    """The folder of the source `events`, one file per day, with a view over it."""
+    folder = shop.folder / "data"
+    folder.mkdir()
+    append(shop.meta, source(folder / "{start:%Y-%m-%d}.parquet"), view("ids", 0))
+    return folder
+
+
+def day(shop: Shop, number: int, *more: str) -> tuple[int, str]:
+    return shop.run("epoch", "--pipeline", "shop", "--interval", f"2026-01-0{number}", f"2026-01-0{number + 1}", *more)
+
+
+def files(folder: Path, *numbers: int, records: tuple[Record, ...] = (GOOD,)) -> None:
+    for number in numbers:
+        write(folder / f"2026-01-0{number}.parquet", [(i, v, s) for i, (_, v, s) in enumerate(records)])
+
+
+def test_a_day_without_its_file_fails_after_its_deadline_and_is_healed_by_the_file(shop: Shop, data: Path) -> None:
+    shop.configure("[arrival.events]\nexpect_files = 1\n")
+    files(data, 1)
+    assert day(shop, 1)[0] == 0
+    code, printed = day(shop, 2)
+    assert code == 1
+    found = "has 0 files for the interval from 2026-01-02 00:00 to 2026-01-03 00:00, expected 1 by 2026-01-03 00:00 UTC"
+    assert f"source events {found}." in printed, printed
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-02\n')
+    code, printed = shop.run("status", "--pipeline", "shop")
+    assert code == 4
+    assert found in " ".join(printed.split()), printed
+    files(data, 2)
+    assert day(shop, 2)[0] == 0
+    assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
+
+
+def test_a_file_is_awaited_until_the_deadline_and_a_range_has_two_ends(shop: Shop, data: Path) -> None:
+    shop.configure('[arrival.events]\nexpect_files = [2, 3]\ndeadline = "9999d"\n')
+    files(data, 1)
+    assert day(shop, 1)[0] == 0, "the deadline has not passed"
+    toml = shop.folder / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace("9999d", "2h"))
+    code, printed = day(shop, 1)
+    assert (code, "has 1 file for" in printed, "expected 2 to 3 by 2026-01-02 02:00 UTC" in printed) == (1, True, True)
+
+
+def test_a_file_whose_every_record_is_unreadable_is_not_published_even_without_a_rule(shop: Shop, data: Path) -> None:
+    shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    files(data, 1)
+    files(data, 2, records=(BAD, BAD))
+    assert day(shop, 1)[0] == 0
+    before = shop.published
+    code, printed = day(shop, 2)
+    assert (code, shop.published) == (1, before)
+    assert "no file whose every record is unreadable: 2 unreadable records and no readable one" in printed, printed
+    assert f"file={data}/2026-01-02.parquet, rejects=2" in printed
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        ("0.5", None),
+        ("0.3", "reject_limit = 0.3: 2 of 5 records (40.0%) are unreadable"),
+        ("2", None),
+        ("1", "reject_limit = 1: 2 unreadable records"),
+        ("0", "reject_limit = 0: 2 unreadable records"),
+    ],
+)
+def test_rejects_over_the_limit_keep_an_epoch_from_readers(
+    shop: Shop, data: Path, limit: str, found: str | None
+) -> None:
+    shop.configure(f"[arrival.events]\nreject_limit = {limit}\n")
+    files(data, 1, records=(GOOD, BAD, GOOD, BAD, GOOD))
+    code, printed = day(shop, 1)
+    assert code == (0 if found is None else 1), printed
+    assert (shop.published == 0) is (found is not None)
+    if found is not None:
+        assert f"source events: {found}" in printed
+        assert "rejects=2" in printed
+        shop.configure('severity = "warning"\n')
+        code, printed = day(shop, 1)
+        assert (code, found in printed, shop.published > 0) == (0, True, True), printed
+
+
+def test_too_few_rows_fail_and_a_changed_rule_is_judged_again(shop: Shop, data: Path) -> None:
+    shop.configure("[arrival.events]\nmin_rows = 3\n")
+    files(data, 1, records=(GOOD, GOOD))
+    code, printed = day(shop, 1)
+    assert (code, "source events: min_rows = 3: 2 rows" in printed, shop.published) == (1, True, 0), printed
+    assert "min_rows = 3: 2 rows" in shop.run("check", "shop")[1]
+    toml = shop.folder / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace("min_rows = 3", "min_rows = 2"))
+    assert day(shop, 1)[0] == 0
+    assert shop.published > 0
+
+
+def test_a_rule_about_no_source_is_named(shop: Shop, data: Path) -> None:
+    shop.configure("[arrival.evens]\nmin_rows = 3\n")
+    assert day(shop, 1)[0] == 1
+    code, printed = shop.run("plan", "shop")
+    assert (code, "[arrival.evens] names no source. Sources: events. Did you mean 'events'?" in printed) == (1, True)
+
+
+def test_the_last_intervals_of_a_schedule() -> None:
+    def starts(schedule: RunSchedule, now: datetime) -> list[str]:
+        found = past_intervals(schedule, "UTC", now, 3)
+        assert all(one.end - one.start == timedelta(days=1) for one in found)
+        return [f"{one.start:%d}" for one in found]
+
+    first = datetime(2026, 1, 5, tzinfo=UTC)
+    daily = RunSchedule("@daily", first)
+    assert starts(daily, datetime(2026, 1, 9, 7, tzinfo=UTC)) == ["08", "07", "06"]
+    assert starts(daily, datetime(2026, 1, 6, 7, tzinfo=UTC)) == ["05"]
+    assert starts(daily, datetime(2026, 1, 5, 7, tzinfo=UTC)) == []
+    ended = RunSchedule("@daily", first, datetime(2026, 1, 7, tzinfo=UTC))
+    assert starts(ended, datetime(2026, 3, 1, tzinfo=UTC)) == ["07", "06", "05"]
