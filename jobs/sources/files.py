@@ -28,6 +28,7 @@ from tussock.jobs.sources.errors import (
     NoFilesError,
     PartitionFoldersError,
 )
+from tussock.jobs.sources.etags import has_content_of
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
@@ -220,8 +221,10 @@ class FileSource:
         if asked.only_skipped:
             listed = tuple(f for f in listed if f.path in asked.skip)
         found = compare(listed, taken)
-        changed = self._to_restate(source, [c for c in found.changed if c.was.path not in asked.skip], asked.interval)
-        passed_over = [_accepted(c) for c in found.changed if c.was.path in asked.skip]
+        named = [c for c in found.changed if c.was.path in asked.skip]
+        same, other = _with_same_bytes(source, [c for c in found.changed if c.was.path not in asked.skip])
+        changed = self._to_restate(source, other, asked.interval)
+        passed_over = [_accepted(c) for c in (*named, *(c for c in same if c.was.kept))]
         new = with_content(fitting(found.new, asked.max_bytes))
         unread = [_without_rows(f) for f in new if f.path in asked.skip]
         read = [f for f in new if f.path not in asked.skip]
@@ -260,7 +263,8 @@ class FileSource:
     ) -> tuple[Item, ...]:
         listed = self._listed(source, Asked(interval))
         found = compare(listed, taken)
-        return _items([*found.new, *(c.now for c in self._to_restate(source, found.changed, interval))], listed)
+        _, other = _with_same_bytes(source, found.changed)
+        return _items([*found.new, *(c.now for c in self._to_restate(source, other, interval))], listed)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return names_file(source.options["path"], source.options, item, interval)
@@ -362,6 +366,23 @@ class FileSource:
 
 
 _ON_CHANGE = ("error", "restate", "ignore")
+
+
+def _with_same_bytes(
+    source: CreateSource, changed: Sequence[ChangedFile]
+) -> tuple[list[ChangedFile], list[ChangedFile]]:
+    """Split files with another ETag into those that were only uploaded in another way, and those with other bytes.
+
+    Cost: that of `has_content_of` for objects of the recorded size.
+    """
+    same, other = list[ChangedFile](), list[ChangedFile]()
+    for change in changed:
+        was, now = change.was, change.now
+        is_same = False
+        if was.path.startswith("s3://") and was.size == now.size:
+            is_same = has_content_of(*open_file(was.path, source.options), now.size, now.etag, was.etag)
+        (same if is_same else other).append(change)
+    return same, other
 
 
 def _accepted(change: ChangedFile) -> PinnedFile:

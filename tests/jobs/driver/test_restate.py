@@ -9,12 +9,14 @@ import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 
 from tests.jobs.driver.embedded import append, epoch, new_store, open_store, rows
 from tests.jobs.driver.test_source_holds import FILE_FIELDS, damage, over, write
-from tests.s3_servers import BUCKET, moto_process
+from tests.s3_servers import BUCKET, credentials, moto_process
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
@@ -493,3 +495,36 @@ def test_in_a_bucket_copies_or_object_versions_keep_the_files(tmp_path: Path) ->
             assert restate(meta, Restated(f"{address}/a.parquet"))
             assert restate(meta, Restated(f"{address}/b.parquet", gone=True))
             require(meta, of(9))
+
+
+def test_a_file_that_was_uploaded_again_in_parts_is_the_same_file(tmp_path: Path) -> None:
+    """The ETag of an upload in parts differs for equal bytes. Other bytes of the same size hold the source."""
+
+    def content(*ids: int) -> bytes:
+        write(tmp_path / "made.parquet", *ids)
+        return (tmp_path / "made.parquet").read_bytes()
+
+    with moto_process() as endpoint, credentials():
+        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+        def upload_in_parts(body: bytes) -> None:
+            of: dict[str, Any] = {"Bucket": BUCKET, "Key": "in/1.parquet"}
+            of["UploadId"] = client.create_multipart_upload(**of)["UploadId"]
+            sent = client.upload_part(**of, PartNumber=1, Body=body)
+            client.complete_multipart_upload(**of, MultipartUpload={"Parts": [{"ETag": sent["ETag"], "PartNumber": 1}]})
+
+        client.put_object(Bucket=BUCKET, Key="in/1.parquet", Body=content(1, 2))
+        meta = new_store(tmp_path / "store")
+        append(meta, source(f"s3://{BUCKET}/in?endpoint={endpoint}&path_style=true"), over("s"))
+        advance(LocalRunner(), meta)
+        upload_in_parts(content(1, 2))
+        client.put_object(Bucket=BUCKET, Key="in/2.parquet", Body=content(3))
+        advance(LocalRunner(), meta)
+        require_not_held(meta.latest().catalog)
+        assert rows(meta, "of_s") == [(1, 10), (2, 20), (3, 30)]
+        upload_in_parts(content(1, 9))
+        advance(LocalRunner(), meta)
+        assert "1.parquet has changed" in held_sources(meta.latest().catalog)["s"]
+        client.put_object(Bucket=BUCKET, Key="in/1.parquet", Body=content(1, 2))
+        advance(LocalRunner(), meta)
+        require_not_held(meta.latest().catalog)
