@@ -74,10 +74,8 @@ class ReadEntryError(InputError):
 def require_readers_skipped(meta: MetaStore, start: int, skipped: Collection[int]) -> None:
     """Raise ReadEntryError if an entry of the log was computed from the result of a skipped one and is not skipped.
 
-    Cost: a read per entry of the log from `start` on, if any entry is skipped.
+    Cost: a read per entry of the log from `start` on.
     """
-    if not skipped:
-        return
     gone, readers = set(skipped), list[tuple[int, str]]()
     for position, statement in statements_of(meta, start, meta.log_end()):
         if position not in gone and computed_after(statement) & gone:
@@ -101,7 +99,9 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     """
     version = meta.latest()
     held = meta.barrier_after(version.epoch)
-    require_readers_skipped(meta, version.log_end, detour.skip_entries)
+    if detour.skip_entries:
+        before = () if held is None else held.skipped_entries
+        require_readers_skipped(meta, version.log_end, {*before, *detour.skip_entries})
     if not detour:
         raise NothingToAbandonError(
             version.epoch,
