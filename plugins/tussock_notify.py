@@ -6,6 +6,7 @@ Templates in the arguments of a notifier see Airflow's context, and `tussock`: a
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,11 +82,12 @@ async def _send_in_triggerer(settings: NotifierSettings, context: dict[str, Any]
     """Use the notifier's coroutine if it has one, since a blocked triggerer delays all deferred tasks."""
     made = notifier_class(settings.notifier)
     notifier = made(**settings.arguments)
-    try:
+    if hasattr(made, "__await__"):  # not in Airflow 3.1
         notifier.context = context
-        await notifier
-    except (NotImplementedError, TypeError):  # a notifier without a coroutine, or an Airflow that has none
-        await sync_to_async(made(**settings.arguments))(context)
+        with suppress(NotImplementedError):  # the base class is awaitable, and the notifier has no coroutine
+            await notifier
+            return
+    await sync_to_async(made(**settings.arguments))(context)
 
 
 def _for_event(pipeline: Pipeline, event: NoticeEvent) -> dict[str, NotifierSettings]:

@@ -160,6 +160,14 @@ def test_airflows_notifier_of_mail_sends_what_a_failed_task_and_a_late_view_repo
     assert _sent(mail) == ("shop: view daily_sales is late", "view daily_sales should be newer")
 
 
+def test_a_late_view_reaches_a_notifier_without_a_coroutine_once(tmp_path: Path) -> None:
+    of = pipeline_of(
+        tmp_path, f'[notify.file]\nnotifier = "{FILE}"\non = ["late"]\narguments = {{ file = "{tmp_path}/said" }}\n'
+    )
+    asyncio.run(tussock_notify.send_late(of, "v", "view v should be newer", {}))
+    assert (tmp_path / "said").read_text() == "late: shop: view v is late: view v should be newer\n"
+
+
 def _sent(lines: list[bytes]) -> tuple[str, str]:
     message = message_from_bytes(b"".join(lines), policy=policy.default)
     body = message.get_body(("html",))
