@@ -40,6 +40,7 @@ class Command:
     run: Run | None = None  # None for a group
     arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
     names_store: bool = True  # accepts --store and --pipeline
+    uses_engine: bool = True  # imports the engine, and with it pyarrow
 
 
 class WhichStoreError(InputError):
@@ -122,9 +123,21 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
         if command.run is None:
             groups[command.name] = added.add_subparsers(title="subcommands", metavar="COMMAND", required=True)
             continue
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=_without_pandas(command.run) if command.uses_engine else command.run)
         added.arguments = partial(_add_arguments, command)
     return parser
+
+
+def _without_pandas(run: Run) -> Run:
+    """Return `run` for a process in which pyarrow does not import pandas, which takes longer than most commands."""
+
+    def started(chosen: argparse.Namespace) -> int | None:
+        from tussock.jobs.settings.arrow import leave_pandas
+
+        leave_pandas()
+        return run(chosen)
+
+    return started
 
 
 def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:

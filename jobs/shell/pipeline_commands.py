@@ -351,6 +351,7 @@ COMMANDS = (
         _new,
         _new_arguments,
         names_store=False,
+        uses_engine=False,
     ),
     Command(
         "preview",
@@ -374,6 +375,7 @@ COMMANDS = (
         _airflow_files,
         _airflow_files_arguments,
         names_store=False,
+        uses_engine=False,
     ),
     Command(
         "init",

@@ -3,11 +3,9 @@
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_store
@@ -116,7 +114,6 @@ def _when_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclu
 
 
 def _read(chosen: argparse.Namespace) -> None:
-    sys.meta_path.insert(0, _WithoutPandas())
     from tussock.jobs.reading.stored_rows import StoredRows
 
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
@@ -138,15 +135,6 @@ def _read(chosen: argparse.Namespace) -> None:
         else:
             with stored.reader(chosen.relation, columns, epoch) as rows:
                 _write(chosen, rows)
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Hides pandas. Arrow imports it with the first array, which takes longer than a whole small read."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        """Raises ModuleNotFoundError for pandas, as if it were not installed."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname, name=fullname)
 
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:

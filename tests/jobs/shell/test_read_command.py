@@ -94,10 +94,11 @@ def test_a_type_that_csv_cannot_store_and_a_missing_view(store: str) -> None:
     assert "no relation 'order'; those that exist: orders" in read(store, "order", code=1).stderr.decode()
 
 
-def test_a_process_that_answers_imports_neither_spark_nor_pandas(store: str) -> None:
+@pytest.mark.parametrize("command", ["read orders", "status"])
+def test_a_process_that_answers_imports_neither_spark_nor_pandas(store: str, command: str) -> None:
     script = "import sys; from tussock.jobs import cli; cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
-        [sys.executable, "-c", script, "read", "--store", store, "orders"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, *command.split(), "--store", store], capture_output=True, text=True, timeout=60
     )
     rooms = {name.split(".")[0] for name in done.stderr.split()}
     assert rooms.isdisjoint({"pyspark", "py4j", "boto3"})
