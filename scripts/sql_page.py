@@ -145,6 +145,8 @@ def _formats() -> Iterator[str]:
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"
+        if reader.needs_spark and reader.plain is not None:
+            by = "the engine if a file is plain, else by Spark"
         texts = isinstance(reader, spark_files.SparkFiles) and reader.corrupt_records
         columns = "declared" if texts else "declared, or those of the first file"
         columns = "one string" if isinstance(reader, text_files.TextFiles) else columns

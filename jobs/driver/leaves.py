@@ -14,7 +14,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.schedule import Feed, Scheduled
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.sources.base import Pins, RowPlace, SparkReader
+from tussock.jobs.sources.base import Divided, Pins, RowPlace, SparkReader
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.wire.cell import Address, LeafInput, cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -25,11 +25,12 @@ from tussock.statestore.meta.store import MetaStore
 
 @dataclass(frozen=True, slots=True)
 class SparkRead:
-    """The pins of a source that only Spark reads, and the leaf that takes the rows."""
+    """Pins of a source that Spark reads, and the leaf that takes the rows."""
 
     scheduled: Scheduled
     input: LeafInput
     document: msgspec.Raw  # in the format of the source's reader
+    why: str = ""  # why actors do not read them; empty if Spark reads all files of the format
 
     @property
     def source(self) -> CreateSource:
@@ -47,11 +48,17 @@ class SparkRead:
 
 @dataclass(slots=True)
 class LeafCells:
-    """The input cells of leaves and of fragments without input."""
+    """The input cells of leaves and of fragments without input.
+
+    Args:
+        not_plain: sources whose files Spark reads although they seem to be plain, each with the reason.
+    """
 
     meta: MetaStore
     plan: EpochPlan
+    not_plain: Mapping[str, str] = field(default_factory=dict)
     _readers: Mapping[int, Sequence[Feed]] = field(init=False)  # by producer
+    _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)  # by leaf: new and older input
 
     def __post_init__(self) -> None:
         readers: dict[int, list[Feed]] = {}
@@ -72,8 +79,8 @@ class LeafCells:
             if scheduled.kind is RelationKind.TABLE and (entries := plan.changes.get(scheduled.relation_id)):
                 for unit in units:
                     yield cells(unit, Address.leaf(scheduled.id, LeafInput.ENTRIES), [msgspec.json.encode(entries)])
-            if scheduled.source is not None and not reader_of(scheduled.source.statement).needs_spark:
-                new, old = self._documents(scheduled)
+            if scheduled.source is not None:
+                new, old = self._divided(scheduled)
                 yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
         for taken in taken_batches(
@@ -82,17 +89,36 @@ class LeafCells:
             yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
     def spark_reads(self) -> list[SparkRead]:
-        """Return the pins that only Spark reads."""
+        """Return the pins that Spark reads."""
         found = []
         for scheduled in self.plan.schedule.fragments():
-            if (source := scheduled.source) is None or not reader_of(source.statement).needs_spark:
+            if scheduled.source is None:
                 continue
-            for input, document in zip(
-                (LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._documents(scheduled), strict=True
-            ):
-                if document is not None:
-                    found.append(SparkRead(scheduled, input, document))
+            for input, one in zip((LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._divided(scheduled), strict=True):
+                if one.rest is not None:
+                    found.append(SparkRead(scheduled, input, one.rest, one.why))
         return found
+
+    def _divided(self, scheduled: Scheduled) -> tuple[Divided, Divided]:
+        """Return a source's new and older input, divided between actors and Spark."""
+        if (found := self._inputs.get(scheduled.id)) is None:
+            new, old = (self._divide(scheduled, document) for document in self._documents(scheduled))
+            found = self._inputs[scheduled.id] = new, old
+        return found
+
+    def _divide(self, scheduled: Scheduled, document: msgspec.Raw | None) -> Divided:
+        assert scheduled.source is not None
+        statement, reader = scheduled.source.statement, reader_of(scheduled.source.statement)
+        if document is None:
+            return Divided()
+        with SourceFileError.met_in(statement.name):
+            if not reader.needs_spark:
+                return Divided(reader.parts(statement, document, self.plan.unit_count))
+            if reader.plain is None:
+                return Divided((), document)
+            if (why := self.not_plain.get(statement.name)) is not None:
+                return Divided((), document, why)
+            return reader.plain.divided(statement, document, self.meta.settings.time_zone)
 
     def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""
@@ -111,18 +137,12 @@ class LeafCells:
         with SourceFileError.met_in(statement.name):
             return reader_of(statement).located(statement, document, keeper_of(self.meta, self.plan.base))
 
+    @staticmethod
     def _part_cells(
-        self, scheduled: Scheduled, input: LeafInput, document: msgspec.Raw | None, units: Sequence[int]
+        scheduled: Scheduled, input: LeafInput, divided: Divided, units: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
-        assert scheduled.source is not None
-        if document is None:
-            return
-        statement, reader = scheduled.source.statement, reader_of(scheduled.source.statement)
-        assert not reader.needs_spark, "Spark reads the other sources"
-        with SourceFileError.met_in(statement.name):
-            parts = reader.parts(statement, document, len(units))
         for n, unit in enumerate(units):
-            if mine := parts[n :: len(units)]:
+            if mine := divided.parts[n :: len(units)]:
                 yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])
 
 

@@ -1,7 +1,7 @@
 """Runs the levels of one epoch: from its plan to the answers of its actors."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,6 +16,7 @@ from tussock.jobs.driver.ways_around import ways_around
 from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.plan.definition import functions_of
 from tussock.jobs.plan.schedule import Schedule
+from tussock.jobs.sources.plain import NotPlainFileError
 from tussock.jobs.wire.cell import Mail, addresses_of
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from tussock.jobs.wire.measured import MeasurementSum
@@ -70,8 +71,30 @@ def run_levels(
         progress: receives a line now and then during long work.
 
     Raises: InputError branches if an input blocks the epoch; errors of the object store. Nothing was flushed then.
+
+    Cost: at most one more run per source of text files, if a file proves not to be plain after its beginning.
     """
-    leaf = LeafCells(meta, plan)
+    not_plain: dict[str, str] = {}
+    while True:
+        try:
+            return _run_levels(runner, meta, plan, held, progress, not_plain)
+        except NotPlainFileError as err:
+            if err.source in not_plain:
+                raise
+            log.info("%s", err)
+            not_plain[err.source] = f"{err.path} is not plain: {err.reason}"
+
+
+def _run_levels(
+    runner: LevelRunner,
+    meta: MetaStore,
+    plan: EpochPlan,
+    held: Sequence[SealedTables],
+    progress: Progress,
+    not_plain: Mapping[str, str],
+) -> Ran:
+    """Run the levels once. `not_plain`: see LeafCells. Raises: as `run_levels`; NotPlainFileError."""
+    leaf = LeafCells(meta, plan, not_plain)
     own, reads = list(leaf.batches()), leaf.spark_reads()
     if not own and not reads:
         return Ran()

@@ -4,10 +4,11 @@ The barrier pins the old files with weight -1 and the current files with weight 
 at the cost of these rows. The epoch also takes the log's statements, but no new files of other sources.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from tussock.jobs.driver.barrier import (
@@ -23,9 +24,11 @@ from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch_plan import Base
 from tussock.jobs.flow.chunk import WEIGHT, decode
 from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import find
 from tussock.jobs.plan.statement_log import replay
-from tussock.jobs.sources.base import Asked, Item, Pins, Restated
+from tussock.jobs.sources.base import Asked, Item, Pins, Restated, SparkReader
+from tussock.jobs.sources.plain import NotPlainFileError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import parted
 from tussock.statestore.errors import InputError
@@ -106,22 +109,37 @@ class Restating:
         statement = statement_of(self._pinning.source)
         reader = reader_of(statement)
         document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
-        read: Iterable[pa.Table]
         if reader.needs_spark:
-            from tussock.jobs.spark.session import epoch_session
-
-            frame = reader.frame(epoch_session(spark(), self._pinning.meta.settings.time_zone), statement, document, ())
-            found = frame.toArrow()
-            if failures := found["failure"].drop_null().to_pylist():
-                raise first_failure(failures)
-            chunks = (decode([chunk]) for chunk in found["chunk"].to_pylist())
-            read = (parted(chunk).rows for chunk in chunks if chunk is not None)
+            read = self._rows_of_texts(spark, statement, reader, document)
         else:
             read = (reader.read(statement, part, ()).rows for part in reader.parts(statement, document, 1))
         goes = comes = 0
         for weights in (rows[WEIGHT].to_numpy() for rows in read):
             goes, comes = goes + int((weights < 0).sum()), comes + int((weights > 0).sum())
         return goes, comes
+
+    def _rows_of_texts(
+        self, spark: "Callable[[], SparkSession]", statement: CreateSource, reader: SparkReader, document: msgspec.Raw
+    ) -> Iterator[pa.Table]:
+        """Yield chunks of rows without values: of plain files, and of the others by Spark."""
+        time_zone, rest = self._pinning.meta.settings.time_zone, document
+        if (plain := reader.plain) is not None:
+            divided = plain.divided(statement, document, time_zone)
+            try:
+                yield from [plain.read(statement, part, ()).rows for part in divided.parts]
+            except NotPlainFileError:
+                pass
+            else:
+                if divided.rest is None:
+                    return
+                rest = divided.rest
+        from tussock.jobs.spark.session import epoch_session
+
+        found = reader.frame(epoch_session(spark(), time_zone), statement, rest, ()).toArrow()
+        if failures := found["failure"].drop_null().to_pylist():
+            raise first_failure(failures)
+        chunks = (decode([chunk]) for chunk in found["chunk"].to_pylist())
+        yield from (parted(chunk).rows for chunk in chunks if chunk is not None)
 
     def begin(self) -> Barrier | None:
         """Put its barrier in force, for an ordinary run of its epoch. None if no file has changed.

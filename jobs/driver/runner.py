@@ -39,14 +39,18 @@ R = TypeVar("R")
 
 
 class NeedsSparkError(InputError):
-    """An epoch needs Spark to read files or to compute expressions, and the session has no Spark."""
+    """An epoch needs Spark to read files or to compute expressions, and the session has no Spark.
+
+    Args:
+        sources: each with a reason in parentheses, if Spark does not read all files of its format.
+    """
 
     def __init__(self, sources: Sequence[str], views: Sequence[str] = ()) -> None:
         super().__init__(list(sources), list(views))
         self.sources, self.views = sources, views
 
     def __str__(self) -> str:
-        files = [f"can read the files of {', '.join(self.sources)}"] if self.sources else []
+        files = [f"can read files of {', '.join(self.sources)}"] if self.sources else []
         views = [f"can compute some expressions of {', '.join(self.views)} (EXPLAIN lists them)"] if self.views else []
         return (
             f"only Spark {', and '.join(files + views)}, and this session runs epochs without Spark. Nothing of this "
@@ -109,7 +113,7 @@ class LocalRunner:
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner. Raises NeedsSparkError, WorkerLostError."""
         if levels.reads or levels.by_spark:
-            raise NeedsSparkError(sorted({read.source.name for read in levels.reads}), levels.by_spark)
+            raise NeedsSparkError(_read_by_spark(levels.reads), levels.by_spark)
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), (
             "Spark holds epochs before this one"
         )
@@ -160,6 +164,14 @@ class LocalRunner:
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner. Returns `work` unchanged."""
         return work
+
+
+def _read_by_spark(reads: Sequence[SparkRead]) -> list[str]:
+    """The sources of which Spark reads files, each with the reason if it has one."""
+    found: dict[str, str] = {}
+    for read in reads:
+        found[read.source.name] = found.get(read.source.name) or read.why
+    return [f"{name} ({why})" if why else name for name, why in sorted(found.items())]
 
 
 def cores() -> int:
@@ -227,7 +239,7 @@ class AutoRunner:
 
     def _why_spark(self, levels: LevelsToRun) -> str | None:
         if levels.reads:
-            return f"Spark reads the files of {', '.join(sorted({read.source.name for read in levels.reads}))}"
+            return f"Spark reads files of {', '.join(_read_by_spark(levels.reads))}"
         if levels.by_spark:
             return f"Spark computes expressions of {', '.join(levels.by_spark)}"
         if any(True for one in levels.held for _ in one.frames(0, one.tables)):

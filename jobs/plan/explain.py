@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tussock.jobs.executors.operator import column_list
 from tussock.jobs.logical.nodes import Column
+from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from tussock.jobs.plan.lineage import Lineage, NamedColumn
 from tussock.jobs.plan.schedule import Feed, Schedule, Scheduled, schedule
@@ -68,14 +69,34 @@ def planned_fragments(
 
 def _where(planned: Sequence[Scheduled]) -> str:
     """Whether an epoch of these fragments needs Spark, and its stages there (jobs/driver/one_stage.py)."""
-    sources = sorted({s.shown for s in planned if s.source and reader_of(s.source.statement).needs_spark})
+    by_source = {s.shown: s.source.statement for s in planned if s.source}
+    why = [
+        f"read new files of {name}{f' ({reason})' if reason else ''}"
+        for name, source in sorted(by_source.items())
+        if (reason := _why_spark_reads(source)) is not None
+    ]
+    maybe = sorted(name for name, source in by_source.items() if _may_be_plain(source))
     by_spark = [s for s in planned if any(_by_spark(feed) for feed in s.feeds)]
-    why = [f"read new files of {', '.join(sources)}"] if sources else []
     if by_spark:
         why.append(f"compute expressions of {', '.join(sorted({s.shown for s in by_spark}))}")
     stages = 1 + len({s.level for s in by_spark})
     needs = f"needs Spark to {', and to '.join(why)}" if why else "needs no Spark"
+    if maybe:
+        needs += f", {'and' if why else 'except'} to read files of {', '.join(maybe)} that are not plain"
     return f"an epoch {needs}; on Spark, its levels are {'one stage' if stages == 1 else f'{stages} stages'}"
+
+
+def _why_spark_reads(source: CreateSource) -> str | None:
+    """Why Spark reads all files of a source, empty if it does for all of the format; None if it does not."""
+    reader = reader_of(source)
+    if not reader.needs_spark:
+        return None
+    return "" if reader.plain is None else reader.plain.never(source)
+
+
+def _may_be_plain(source: CreateSource) -> bool:
+    reader = reader_of(source)
+    return reader.needs_spark and reader.plain is not None and reader.plain.never(source) is None
 
 
 def _by_spark(feed: Feed) -> list[int]:

@@ -315,10 +315,56 @@ class ActorReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Pinned input of a source, divided into parts for actors and items for Spark.
+
+    Args:
+        parts: for actors, JSON each. Units get them in turn, in this order.
+        rest: the document of the items that Spark reads; None if there are none.
+        why: why actors do not read them, for users; empty without `rest`, or if Spark reads all files of the format.
+    """
+
+    parts: Sequence[msgspec.Raw] = ()
+    rest: msgspec.Raw | None = None
+    why: str = ""
+
+
+class PlainReader(Protocol):
+    """Reads the files of a text format that Spark's reader would surely read as the same rows (plain.py)."""
+
+    needs_spark: ClassVar[Literal[False]]
+
+    def never(self, source: CreateSource) -> str | None:
+        """Return why no file of the source is plain, by its options and types; None if files may be. Does no I/O."""
+
+    def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
+        """Divide pinned input.
+
+        Args:
+            time_zone: of the store.
+
+        Cost: one read of 256 KB per file.
+        """
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """Return the name of the file that a part belongs to."""
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """Read these columns of one file, in a task.
+
+        Deterministic. Raises NotPlainFileError, and InputErrors that name the file.
+        """
+
+
 class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
     """A kind of source that Spark reads."""
 
     needs_spark: ClassVar[Literal[True]]
+
+    @property
+    def plain(self) -> PlainReader | None:
+        """The reader of the files that need no Spark; None if Spark reads all files of the format."""
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]

@@ -21,7 +21,7 @@ import msgspec
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import ReadPart, SourceReader
+from tussock.jobs.sources.base import PlainReader, ReadPart, SourceReader
 from tussock.jobs.sources.errors import ways_on
 from tussock.jobs.sources.files import FileSource
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
@@ -65,8 +65,14 @@ class BoundedReader:
     documents and tables of the store, whose errors pass.
     """
 
-    def __init__(self, reader: SourceReader) -> None:
+    def __init__(self, reader: SourceReader | PlainReader) -> None:
         self._reader = reader
+
+    @property
+    def plain(self) -> PlainReader | None:
+        """See SparkReader. Inside the boundary too."""
+        assert self._reader.needs_spark, "actors read all files of this format"
+        return None if self._reader.plain is None else cast(PlainReader, BoundedReader(self._reader.plain))
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         """See ActorReader."""
@@ -103,13 +109,13 @@ class BoundedReader:
 
 
 def _alike(
-    reader: SourceReader, source: CreateSource, document: msgspec.Raw
+    reader: SourceReader | PlainReader, source: CreateSource, document: msgspec.Raw
 ) -> Sequence[tuple[CreateSource, msgspec.Raw]]:
     """The parts of a document, each with the source as of the options by which it was first read."""
     return reader.alike(source, document) if isinstance(reader, FileSource) else [(source, document)]
 
 
-def _read_as(reader: SourceReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
+def _read_as(reader: SourceReader | PlainReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
     return reader.read_as(source, part) if isinstance(reader, FileSource) else source
 
 

@@ -1,4 +1,4 @@
-"""CSV files, read by Spark."""
+"""CSV files: the plain ones are read by actors, the others by Spark."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +8,11 @@ import msgspec
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.sources.csv_header import ENFORCE, has_header, option, require_header
+from tussock.jobs.sources.csv_header import ENFORCE, has_header, is_enforced, option, require_header
 from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
+from tussock.jobs.sources.plain_csv import PlainCsv
 from tussock.jobs.sources.spark_files import SparkTexts, spark_errors
 from tussock.jobs.spark.jvm_errors import is_of_machine
 
@@ -23,9 +24,10 @@ _KEEP = "columnNameOfCorruptRecord"
 
 
 class CsvFiles(SparkTexts):
-    """CSV files, read by Spark. Names in a header are compared with the declared columns (csv_header.py)."""
+    """CSV files. Names in a header are compared with the declared columns (csv_header.py)."""
 
     format: ClassVar[str] = "csv"
+    plain = PlainCsv()
     missing_columns: ClassVar[tuple[str, ...]] = ("error",)
     why_missing: ClassVar[str] = (
         "expected 'error': columns of a csv file are matched by position, and a record that is too short does not parse"
@@ -54,7 +56,7 @@ class CsvFiles(SparkTexts):
 
         Headers of rows that are taken back are not checked: they were matched by position.
         """
-        if has_header(source.options) and (option(source.options, ENFORCE) or "false").lower() != "true":
+        if has_header(source.options) and not is_enforced(source.options):
             case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
             def judge(file: PinnedFile) -> None:

@@ -87,14 +87,28 @@ def require_header(
     Raises: CsvHeaderError. Cost: one range read of 64 KB; one call of `by_spark` if the header is not plain or seems to
     differ.
     """
-    names = [f.name for f in fields]
-    only_swaps = option(options, ENFORCE) is None
-    plain = _plain_header(file, options)
-    if plain is not None and _difference(plain, names, case_sensitive, only_swaps) is None:
+    if surely_agrees(file, fields, options, case_sensitive):
         return
+    names, only_swaps = [f.name for f in fields], option(options, ENFORCE) is None
     found = by_spark()
     if found is not None and (difference := _difference(found, names, case_sensitive, only_swaps)) is not None:
         raise CsvHeaderError(file.path, found, names, difference)
+
+
+def surely_agrees(
+    file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str], case_sensitive: bool = False
+) -> bool:
+    """Return whether a file has a plain header that agrees with the columns; see `require_header`.
+
+    Cost: one range read of 64 KB.
+    """
+    plain, only_swaps = _plain_header(file, options), option(options, ENFORCE) is None
+    return plain is not None and _difference(plain, [f.name for f in fields], case_sensitive, only_swaps) is None
+
+
+def is_enforced(options: Mapping[str, str]) -> bool:
+    """Return whether columns are matched by position, whatever the header of a file says."""
+    return (option(options, ENFORCE) or "false").lower() == "true"
 
 
 def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: bool, only_swaps: bool) -> str | None:

@@ -1,16 +1,18 @@
-"""JSON files (one object per line, or `multiLine`), read by Spark."""
+"""JSON files (one object per line, or `multiLine`): the plain ones are read by actors, the others by Spark."""
 
 import json
 from typing import ClassVar
 
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.plain_json import PlainJson
 from tussock.jobs.sources.spark_files import SparkTexts
 
 
 class JsonFiles(SparkTexts):
-    """JSON files (one object per line, or `multiLine`), read by Spark."""
+    """JSON files (one object per line, or `multiLine`)."""
 
     format: ClassVar[str] = "json"
+    plain = PlainJson()
     options_class: ClassVar[str] = "catalyst.json.JSONOptions"
 
     def sample(self, source: CreateSource, value: str) -> str:

@@ -26,7 +26,17 @@ from tussock.jobs.flow.chunk import encode, inserts
 from tussock.jobs.flow.failure import encode_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, ByPosition, Identity, Item, OptionEffect, PinChanges, Pins, RowPlace
+from tussock.jobs.sources.base import (
+    Asked,
+    ByPosition,
+    Identity,
+    Item,
+    OptionEffect,
+    PinChanges,
+    Pins,
+    PlainReader,
+    RowPlace,
+)
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
 from tussock.jobs.sources.kafka_errors import (
@@ -100,6 +110,7 @@ class KafkaTopics:
     """Kafka topics, read by Spark."""
 
     needs_spark: ClassVar[Literal[True]] = True
+    plain: PlainReader | None = None
     lists_deletes: ClassVar[bool] = False
 
     def append_only(self, source: CreateSource) -> bool:

@@ -36,6 +36,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.sources.base import PlainReader
 from tussock.jobs.sources.boundary import boundary
 from tussock.jobs.sources.errors import (
     BadOptionError,
@@ -89,6 +90,7 @@ class SparkFiles(FileSource):
     """Files that Spark's reader of the data source `format` reads. One task reads a whole file."""
 
     needs_spark: ClassVar[Literal[True]] = True
+    plain: PlainReader | None = None
     missing_columns: ClassVar[tuple[str, ...]] = ("null",)
     why_missing: ClassVar[str] = (
         "expected 'null': Spark's reader fills a column that a file lacks with NULL, as does this source by default"

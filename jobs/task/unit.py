@@ -297,8 +297,9 @@ class Unit:
         def read(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
             found = list[ReadPart]()
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
-                assert not reader.needs_spark, "the driver splits this source's input into parts"
-                found += [reader.read(statement, part, source.columns) for part in _parts.decode(chunk)]
+                actors = reader.plain if reader.needs_spark else reader
+                assert actors is not None, "Spark reads all input of this source"
+                found += [actors.read(statement, part, source.columns) for part in _parts.decode(chunk)]
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])):
                 found.append(parted(pa.ipc.open_stream(chunk).read_all()))
             undeclared.update(text for part in found for text in part.undeclared)

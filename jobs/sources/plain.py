@@ -1,0 +1,294 @@
+"""Plain text files: read by actors, without Spark, with the rows that Spark's reader would return.
+
+A file is plain if a scan proves that Spark's reader parses it to the same rows; docs/design/plain-files.md has the
+rules. Any other file is read by Spark, as a whole.
+
+    never      the options or columns of a source are not on the tested list: Spark reads all its files
+    divided    the driver scans the beginning of each file, and leaves to Spark what is not plain there
+    read       an actor parses a file. What is not plain further down is a NotPlainFileError: the driver runs the
+               levels again, with the source's files read by Spark
+
+The proof is a part of the read, so it costs no second pass and is not stored.
+"""
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, ClassVar, Literal, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Divided, ReadPart
+from tussock.jobs.sources.files import OWN_OPTIONS, document_of, files_of
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
+from tussock.jobs.sources.plain_values import DATE_PATTERN, TIME_PATTERNS, NotPlain, TextForm, is_known_zone
+from tussock.jobs.sources.rejects import chunk_of, parted
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.types import arrow_type
+
+BLOCK_BYTES = 16 << 20
+PIECE_BYTES = 1 << 20  # of a block, parsed by one thread
+_FIRST_BYTES = 256 << 10  # scanned by the driver
+_MAX_LINE_BYTES = 4 << 20
+_MAX_COLUMNS = 10_000
+#: The last part of a file's name decides whether Hadoop decompresses the file.
+_SUFFIXES = ("csv", "tsv", "psv", "tab", "txt", "dat", "data", "log", "json", "jsonl", "ndjson")
+_GZIP = "gz"
+#: Options of all text formats with which files may be plain.
+TEXT_OPTIONS: Mapping[str, Collection[str]] = {
+    "mode": ("failfast",),
+    "multiline": ("false",),
+    "encoding": ("utf-8", "utf8"),
+    "charset": ("utf-8", "utf8"),
+    "dateformat": (DATE_PATTERN,),
+    "timestampformat": tuple(TIME_PATTERNS),
+    "timestampntzformat": tuple(TIME_PATTERNS),
+}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class NotPlainFileError(InputError):
+    """A file is not plain in a part that the driver had not scanned. The driver runs the epoch again with Spark."""
+
+    def __init__(self, source: str, path: str, reason: str) -> None:
+        super().__init__(source, path, reason)
+        self.source, self.path, self.reason = source, path, reason
+
+    def __str__(self) -> str:
+        return f"file {self.path} of source {self.source!r} is not plain: {self.reason}. Spark reads it."
+
+
+class PlainPart(msgspec.Struct, frozen=True):
+    """A file for one actor, and the time zone of its times without an offset."""
+
+    file: PinnedFile
+    time_zone: str
+
+
+_part = decoder_of(PlainPart)
+
+
+class PlainTexts:
+    """Reads the plain files of a text format."""
+
+    needs_spark: ClassVar[Literal[False]] = False
+    #: Values of options with which files may be plain, by lower-case name. An option that is missing here is not.
+    options: ClassVar[Mapping[str, Collection[str]]] = {}
+
+    def never(self, source: CreateSource) -> str | None:
+        """See PlainReader."""
+        for name, value in format_options(source.options).items():
+            if not self.is_plain_option(name, value):
+                return f"option {name} {value!r} is not on the list of plain options"
+        if len(source.fields) > _MAX_COLUMNS:
+            return f"it has more than {_MAX_COLUMNS:,} columns"
+        for field in source.fields:
+            if not self.is_plain_type(field.type):
+                return f"type {field.type} of column {field.name!r} is not on the list of plain types"
+        return self.never_for(source)
+
+    def never_for(self, source: CreateSource) -> str | None:
+        """Return another reason why no file of the source is plain; None if there is none."""
+        return None
+
+    def is_plain_option(self, name: str, value: str) -> bool:
+        """Return whether files may be plain with an option (its name in lower case)."""
+        if name == "timezone":
+            return is_known_zone(value)
+        return value in self.options.get(name, ()) or value.lower() in self.options.get(name, ())
+
+    def is_plain_type(self, kind: str) -> bool:
+        """Return whether values of a type may be plain."""
+        raise NotImplementedError
+
+    def records_start(self, source: CreateSource, file: PinnedFile, block: bytes) -> int:
+        """Return the first byte of the records in the first block of a file. Raises NotPlain."""
+        return 0
+
+    def columns(
+        self, source: CreateSource, fields: Sequence[Field], block: bytes, wanted: Sequence[int], form: TextForm
+    ) -> list[pa.Array]:
+        """Parse lines: the columns `wanted` of `fields`, ascending, typed as declared. Raises NotPlain."""
+        raise NotImplementedError
+
+    def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
+        """See PlainReader."""
+        if (never := self.never(source)) is not None:
+            return Divided((), document, f"its files are never plain: {never}")
+        files = files_of(document)
+        parts = [PlainPart(file, source.zone_of(file.number, time_zone)) for file in files]
+        with ThreadPoolExecutor(16) as pool:
+            reasons = list(pool.map(lambda part: self._reason(source, part), parts))
+        plain = [part for part, reason in zip(parts, reasons, strict=True) if reason is None]
+        plain.sort(key=lambda part: (-part.file.size, part.file.number))
+        others = [file for file, reason in zip(files, reasons, strict=True) if reason is not None]
+        why = next((f"{f.path} is not plain: {r}" for f, r in zip(files, reasons, strict=True) if r is not None), "")
+        return Divided(
+            tuple(msgspec.Raw(msgspec.json.encode(part)) for part in plain),
+            document_of(others) if others else None,
+            why,
+        )
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """See PlainReader."""
+        return _part.decode(part).file.path
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """See PlainReader."""
+        of = _part.decode(part)
+        verify_pin(of.file, source.options)
+        try:
+            rows = self._rows(source, of, columns)
+        except NotPlain as err:
+            verify_pin(of.file, source.options)  # the scan may have met a file in the middle of a change
+            raise NotPlainFileError(source.name, of.file.path, str(err)) from err
+        verify_pin(of.file, source.options)
+        return parted(chunk_of(rows, of.file.weight))
+
+    def _rows(self, source: CreateSource, part: PlainPart, columns: Sequence[int]) -> pa.Table:
+        """Parse a whole file: the columns as declared, and `_row_id`. Raises NotPlain."""
+        file, fields, form = part.file, source.fields[: source.width_of(part.file.number)], _form(source, part)
+        wanted = sorted({c for c in columns if c < len(fields)})
+        found: dict[int, list[pa.Array]] = {c: [] for c in wanted}
+        count = 0
+        for records in self._blocks(source, file):
+            arrays, rows = self._parsed(source, fields, records, wanted, form)
+            count += rows
+            for c, array in zip(wanted, arrays, strict=True):
+                found[c].append(array)
+        typed = [
+            pa.chunked_array(found[c], arrow_type(source.fields[c].type))
+            if c in found
+            else pa.nulls(count, arrow_type(source.fields[c].type))
+            for c in columns
+        ]
+        row_ids = pack(file.number, np.arange(count, dtype=np.int64))
+        return pa.table([*typed, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
+
+    def _parsed(
+        self, source: CreateSource, fields: Sequence[Field], records: bytes, wanted: Sequence[int], form: TextForm
+    ) -> tuple[list[pa.Array], int]:
+        """Return the wanted columns of a block and its number of records. Raises NotPlain."""
+        _require_plain_text(records)
+        if not records or (records[0] in b"\r\n" and not records.strip(b"\r\n")):
+            return [pa.nulls(0, arrow_type(fields[c].type)) for c in wanted], 0
+        counted = wanted or [0]
+        arrays = self.columns(source, fields, records, counted, form)
+        return arrays if wanted else [], len(arrays[0])
+
+    def _reason(self, source: CreateSource, part: PlainPart) -> str | None:
+        """Return why the beginning of a file is not plain; None if it may be plain.
+
+        An error is no reason: it is met again where it is reported, by an actor.
+        """
+        file, fields = part.file, source.fields[: source.width_of(part.file.number)]
+        try:
+            records = next(iter(self._blocks(source, file, _FIRST_BYTES)), b"")
+            self._parsed(source, fields, records, range(len(fields)), _form(source, part))
+        except NotPlain as err:
+            return str(err)
+        except (TussockError, OSError):
+            return None
+        return None
+
+    def _blocks(self, source: CreateSource, file: PinnedFile, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """Yield whole lines of a file's records, about `size` bytes at a time. Raises NotPlain."""
+        first = True
+        for block in _lines(file, source.options, size):
+            if not first:
+                yield block
+                continue
+            first = False
+            if block.startswith(_BYTE_ORDER_MARK):
+                raise NotPlain("it begins with a byte order mark")
+            yield block[self.records_start(source, file, block) :]
+
+
+def _form(source: CreateSource, part: PlainPart) -> TextForm:
+    options = format_options(source.options)
+    zone = options.get("timezone", part.time_zone)
+    if not is_known_zone(zone):
+        raise NotPlain(f"time zone {zone!r} is not on the list of plain options")
+    return TextForm(zone, options.get("timestampformat", ""), options.get("timestampntzformat", ""))
+
+
+def format_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a source's format by lower-case name, without those of Tussock and of Hadoop."""
+    return {
+        name.lower(): value for name, value in options.items() if name not in OWN_OPTIONS and not name.startswith("fs.")
+    }
+
+
+def longest_line(block: bytes) -> int:
+    """Return an upper bound of the bytes of a line. Cost: one pass, only if a line may exceed PIECE_BYTES."""
+    if len(block) <= PIECE_BYTES:
+        return len(block)
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+    return int(np.diff(ends, prepend=-1, append=len(block)).max()) + 1
+
+
+def _require_plain_text(block: bytes) -> None:
+    """Require UTF-8 without NULs, and lines that end with LF or CR LF. Raises NotPlain."""
+    if b"\0" in block:
+        raise NotPlain("it has a NUL character")
+    if b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
+        raise NotPlain("a carriage return is not followed by a line feed")
+    offsets = pa.py_buffer(np.array([0, len(block)], np.int32))
+    try:
+        pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
+    except pa.ArrowInvalid as err:
+        raise NotPlain("it is not UTF-8") from err
+
+
+def _lines(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[bytes]:
+    """Yield a file's bytes, about `size` at a time, cut after line feeds. The last line may lack one."""
+    rest = b""
+    for piece in _pieces(file, options, size):
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            rest += piece
+            if len(rest) > _MAX_LINE_BYTES:
+                raise NotPlain(f"a line is longer than {_MAX_LINE_BYTES >> 20} MB")
+            continue
+        yield rest + piece[:end]
+        rest = piece[end:]
+    if rest:
+        yield rest
+
+
+def _pieces(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[bytes]:
+    """Yield a file's decompressed bytes, about `size` at a time. Raises NotPlain."""
+    suffix = file.path.rpartition("/")[2].rpartition(".")
+    if suffix[1] and suffix[2] not in (*_SUFFIXES, _GZIP):
+        raise NotPlain(f"the suffix .{suffix[2]} may be one of a compression")
+    with _opened(file, options) as opened:
+        if suffix[2] != _GZIP or not suffix[1]:
+            while piece := opened.read(size):
+                yield piece
+            return
+        unpacked = zlib.decompressobj(wbits=31)
+        try:
+            while piece := opened.read(max(size >> 2, 1)):
+                while piece:
+                    yield unpacked.decompress(piece, size)
+                    piece = unpacked.unconsumed_tail
+                if unpacked.unused_data:
+                    raise NotPlain("it has bytes after its first gzip member")
+        except zlib.error as err:
+            raise NotPlain("it is not gzip") from err
+        if not unpacked.eof:
+            raise NotPlain("its gzip data is cut short")
+
+
+def _opened(file: PinnedFile, options: Mapping[str, str]) -> BinaryIO:
+    if local := file.local_path:
+        return Path(local).open("rb", buffering=0)
+    store, name = open_pinned(file, options)
+    return cast(BinaryIO, RangeFile(store, name, file.size))

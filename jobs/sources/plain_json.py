@@ -1,0 +1,168 @@
+"""Plain JSON records, one object per line: blocks of lines as columns, without Spark."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import json
+
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.plain import PIECE_BYTES, TEXT_OPTIONS, PlainTexts, longest_line
+from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, require_finite, typed
+from tussock.statestore.nested import is_nested, rebuilt
+from tussock.statestore.types import arrow_type, type_name
+from tussock.statestore.vnode import one_array
+
+_OPEN, _CLOSE, _LINE_FEED, _CARRIAGE_RETURN = ord("{"), ord("}"), 10, 13
+#: Shorter lines stay within Jackson's limits: 1,000 levels, numbers of 1,000 characters, strings of 20 million.
+MAX_LINE_BYTES = 1_000
+_MAX_LEVELS = 900
+_LONG_NUMBER = re.compile(rb"[0-9.eE+-]{900}")
+#: Words for numbers outside of strings, whose spelling differs between parsers.
+_WORD = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]")
+#: Zero with a sign: -0.0 for Arrow, 0.0 for Spark if a column has floats.
+_NEGATIVE_ZERO = re.compile(rb"-0(?![.0-9eE])")
+#: The place in Arrow's messages counts from the begin of a piece.
+_PLACE = re.compile(r" in row \d+$")
+_TEXTS = ("date", "timestamp", "timestamp_ntz")
+
+
+def is_plain_json_type(kind: pa.DataType) -> bool:
+    """Return whether values of a type may be plain."""
+    if pa.types.is_map(kind) or pa.types.is_dictionary(kind):
+        return False
+    if is_nested(kind):
+        inner = [kind.field(i).type for i in range(kind.num_fields)]
+        return all(is_plain_json_type(one) and not pa.types.is_float32(one) for one in inner)
+    return is_plain_text_type(type_name(kind))
+
+
+def json_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int], form: TextForm) -> list[pa.Array]:
+    """Parse whole lines of UTF-8 without NULs and lone carriage returns. Arguments and errors: see `csv_columns`."""
+    records = _require_objects(block)
+    kinds = [arrow_type(f.type) for f in fields]
+    if any(_holds_floats(kind) for kind in kinds) and _NEGATIVE_ZERO.search(block):
+        raise NotPlain("a number is -0")
+    read = _read(block, [_as_read(kind) for kind in kinds], fields)
+    if read.num_rows != records:
+        raise NotPlain("a line has more than one object")
+    singles = _read_singles(block, fields, kinds)
+    found = []
+    for c, (field, kind) in enumerate(zip(fields, kinds, strict=True)):
+        try:
+            values = rebuilt(one_array(read.column(c)), kind, partial(_leaf, name=field.name, form=form))
+        except NotPlain as err:
+            raise NotPlain(str(err) or f"column {field.name!r} has a number that is not finite") from err
+        if c in singles and not values.equals(singles[c]):
+            raise NotPlain(f"column {field.name!r} has a number between two floats")
+        if c in wanted:
+            found.append(values)
+    return found
+
+
+def _read(block: bytes, kinds: Sequence[pa.DataType], fields: Sequence[Field]) -> pa.Table:
+    schema = pa.schema([pa.field(f.name, kind) for f, kind in zip(fields, kinds, strict=True)])
+    try:
+        return json.read_json(
+            pa.BufferReader(block),
+            json.ReadOptions(block_size=max(PIECE_BYTES, longest_line(block))),
+            json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        ).select(list(range(len(fields))))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+        shown = "".join(c if c.isprintable() else "?" for c in str(err).split("\n")[0])
+        raise NotPlain(_PLACE.sub("", shown)) from err
+
+
+def _read_singles(block: bytes, fields: Sequence[Field], kinds: Sequence[pa.DataType]) -> dict[int, pa.Array]:
+    """Parse columns with floats of single precision directly, without doubles in between: {column: (records,)}.
+
+    A parser may round once or twice. Where both agree, the value is the same.
+    """
+    places = [c for c, kind in enumerate(kinds) if pa.types.is_float32(kind)]
+    if not places:
+        return {}
+    read = _read(block, [kinds[c] for c in places], [fields[c] for c in places])
+    return {c: one_array(read.column(n)) for n, c in enumerate(places)}
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Arrow's reader gets: texts instead of dates and times, doubles instead of floats."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _as_read(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_as_read(kind.value_type))
+    if pa.types.is_float32(kind):
+        return pa.float64()
+    return pa.string() if type_name(kind) in _TEXTS else kind
+
+
+def _leaf(values: pa.Array, kind: pa.DataType, *, name: str, form: TextForm) -> pa.Array:
+    if pa.types.is_string(values.type):
+        return typed(values, type_name(kind), name, form)
+    if pa.types.is_decimal(values.type):
+        try:
+            values.validate(full=True)  # Arrow's reader does not compare digits with the precision
+        except pa.ArrowInvalid as err:
+            raise NotPlain(f"column {name!r} has a value that is not spelled as a plain {type_name(kind)}") from err
+    if pa.types.is_floating(values.type):
+        require_finite(values)
+        values = values.cast(kind, safe=False)
+        require_finite(values)
+    return values
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    if is_nested(kind):
+        return any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def _require_objects(block: bytes) -> int:
+    """Require that each line that is not empty begins with `{` and ends with `}`. Return the number of these lines.
+
+    Then no object spans lines: after a `}` at the end of a line, a `{` cannot continue the same object.
+    """
+    found = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(found == _LINE_FEED)
+    if not block.endswith(b"\n"):
+        ends = np.append(ends, len(found))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    last = ends - 1
+    returns = (last >= starts) & (found[np.maximum(last, 0)] == _CARRIAGE_RETURN)
+    last = last - returns
+    filled = last >= starts
+    starts, last = starts[filled], last[filled]
+    if not ((found[starts] == _OPEN).all() and (found[last] == _CLOSE).all()):
+        raise NotPlain("a line is not an object from its first to its last character")
+    if len(starts) and int((last - starts).max()) >= MAX_LINE_BYTES:
+        _require_within_limits(block, found, starts, last)
+    if (b"NaN" in block or b"Inf" in block) and _WORD.search(block):
+        raise NotPlain("a number is NaN or an infinity")
+    return len(starts)
+
+
+def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, last: np.ndarray) -> None:
+    """Require that long lines are within the limits of Spark's parser, whatever they contain."""
+    opens = np.flatnonzero((found == _OPEN) | (found == ord("[")))
+    if int((np.searchsorted(opens, last) - np.searchsorted(opens, starts)).max()) > _MAX_LEVELS:
+        raise NotPlain(f"a line has more than {_MAX_LEVELS} objects and arrays")
+    if _LONG_NUMBER.search(block):
+        raise NotPlain("a number is longer than 900 characters")
+
+
+class PlainJson(PlainTexts):
+    """Reads plain files of JSON lines."""
+
+    options: ClassVar[Mapping[str, Collection[str]]] = TEXT_OPTIONS
+
+    def is_plain_type(self, kind: str) -> bool:
+        return is_plain_json_type(arrow_type(kind))
+
+    def columns(
+        self, source: CreateSource, fields: Sequence[Field], block: bytes, wanted: Sequence[int], form: TextForm
+    ) -> list[pa.Array]:
+        return json_columns(block, fields, wanted, form)
