@@ -79,8 +79,6 @@ class PlainTexts:
     """Reads the plain files of a text format."""
 
     needs_spark: ClassVar[Literal[False]] = False
-    #: Values of options with which files may be plain, by lower-case name. An option that is missing here is not.
-    options: ClassVar[Mapping[str, Collection[str]]] = {}
 
     def never(self, source: CreateSource) -> str | None:
         """See PlainReader."""
@@ -102,7 +100,12 @@ class PlainTexts:
         """Return whether files may be plain with an option (its name in lower case)."""
         if name == "timezone":
             return is_known_zone(value)
-        return value in self.options.get(name, ()) or value.lower() in self.options.get(name, ())
+        plain = self.plain_options().get(name, ())
+        return value in plain or value.lower() in plain
+
+    def plain_options(self) -> Mapping[str, Collection[str]]:
+        """Return the values of options with which files may be plain, by lower-case name."""
+        return TEXT_OPTIONS
 
     def is_plain_type(self, kind: str) -> bool:
         """Return whether values of a type may be plain."""

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,19 @@ from tussock.statestore.vnode import one_array
 
 SEPARATORS = (",", ";", "|", "\t", ":", "~", "^")
 _TAB = r"\t"  # how users may write a tab
-_QUOTE, _BACKSLASH, _LINE_FEED, _CARRIAGE_RETURN, _BLANK = ord('"'), ord("\\"), 10, 13, 32
+_OPTIONS: Mapping[str, Collection[str]] = {
+    **TEXT_OPTIONS,
+    "header": ("true", "false"),
+    "enforceschema": ("true", "false"),
+    "inferschema": ("true", "false"),
+    "sep": (*SEPARATORS, _TAB),
+    "delimiter": (*SEPARATORS, _TAB),
+    "quote": ('"',),
+    "escape": ("\\", '"'),
+    "ignoreleadingwhitespace": ("false",),
+    "ignoretrailingwhitespace": ("false",),
+}
+_QUOTE, _BACKSLASH, _LINE_FEED, _CARRIAGE_RETURN = ord('"'), ord("\\"), 10, 13
 _NULL = re.compile(r"|[A-Za-z0-9_./\\#?-]+")  # values of nullValue
 
 
@@ -126,21 +137,11 @@ def _require_regular_quotes(block: bytes, form: CsvForm) -> None:
 class PlainCsv(PlainTexts):
     """Reads plain CSV files."""
 
-    options: ClassVar[Mapping[str, Collection[str]]] = {
-        **TEXT_OPTIONS,
-        "header": ("true", "false"),
-        "enforceschema": ("true", "false"),
-        "inferschema": ("true", "false"),
-        "sep": (*SEPARATORS, _TAB),
-        "delimiter": (*SEPARATORS, _TAB),
-        "quote": ('"',),
-        "escape": ("\\", '"'),
-        "ignoreleadingwhitespace": ("false",),
-        "ignoretrailingwhitespace": ("false",),
-    }
-
     def is_plain_type(self, kind: str) -> bool:
         return is_plain_text_type(kind)
+
+    def plain_options(self) -> Mapping[str, Collection[str]]:
+        return _OPTIONS
 
     def never_for(self, source: CreateSource) -> str | None:
         null = format_options(source.options).get("nullvalue", "")

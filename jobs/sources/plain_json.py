@@ -1,9 +1,8 @@
 """Plain JSON records, one object per line: blocks of lines as columns, without Spark."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,7 @@ from pyarrow import json
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.plain import PIECE_BYTES, TEXT_OPTIONS, PlainTexts, longest_line
+from tussock.jobs.sources.plain import PIECE_BYTES, PlainTexts, longest_line
 from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, require_finite, typed
 from tussock.statestore.nested import is_nested, rebuilt
 from tussock.statestore.types import arrow_type, type_name
@@ -156,8 +155,6 @@ def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, 
 
 class PlainJson(PlainTexts):
     """Reads plain files of JSON lines."""
-
-    options: ClassVar[Mapping[str, Collection[str]]] = TEXT_OPTIONS
 
     def is_plain_type(self, kind: str) -> bool:
         return is_plain_json_type(arrow_type(kind))
