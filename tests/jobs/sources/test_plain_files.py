@@ -95,6 +95,7 @@ _TWO = [("a", "string"), ("n", "int")]
         (b"x, 1\n", "column 'n'", {}),
         (b"x,2147483648\n", "column 'n'", {}),
         (b"\na,n\nx,1\n", "first line is blank", {"header": "true"}),
+        (b"a,n\rx,1\r", "carriage return", {"header": "true", "enforceSchema": "true"}),
         (b"n,a\nx,1\n", "its header", {"header": "true", "enforceSchema": "false"}),
         (b"\t\nx\t1\n", "blanks only", {"sep": "\t"}),
         (b"x" * (5 << 20), "longer than 4 MB", {}),
