@@ -14,14 +14,14 @@ Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import PlainReader, ReadPart, SourceReader
+from tussock.jobs.sources.base import Divided, PlainReader, ReadPart, SourceReader
 from tussock.jobs.sources.errors import ways_on
 from tussock.jobs.sources.files import FileSource
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
@@ -58,6 +58,33 @@ class SourceTroubleError(SourceFileError):
 _AT_CREATION = ("check", "describe")
 
 
+class BoundedPlain:
+    """A reader of plain files inside the boundary."""
+
+    needs_spark: ClassVar[Literal[False]] = False
+
+    def __init__(self, reader: PlainReader) -> None:
+        self._reader = reader
+
+    def never(self, source: CreateSource) -> str | None:
+        """See PlainReader."""
+        return self._reader.never(source)
+
+    def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
+        """See PlainReader."""
+        with boundary(source):
+            return self._reader.divided(source, document, time_zone)
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """See PlainReader."""
+        return self._reader.item_of(part)
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """See PlainReader. Errors name the file."""
+        with boundary(source, self._reader.item_of(part)):
+            return self._reader.read(source, part, columns)
+
+
 class BoundedReader:
     """A reader inside the boundary.
 
@@ -65,14 +92,14 @@ class BoundedReader:
     documents and tables of the store, whose errors pass.
     """
 
-    def __init__(self, reader: SourceReader | PlainReader) -> None:
+    def __init__(self, reader: SourceReader) -> None:
         self._reader = reader
 
     @property
     def plain(self) -> PlainReader | None:
         """See SparkReader. Inside the boundary too."""
         assert self._reader.needs_spark, "actors read all files of this format"
-        return None if self._reader.plain is None else cast(PlainReader, BoundedReader(self._reader.plain))
+        return None if self._reader.plain is None else BoundedPlain(self._reader.plain)
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         """See ActorReader."""
@@ -109,13 +136,13 @@ class BoundedReader:
 
 
 def _alike(
-    reader: SourceReader | PlainReader, source: CreateSource, document: msgspec.Raw
+    reader: SourceReader, source: CreateSource, document: msgspec.Raw
 ) -> Sequence[tuple[CreateSource, msgspec.Raw]]:
     """The parts of a document, each with the source as of the options by which it was first read."""
     return reader.alike(source, document) if isinstance(reader, FileSource) else [(source, document)]
 
 
-def _read_as(reader: SourceReader | PlainReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
+def _read_as(reader: SourceReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
     return reader.read_as(source, part) if isinstance(reader, FileSource) else source
 
 

@@ -123,8 +123,6 @@ class PlainTexts:
 
     def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
         """See PlainReader."""
-        if (never := self.never(source)) is not None:
-            return Divided((), document, f"its files are never plain: {never}")
         files = files_of(document)
         parts = [PlainPart(file, source.zone_of(file.number, time_zone)) for file in files]
         with ThreadPoolExecutor(16) as pool:
@@ -146,6 +144,7 @@ class PlainTexts:
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See PlainReader."""
         of = _part.decode(part)
+        source = source.as_of(of.file.number)
         verify_pin(of.file, source.options)
         try:
             rows = self._rows(source, of, columns)
@@ -190,7 +189,10 @@ class PlainTexts:
 
         An error is no reason: it is met again where it is reported, by an actor.
         """
-        file, fields = part.file, source.fields[: source.width_of(part.file.number)]
+        file, source = part.file, source.as_of(part.file.number)
+        fields = source.fields[: source.width_of(file.number)]
+        if (never := self.never(source)) is not None:
+            return never
         try:
             records = next(iter(self._blocks(source, file, _FIRST_BYTES)), b"")
             self._parsed(source, fields, records, range(len(fields)), _form(source, part))

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -14,7 +15,7 @@ from tests.jobs.sources.pinned import pinned
 from tests.jobs.sources.plain_texts import as_plain, plain_reader, source_of, written
 from tussock.jobs.driver.runner import NeedsSparkError
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.logical.statements import CreateSource, CreateView, EarlierOptions
 from tussock.jobs.plan.explain import explain_relation
 from tussock.jobs.session import Session
 from tussock.jobs.sources import plain
@@ -183,6 +184,15 @@ def test_options_and_types_off_the_list_leave_all_files_to_spark(
     source = source_of("csv", [("a", kind)], options)
     never = plain_reader(source).never(source)
     assert never is None if reason is None else reason in (never or "")
+
+
+def test_a_file_is_read_with_the_options_by_which_it_was_taken(tmp_path: Path) -> None:
+    source = source_of("csv", _TWO, {})
+    source = msgspec.structs.replace(source, earlier=(EarlierOptions({"nullValue": "NA"}, (), 1),))
+    old, new = as_plain(source, written(tmp_path, [b"x,NA\n", b"x,NA\n"], "csv")).values()
+    assert isinstance(old, pa.Table)
+    assert old["c1"].to_pylist() == [None]
+    assert "column 'n'" in new
 
 
 @pytest.mark.parametrize("name", ["a.bz2", "a.csv.zst", "a.snappy", "a.GZ"])
