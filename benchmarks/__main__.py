@@ -32,6 +32,8 @@ These benchmarks have their own options and are not in `all`:
     python -m benchmarks rebalance               units 2 -> 3 -> 8 -> 2 under load: moving epochs against ordinary ones;
                                                  a minute
     python -m benchmarks restate                 correcting one day of a hundred, against rebuilding the views; a minute
+    python -m benchmarks plain-files             10 M CSV rows without Spark, against Spark's reader; minutes
+    python -m benchmarks plain-corpus FOLDER     rows of CSV and JSON-lines files without Spark and by Spark: equal?
     python -m benchmarks growth                  growth of costs with columns, views, files, statements, …; an hour
     python -m benchmarks scale                   versions of 10^4 to 10^6 SSTs and barriers of as many files, without
                                                  their bytes; a quarter of an hour
@@ -64,6 +66,8 @@ ALONE = {
     "by-spark": "benchmarks.by_spark",
     "nexmark": "benchmarks.nexmark.__main__",
     "pages": "benchmarks.pages",
+    "plain-corpus": "benchmarks.plain_corpus",
+    "plain-files": "benchmarks.plain_files",
     "publish": "benchmarks.publish",
     "replace": "benchmarks.replace",
     "quality": "benchmarks.quality",
