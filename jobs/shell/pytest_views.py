@@ -62,10 +62,11 @@ class ViewTestsFile(pytest.File):
 
     def collect(self) -> "Iterator[ViewTestItem]":
         """One item per test. An invalid file is an error of its collection."""
-        from tussock.jobs.viewtests.document import read_tests
         from tussock.statestore.errors import InputError
 
-        try:
+        try:  # the import raises MissingExtraError without a YAML library
+            from tussock.jobs.viewtests.document import read_tests
+
             tests = read_tests(self.path)
         except InputError as err:
             raise self.CollectError(str(err)) from err
