@@ -18,6 +18,8 @@ from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
+_MOST_BEHIND = 32  # epochs whose growth is read
+
 
 class ViewState(StrEnum):
     """The state of a view."""
@@ -71,6 +73,8 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     freshness_s: float | None
     # At the committed epoch; None if an earlier release did not count them: then at most `rows_stored`.
     rows: int | None
+    # The rows that readers see; None if unknown: as `rows`, or readers are more than _MOST_BEHIND epochs behind.
+    published_rows: int | None = None
     rows_stored: int  # its rows in SSTs, including old versions and deletes until compaction drops them
     changed_rows: int | None  # changes in its output in the newest epoch; None: unknown
     tables: tuple[TableFacts, ...]  # the tables of its operators, including its own rows
@@ -109,8 +113,9 @@ def views(
         barrier: the open barrier, for views that are being built.
         wanted: the pipeline's maximum age of views, ms by name.
 
-    Cost: one GET for the quality of the newest epoch, one for the published epoch, and one for each other epoch as of
-    which a view is seen, 8 at most. The cost does not grow with the number of views or epochs.
+    Cost: one GET for each epoch that readers do not see, _MOST_BEHIND at most. One GET for the quality of the newest
+    epoch, one for the published epoch, and one for each other epoch as of which a view is seen, 8 at most. The cost does
+    not grow with the number of views or epochs.
     """
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
@@ -156,7 +161,8 @@ class _Look:
         reads: Mapping[int, frozenset[str]],
         wanted: Mapping[str, int],
     ) -> None:
-        self.version, self.now, self.reads, self.wanted = version, now, reads, wanted
+        self.meta, self.version, self.now, self.reads, self.wanted = meta, version, now, reads, wanted
+        self.growth: dict[int, Mapping[str, int | None] | None] = {}
         self.sight = published_sight(version)
         self.progress = {r.id: build.progress for build in version.catalog.builds for r in build.relations}
         self.sources = None if sources is None else {s.source: s for s in sources}
@@ -188,6 +194,7 @@ class _Look:
             committed_at=None if committed is None else moment(committed),
             freshness_s=self._freshness(relation, seen, reads),
             rows=self.version.rows.get(relation.id),
+            published_rows=self._published_rows(relation, seen),
             rows_stored=next((t.rows for t in kept if t.role == "rows"), 0),
             changed_rows=None if self.changed is None else 0 if new else self.changed.get(relation.name, 0),
             tables=kept,
@@ -195,6 +202,25 @@ class _Look:
             reads=reads,
             wanted_s=self.wanted[relation.name] / 1000 if relation.name in self.wanted else None,
         )
+
+    def _published_rows(self, relation: Relation, seen: int) -> int | None:
+        """Return the rows at an epoch: those of the committed one without the growth since."""
+        rows = self.version.rows.get(relation.id)
+        if rows is None or not seen:
+            return None
+        for epoch in [epoch for epoch in self.version.epochs if epoch > seen]:
+            if (grown := self._growth(epoch)) is None or (net := grown.get(relation.name, 0)) is None:
+                return None
+            rows -= net
+        return rows
+
+    def _growth(self, epoch: int) -> Mapping[str, int | None] | None:
+        """Return the growth of the relations in an epoch, by name; None if it is unknown. Cost: a GET, once."""
+        if epoch not in self.growth:
+            sealed = self.meta.sealed(epoch) if len(self.growth) < _MOST_BEHIND else None
+            counted = None if sealed is None or sealed.rows is None else sealed.rows
+            self.growth[epoch] = None if counted is None else {name: rows.net for name, rows in counted.items()}
+        return self.growth[epoch]
 
     def _is_seen(self, relation: Relation) -> bool:
         return bool(self.sight.epoch_of(relation.name)) and self.version.published >= relation.created

@@ -194,7 +194,8 @@ def _views(found: Status, most: int) -> str:
 
 def _view(view: ViewFacts) -> tuple[str, ...]:
     behind = "?" if view.freshness_s is None else "up to date" if view.freshness_s == 0 else age_text(view.freshness_s)
-    rows = f"{view.rows:,}" if view.rows is not None else f"<= {view.rows_stored:,}"
+    shown = view.published_rows if view.published_epoch is not None else view.rows
+    rows = f"{shown:,}" if shown is not None else f"<= {view.rows_stored:,}"
     changed = "" if view.changed_rows is None else f"{view.changed_rows:,}"
     published = "" if view.published_at is None else _time(view.published_at)
     q = view.quality

@@ -220,6 +220,21 @@ def test_a_view_that_its_suite_refuses_is_held_back_since_the_epoch_after_the_on
     assert (note.about, note.wrong) == ("view per_g", False)
 
 
+def test_rows_of_an_epoch_that_readers_do_not_see_are_not_counted_as_published(shop: MetaStore) -> None:
+    seen = {v.view: v.rows for v in look(shop).views}
+    for k in (2, 3):
+        insert(shop, "t", (k, k, 1), (10 * k, k, 1))
+        epoch(shop)
+    found = look(shop)
+    assert {v.view: v.published_rows for v in found.views} == seen
+    assert (named(found.views, "t").rows, named(found.views, "per_t").rows) == (len(rows(shop, "t")), 3)
+    line = next(line for line in status_text(found, 10).splitlines() if line.startswith("  per_t "))
+    assert " 1 " in line
+    assert " 3 " not in line, "the rows of readers"
+    publish(shop, shop.latest().epoch)
+    assert {v.view: v.published_rows for v in look(shop).views} == {v.view: v.rows for v in look(shop).views}
+
+
 def test_an_epoch_that_a_suite_refuses_is_wrong_once(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
     epoch(shop)
