@@ -548,6 +548,7 @@ ELSEWHERE = {
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/jobs/driver/test_runner.py"),
+    "NoEpochYetError": ("needs a suite; the command is that of NothingToVerifyError", "tests/jobs/gate/test_gate.py"),
     "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/jobs/viewtests/test_document.py"),
     "OtherMappingError": ("needs two rebalances at once", "tests/jobs/upkeep/test_rebalance.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
@@ -565,29 +566,30 @@ NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
         AppendOnlyTableError BadDeltaKeyError BadInsertTextError BadKafkaColumnError BadOptionError BadPathError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
-        FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError MissingOffsetsError
-        MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError NullKeyError
-        PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError SparkFailedError SqlError
-        TextColumnsError TextTooLongError TooManyRowsError TransactionError TwoRowsOfOneKeyError
-        TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError UnknownColumnError
-        UnknownRelationError UnpublishableColumnError UnreadableSchemaError UnsettledError
+        DuckQueryError FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError
+        MissingOffsetsError MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError
+        NullKeyError PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError
+        SparkFailedError SqlError TextColumnsError TextTooLongError TooManyRowsError TransactionError
+        TwoRowsOfOneKeyError TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError
+        UnknownColumnError UnknownRelationError UnpublishableColumnError UnreadableSchemaError UnsettledError
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
-        BadPipelineNameError BadShareError BadStoreError CannotRestateError EpochExpiredError
+        BadPipelineNameError BadShareError BadStoreError CannotPreviewError CannotRestateError EpochExpiredError
         EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError NoPipelineError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
-        PipelineThereError SettingError TwoThreadsError UnknownEnvironmentError UnsearchableValueError
-        VnodeCountError WhichStoreError""",
+        PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
+        UnknownEnvironmentError UnsearchableValueError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
         BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError HeldViewsError
-        NeverPassedError NoDeltaReleaseError OtherTimeZoneError PipelineError QualityGateError QualitySuiteError
-        UnitsInFileError UnknownMetricError UnknownPublishedError ViewTestError ViewTestThereError""",
+        NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError PipelineError QualityGateError
+        QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
+        ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
         BadFileNameError CsvHeaderError DeltaHistoryGoneError DeltaLogError DeltaSchemaChangedError
-        DeltaTableReplacedError MissingPathError SourceContradictedError UnskippableVersionError
-        UnsupportedDeltaFeatureError""",
+        DeltaTableReplacedError MissingFilesError MissingPathError SourceContradictedError
+        UnskippableVersionError UnsupportedDeltaFeatureError""",
     "The machine, the network or the bucket is at fault": """
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
@@ -616,6 +618,10 @@ NOT_RUN = {
 """Classes whose message contains no command of `tussock`, by the reason."""
 
 
+AN_EXAMPLE = {"UnfilteredChangesError"}
+"""Classes in NOT_RUN whose message shows the form of another command."""
+
+
 def test_every_error_class_has_a_remedy_that_ran_or_a_reason() -> None:
     """A new class needs a situation if its message contains a command, else a reason."""
     ran = {kind for situation in SITUATIONS for kind in situation.kinds}
@@ -627,7 +633,7 @@ def test_every_error_class_has_a_remedy_that_ran_or_a_reason() -> None:
     assert set(classes) - set().union(*found.values()) == set(), "classes with neither"
     assert set().union(*found.values()) - set(classes) == set(), "classes that do not exist"
     printed = {name for name in reasons if any("`tussock " in message for message in classes[name].messages)}
-    assert printed == set(), "their messages contain a command, so it must run"
+    assert printed - AN_EXAMPLE == set(), "their messages contain a command, so it must run"
     for name, (_, test) in ELSEWHERE.items():
         assert (errors_page.ROOT / test).is_file(), name
 
