@@ -90,10 +90,10 @@ class RelationExistsError(InputError):
                 f"changed. Change its options by ALTER SOURCE {self.name} SET OPTIONS (…), or choose another name."
             )
         drop = f"DROP {KEYWORDS[self.kind]} {self.name}"
-        also = f" CASCADE, which drops {', '.join(self.readers)} and their rows too" if self.readers else ""
+        also = f" CASCADE, which drops {', '.join(self.readers)} too, with all rows" if self.readers else ""
         return (
             f"a {self.kind} {self.name!r} exists already, and this statement differs from it:{lines}\n"
-            f"Nothing was changed. Choose another name; or drop it first with all rows ({drop}{also})."
+            f"Nothing was changed. Choose another name; or drop it first, with its rows ({drop}{also})."
         )
 
 

@@ -141,7 +141,7 @@ def test_the_remedy_in_the_message_about_an_existing_name_works(case: Again) -> 
         assert not differences(created_by(find(altered, case.first.name)), case.second)
         return
     drop = re.search(
-        r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader and their rows too)\)", message
+        r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader too, with all rows)\)", message
     )
     assert drop is not None, message
     kind = drop[1].split()[-1].lower()
