@@ -174,9 +174,8 @@ def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(
 def test_a_waiting_statement_that_raises_is_named(session: Session) -> None:
     session.execute("UPDATE orders SET shop = shop WHERE 1 / (id - 2) > 0")
     copy = "INSERT INTO taken SELECT id, shop FROM orders"
-    with pytest.raises(
-        WaitingStatementFailsError, match=r"UPDATE at log entry \d+.*row with key \(2\): 1 / .*id"
-    ) as err:
+    says = r"UPDATE at log entry \d+.* key \(2\): .* with id = 2"
+    with pytest.raises(WaitingStatementFailsError, match=says) as err:
         session.execute(copy)
     position = re.search(r"`tussock barrier abandon --skip-entry (\d+)`", str(err.value))
     assert position is not None

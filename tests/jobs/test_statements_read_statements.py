@@ -19,7 +19,7 @@ from tussock.jobs.sql.change import TwoRowsOfOneKeyError, TwoSourceRowsError
 
 pytestmark = pytest.mark.spark
 
-SCRIPTS, QUICK = 200, 15  # the first ones are shorter
+SCRIPTS, QUICK = 200, 12  # the first ones are shorter
 TABLES = {"k": "id int, a int, s string", "e": "g int, a int, s string", "d": "id int, a int, s string"}
 VIEWS = {
     "by_g": "SELECT g, count(*) AS n, sum(a) AS a FROM e GROUP BY g",
