@@ -114,8 +114,8 @@ def views(
         wanted: the pipeline's maximum age of views, ms by name.
 
     Cost: one GET for each epoch that readers do not see, _MOST_BEHIND at most. One GET for the quality of the newest
-    epoch, one for the published epoch, and one for each other epoch as of which a view is seen, 8 at most. The cost does
-    not grow with the number of views or epochs.
+    epoch, one for the published epoch, and one for each other epoch as of which a view is seen, 8 at most. The cost
+    does not grow with the number of views or epochs.
     """
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
