@@ -607,6 +607,8 @@ NOT_RUN = {
         EpochMovedError LogMovedError LostRaceError TasksOpenError""",
     "The remedy starts Spark, or clears a task of Airflow": """
         MissingRecordError SparkNeededError SparkWantedError""",
+    "The driver catches it and reads the file by Spark": """
+        NotPlainFileError""",
     "A defect of Tussock, to be reported": """
         ChangeError KernelError KeyRangeError SparkTypeError TableSchemaError UnorderedRowsError
         WrongColumnsError WrongRowsError""",
