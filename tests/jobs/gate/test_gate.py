@@ -48,6 +48,19 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
     return file
 
 
+def without_places(record: QualityRecord) -> QualityRecord:
+    """The record without the place in which each expectation was judged, and the reason for it."""
+    return msgspec.structs.replace(
+        record,
+        views=tuple(
+            msgspec.structs.replace(
+                view, metrics=tuple(msgspec.structs.replace(metric, place="", why="") for metric in view.metrics)
+            )
+            for view in record.views
+        ),
+    )
+
+
 def checked(gate: SuiteRuns, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
     read = read_suite(file)
     with gate:
@@ -187,10 +200,6 @@ def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Pa
         ('{"expectations": [{"kwargs": {}}]}', 'found expectation 1: {"kwargs": {}}'),
         ('{"expectations": [{"type": "expect_wonders", "kwargs": {}}]}', "expect_wonders"),
         ('{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"colum": "delay"}}]}', "column"),
-        (
-            '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "dealy"}}]}',
-            "found column 'dealy', expected one of the view's columns: carrier, month, delay",
-        ),
     ],
 )
 def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
@@ -300,7 +309,9 @@ def test_row_expectations_of_a_large_view_are_checked_on_its_changed_rows(spark:
         session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
         (second,) = advance(SparkRunner(spark), meta)
         record = validate_epoch(lambda _: spark, meta, pipeline, second.epoch, small_view_rows=10, most_rows_here=0)
-        assert record == validate_epoch(without_spark, meta, pipeline, second.epoch, small_view_rows=10)
+        assert without_places(record) == without_places(
+            validate_epoch(without_spark, meta, pipeline, second.epoch, small_view_rows=10)
+        )
         (view,) = record.views
         assert (view.rows, view.all_rows) == (2, False)
         assert [key["id"] for failure in view.failures for key in failure.keys] == ["7"]

@@ -244,7 +244,7 @@ def test_measures_come_and_go_with_their_suite_and_view(
         session.flush()
         assert [r.name for r in session.meta.latest().catalog.live()] == ["sales"]
         (pipeline.folder / "views.sql").write_text("CREATE TABLE other (id INT, PRIMARY KEY (id))")
-        with pytest.raises(QualitySuiteError, match=r"kept.json: found view 'kept', expected a view of the pipeline"):
+        with pytest.raises(QualitySuiteError, match=r"kept.json: found a suite of 'kept', which is no view or table"):
             apply(session, pipeline)
 
 
