@@ -48,7 +48,9 @@ class MissingFilesError(InputError):
         self.missing = tuple(missing)
 
     def __str__(self) -> str:
-        do = "Deliver them, and run the interval again (`tussock epoch --interval`, or clear the run in Airflow)."
+        span = self.missing[0].interval
+        command = f"`tussock epoch --interval {span.start.isoformat()} {span.end.isoformat()}`"
+        do = f"Deliver them, and run the interval again: {command}, or clear the run in Airflow."
         return "\n".join([*(str(one) for one in self.missing), do])
 
 

@@ -291,8 +291,8 @@ def failure_lines(record: QualityRecord) -> Iterator[str]:
 
 def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
     if view.holds is not msgspec.UNSET:
-        what = view.view if is_source(view.view) else "assertion"
-        yield f"  {what}: {failure.expectation}: {failure.observed}"
+        what = f"{view.view}:" if is_source(view.view) else "assertion"
+        yield f"  {what} {failure.expectation}: {failure.observed}"
     else:
         yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
     if failure.keys:
