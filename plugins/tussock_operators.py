@@ -348,11 +348,12 @@ class RunActors(SubmitJob):
             self._take_in(context)
 
     def _take_in(self, context: Any) -> None:
-        from tussock.jobs.operations.epochs import spark_must_ask
+        from tussock.jobs.operations.epochs import ended_without_input, spark_must_ask
 
         at = _opened(self.pipeline_name)
         # Checked again: since inject_barrier, files may have arrived or another run may have finished.
         if _inject(at, context) is None and not spark_must_ask(at):
+            ended_without_input(at, _wish(at, context))
             self.log.info("No input is waiting.")
             return
         if at.pipeline.epoch.runner is Runner.AUTO and self._ran_here(at, context):

@@ -28,6 +28,7 @@ __all__ = [
     "Wish",
     "advance",
     "commit",
+    "ended_without_input",
     "go_around",
     "holder",
     "inject",
@@ -80,6 +81,16 @@ def inject(at: PipelineStore, wish: Wish) -> Barrier | None:
     """
     with recorded(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
         return barriers.inject(at.meta, wish, at.pipeline.epoch)
+
+
+def ended_without_input(at: PipelineStore, wish: Wish) -> None:
+    """Record that a run has ended because no input waits. `advance` records its runs itself.
+
+    Without a record, a pipeline without new input would look as if its runs had stopped, and an error of an earlier
+    attempt would stay its last state.
+    """
+    with recorded(at.meta, "epoch", wish.run, wish.interval):
+        pass
 
 
 def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:

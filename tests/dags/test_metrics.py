@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,11 +18,14 @@ from tests.jobs.driver.embedded import append, epoch
 from tests.jobs.plan.catalogs import counted, view
 from tests.plugins import by_name as steps
 from tests.support.airflow import start_metrics
+from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.runs import RunState, last_run
 from tussock.jobs.facts.status import status_of
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import find_pipeline
+from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -139,6 +143,18 @@ def test_the_task_that_runs_epochs_sends_metrics_even_if_it_fails(
     with pytest.raises(RuntimeError, match="afterwards"):
         task.execute({})
     assert server.received()["epochs"] == (1.0, "c")
+
+
+def test_a_run_without_input_ends_the_failure_of_an_earlier_attempt(meta: MetaStore) -> None:
+    """Such a run is also the sign of life without which a schedule would look overdue."""
+    steps.advance(NAME, None, None, {}, print)
+    with pytest.raises(InputError), recorded(meta, "epoch", {"dag": "d", "run": "r"}):
+        raise InputError("S3 does not answer")
+    run = SimpleNamespace(dag_id="d", run_id="r", data_interval_start=None, data_interval_end=None)
+    run_actors(pipeline_of(NAME)).execute({"dag_run": run, "params": {}})
+    found = last_run(meta, datetime.now(UTC))
+    assert found is not None
+    assert (found.state, found.run["run"]) == (RunState.SUCCEEDED, "r")
 
 
 def test_missing_figures_fail_no_task(server: Server, caplog: pytest.LogCaptureFixture) -> None:

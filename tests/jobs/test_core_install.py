@@ -128,10 +128,12 @@ def test_the_core_inserts_flushes_and_reads_and_its_commands_work_or_name_the_ex
 CALLS = {
     "apply": ('session.apply([(__import__("pathlib").Path("a.sql"), "CREATE TABLE t (k int)")])', "spark"),
     "changes": ('session.changes("by_shop", 0)', None),
+    "check": ('session.check("nowhere")', None),
     "close": ("session.close()", None),
     "create_view": ('session.create_view("v", None)', "spark"),
     "execute": ('session.execute("CREATE TABLE t (k int)")', "spark"),
     "flush": ("session.flush()", None),
+    "in_transaction": ("session.in_transaction", None),
     "insert": ('session.insert("orders", pa.table({"id": [5]}))', None),
     "plan": ('session.plan([(__import__("pathlib").Path("a.sql"), "CREATE TABLE t (k int)")])', "spark"),
     "query": ('session.query("SELECT 1")', "spark"),
@@ -141,6 +143,7 @@ CALLS = {
     "run": ('list(session.run("CREATE TABLE t (k int)"))', "spark"),
     "spark": ("session.spark", "spark"),
     "table": ('session.table("orders")', "spark"),
+    "transaction": ("session.transaction().__enter__()", None),
     "verify": ('session.verify("by_shop")', "spark"),
 }
 """A call of each public name of a session, and the extra that it needs; None if the core is enough."""

@@ -21,10 +21,10 @@ from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.reading import intake
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
 from tussock.jobs.operations.news import SourceNews, Told
+from tussock.jobs.reading import intake
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.statestore.meta.store import MetaStore

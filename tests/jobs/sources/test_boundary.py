@@ -100,16 +100,48 @@ def raising(reader: SourceReader, error: Exception) -> SourceReader:
     return bounded(kind())
 
 
+RAW = msgspec.Raw(b"{}")
+
+
+def call(reader: SourceReader, method: str, of: CreateSource) -> object:
+    """Call a method of a reader with the source `of`, at its place among the arguments."""
+    arguments = {"frame": (None, of, RAW, ()), "by_spark": (None, of, RAW)}.get(method, (of, RAW, None))
+    return getattr(reader, method)(*arguments)
+
+
 @pytest.mark.parametrize("format", READERS)
 def test_every_error_of_every_method_becomes_one_of_the_source(format: str) -> None:
     for error in OF_LIBRARIES:
         for method in methods_of(READERS[format]):
             with pytest.raises(SourceTroubleError) as raised:
-                getattr(raising(READERS[format], error), method)(source("s", format), msgspec.Raw(b"{}"), None)
+                call(raising(READERS[format], error), method, source("s", format))
             assert (raised.value.source, raised.value.format) == ("s", format)
             assert raised.value.path == ("a file" if method == "read" else "")
             assert "\n" not in str(raised.value)
             str(raised.value).encode()
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_an_error_while_a_plain_file_is_read_becomes_one_of_the_source(format: str) -> None:
+    reader = READERS[format]
+    assert reader.needs_spark
+    assert reader.plain is not None
+    for error in OF_LIBRARIES:
+
+        def fail(*args: object, error: Exception = error) -> None:
+            raise error
+
+        plain = type(
+            "RaisingPlain", (type(reader.plain),), {"read": fail, "divided": fail, "item_of": lambda *_: "a file"}
+        )
+        whole = bounded(type("WithPlain", (type(reader),), {"plain": plain()})())
+        assert whole.needs_spark
+        assert whole.plain is not None
+        with pytest.raises(SourceTroubleError) as raised:
+            whole.plain.read(source("s", format), RAW, ())
+        assert raised.value.path == "a file"
+        with pytest.raises(SourceTroubleError):
+            whole.plain.divided(source("s", format), RAW, "UTC")
 
 
 def test_a_fault_of_a_library_in_rust_becomes_an_error_of_the_source_and_of_the_table(tmp_path: Path) -> None:
@@ -129,7 +161,7 @@ def test_errors_about_the_source_and_of_newer_drivers_pass_as_they_are() -> None
     for error in (InputError("x"), DamagedError("x"), MustStopError("x"), LostRaceError("a barrier", "x")):
         for method in methods_of(READERS["parquet"]):
             with pytest.raises(type(error)) as raised:
-                getattr(raising(READERS["parquet"], error), method)(source("s", "parquet"), msgspec.Raw(b"{}"), None)
+                call(raising(READERS["parquet"], error), method, source("s", "parquet"))
             assert raised.value is error
 
 
@@ -140,7 +172,7 @@ def test_a_server_that_is_away_is_named_as_the_sources_own_once_the_source_exist
     ):
         for method in methods_of(READERS["parquet"]):
             with pytest.raises(type(error) if method in ("check", "describe") else SourceAwayError, match="timed out"):
-                getattr(raising(READERS["parquet"], error), method)(source("s", "parquet"), msgspec.Raw(b"{}"), None)
+                call(raising(READERS["parquet"], error), method, source("s", "parquet"))
 
 
 @pytest.mark.parametrize("format", READERS)
