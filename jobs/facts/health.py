@@ -402,7 +402,7 @@ def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
         return
     since = moment(found.record.epoch)
     if found.record.unchecked and found.committed == found.published:
-        what = f"{found.committed} was published without its quality checks, by `{found.record.unchecked}`"
+        what = f"{found.committed} was published without its quality checks, by {found.record.unchecked}"
         do = f"`tussock check {found.named}` runs them now; the next epoch runs them before it is published."
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
     for name, text in _of_assertions(found.record, "warnings"):
