@@ -54,6 +54,7 @@ class PageHead:
     description: str
     state: PipelineState
     may_edit: bool
+    may_see_rows: bool
     looked: Looked  # the status
 
     @property
@@ -90,8 +91,8 @@ def head_of(store: Store, dag_id: str, user: User) -> PageHead:
     """The head of a DAG's page."""
     state = store.at_version("state", lambda _, version: pipeline_state(version))
     of, looked = store.pipeline, look_at_status(store)
-    may = may_edit(user, dag_id)
-    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, state, may, looked)
+    edits, sees = may_edit(user, dag_id), may_see_rows(user, dag_id, of.pages.rows)
+    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, state, edits, sees, looked)
 
 
 @router.get("/dags/{dag_id}")
@@ -179,7 +180,6 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
         raise HTTPException(404, f"The pipeline has no relation {name!r}.")
     past = points(_recent(store))
     head = head_of(store, dag_id, user)
-    rows_for = store.pipeline.pages.rows
     mine = [t for t in head.troubles or () if t.about.partition(" ")[2] == name]
     return page(
         request,
@@ -189,7 +189,7 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
         name=name,
         past=tuple(reversed(past.get(name, ()))),
         troubles=mine,
-        may_see_rows=shown["state"].kind in WITH_ROWS and may_see_rows(user, dag_id, rows_for),
+        may_see_rows=shown["state"].kind in WITH_ROWS and head.may_see_rows,
         **shown,
     )
 

@@ -50,5 +50,10 @@ def test_who_may_see_rows_is_a_setting(visitors: dict[str, Visitor], shop: Shop)
             file.write_text(f'{before}[pages]\nrows = "{rows}"\n')
             assert [visitors[who].get(ADDRESS).status_code for who in ("viewer", "user")] == [viewer, user]
             assert ("decides" if viewer == 403 else "rows that readers") in visitors["viewer"].get(ADDRESS).text
+            failed = visitors["viewer"].get(f"/tussock/dags/epoch_shop/epochs/{shop.epochs[-1]}").text
+            assert ("which you may not see" in failed, "failing row</summary>" in failed) == (
+                viewer == 403,
+                viewer == 200,
+            )
     finally:
         file.write_text(before)
