@@ -11,7 +11,7 @@ from tussock_steps import pipeline_of
 from tussock.jobs.catalog.show import show
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
-from tussock.jobs.facts.health import Trouble
+from tussock.jobs.facts.health import Trouble, unreadable_store
 from tussock.jobs.facts.history import ViewPoint, epoch_page, points
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, relation_states
 from tussock.jobs.facts.status import Status
@@ -52,6 +52,7 @@ class PageHead:
     environment: str
     argument: str  # the pipeline in a printed command
     description: str
+    store: str
     state: PipelineState
     may_edit: bool
     may_see_rows: bool
@@ -71,6 +72,8 @@ class PageHead:
     @property
     def troubles(self) -> tuple[Trouble, ...] | None:
         """Those of the status; None if it is still being determined."""
+        if self.looked.error is not None:
+            return (unreadable_store(self.looked.error, self.store),)
         return None if self.status is None else self.status.troubles
 
 
@@ -92,7 +95,7 @@ def head_of(store: Store, dag_id: str, user: User) -> PageHead:
     state = store.at_version("state", lambda _, version: pipeline_state(version))
     of, looked = store.pipeline, look_at_status(store)
     edits, sees = may_edit(user, dag_id), may_see_rows(user, dag_id, of.pages.rows)
-    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, state, edits, sees, looked)
+    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, of.store, state, edits, sees, looked)
 
 
 @router.get("/dags/{dag_id}")
