@@ -75,13 +75,15 @@ def recorded(
 ) -> Iterator[Recording]:
     """Record the block's outcome in the store, and that it is at work if it takes longer than EVERY_S.
 
-    A run that has lost to another one records nothing, because the other one does.
+    A run that has lost to another one records nothing, because the other one does. The success of a short run without a
+    name is recorded only if the last record shows something else, so that an idle session writes nothing.
 
     Args:
-        run: the scheduler's name of the run.
+        run: the name of the run, given by a scheduler or a command.
         only_errors: the block is a part of a run, so only its error ends the run.
 
-    Cost: one PUT, and another one per EVERY_S of a longer block. With `only_errors`, none if the block succeeds.
+    Cost: one PUT, or without `run` one GET, and another PUT per EVERY_S of a longer block. With `only_errors`, none if
+    the block succeeds.
     """
     span = None if interval is None else (interval.start.isoformat(), interval.end.isoformat())
     record = RunRecord(
@@ -93,10 +95,11 @@ def recorded(
         run=dict(run or {}),
         interval=span,
     )
-    ended = Event()
+    ended, is_shown = Event(), Event()
 
     def follow() -> None:
         while not ended.wait(EVERY_S):
+            is_shown.set()
             _write(meta.objects, msgspec.structs.replace(record, at=clock_ms()))
 
     follower = Thread(target=follow, name="tussock-run-follower", daemon=True)
@@ -106,7 +109,8 @@ def recorded(
     recording = Recording(ends=not only_errors)
     try:
         yield recording
-        outcome = msgspec.structs.replace(record, state=RecordedState.SUCCEEDED) if recording.ends else None
+        if recording.ends and (run or is_shown.is_set() or not _ended_well(meta.objects)):
+            outcome = msgspec.structs.replace(record, state=RecordedState.SUCCEEDED)
     except MustStopError:
         raise
     except BaseException as err:
@@ -130,6 +134,12 @@ def last_run(objects: ObjectStore) -> RunRecord | None:
     except (TussockError, msgspec.DecodeError) as err:
         log.warning("could not read the record of the last run: %s", err)
         return None
+
+
+def _ended_well(objects: ObjectStore) -> bool:
+    """Return whether the record of the last run shows no failure, and no run at work."""
+    last = last_run(objects)
+    return last is None or last.state is RecordedState.SUCCEEDED
 
 
 def _write_soon(meta: MetaStore, record: RunRecord, follower: Thread) -> None:

@@ -248,6 +248,12 @@ def _length_outside(rows: pa.Table, columns: Sequence[str], given: Mapping[str, 
     return pc.invert(_between(pc.utf8_length(rows[columns[0]]), given))
 
 
+def _unequal(rows: pa.Table, columns: Sequence[str], _: Mapping[str, Any]) -> pa.Array:
+    """Return which pairs differ; NULL differs from every value, as in Spark's null-safe comparison."""
+    one, other = rows[columns[0]], rows[columns[1]]
+    return pc.coalesce(pc.not_equal(one, other), pc.xor(pc.is_null(one), pc.is_null(other)))
+
+
 def _greater(rows: pa.Table, columns: Sequence[str], given: Mapping[str, Any]) -> Any:
     a, b = (rows[column] for column in columns)
     if not (pa.types.is_integer(a.type) and pa.types.is_integer(b.type)):
@@ -276,7 +282,7 @@ _RULES: Mapping[str, _Rule] = {
         lambda rows, c, given: pc.match_substring_regex(rows[c[0]], regex_of(given["regex"]))
     ),
     "column_pair_values.a_greater_than_b": _Rule(_greater, skips_null=False),
-    "column_pair_values.equal": _Rule(lambda rows, c, _: pc.invert(pc.equal(rows[c[0]], rows[c[1]])), skips_null=False),
+    "column_pair_values.equal": _Rule(_unequal, skips_null=False),
     "compound_columns.unique": _Rule(_repeated, skips_null=False),
 }
 

@@ -102,9 +102,7 @@ def test_the_pipelines_page_counts_views_files_that_wait_and_stored_bytes(admin:
     )
     assert orders in text
     groups = number_of(f"SELECT count(*) FROM ({pipeline.per_g(EPOCHS)})")
-    shown = re.search(
-        r"per_g view ready – \S.*? (\d+) rows changed in the last 30 epochs, at most (\d+) (\d+) age", text
-    )
+    shown = re.search(r"per_g view ready – \S.*? (\d+) rows changed in the last \d+ epochs, at most (\d+) (\d+) ", text)
     assert shown is not None
     changes = [pipeline.changes(file) for file in range(EPOCHS)]
     assert [int(number) for number in shown.groups()] == [groups, max(changes), changes[-1]]
@@ -151,7 +149,8 @@ def test_the_last_run_and_whether_the_dag_is_paused_are_those_of_airflows_databa
         (paused,) = database.execute("SELECT is_paused FROM dag WHERE dag_id = 'epoch_shop'").fetchone()
     text = read(admin, "/tussock/pipelines")
     shown = re.search(
-        r" shop Orders of a <b>shop</b> .*? UTC|shop Orders of a.*?(queued|running|success|failed)(.*?DAG is paused)?",
+        r"shop Orders of a <b>shop</b> .*? [\d-]{10} [\d:]{8} (queued|running|success|failed)(?: [\w. ]+? ago)?"
+        r"( DAG is paused)?",
         text,
     )
     assert shown is not None
