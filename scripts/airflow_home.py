@@ -112,22 +112,23 @@ class AirflowHome:
                 command, cwd=self.checkout, env=self.env, stdout=log, stderr=log, start_new_session=True
             )
             try:
-                self._wait_for(dag, patience_s)
+                self._wait_for(dag, patience_s, server)
                 yield server
             finally:
                 server.send_signal(signal.SIGTERM)
                 server.wait(60)
 
-    def _wait_for(self, dag: str, patience_s: float) -> None:
+    def _wait_for(self, dag: str, patience_s: float, server: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and server.poll() is None:
             try:
                 if self.query(f"SELECT 1 FROM dag WHERE dag_id = '{dag}'") and self._answers():
                     return
             except sqlite3.OperationalError:  # the tables are still being created
                 pass
             time.sleep(1)
-        raise RuntimeError(f"Airflow did not load DAG {dag} within {patience_s:.0f} s. See {self.folder / 'up.log'}.")
+        within = f"within {patience_s:.0f} s" if server.poll() is None else "and has ended"
+        raise RuntimeError(f"Airflow did not load DAG {dag} {within}. See {self.folder / 'up.log'}.")
 
     def _answers(self) -> bool:
         with socket.socket() as client:

@@ -34,7 +34,7 @@ run_limit = "6h"
 max_active_runs = 3
 default_args = { depends_on_past = true, max_active_tis_per_dagrun = 2 }
 """
-FILE = "tests.support.notifier.FileNotifier"
+FILE = "tests.support.notifiers.notifier.FileNotifier"
 SMTP = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
 
 
@@ -87,7 +87,7 @@ def test_a_message_contains_the_error_and_its_remedy_and_survives_a_broken_notif
     """The task `health` has one message per finding; the error of any other task is a failure."""
     of = pipeline_of(
         tmp_path,
-        f'[notify.broken]\nnotifier = "tests.support.notifier.NoSuch"\n'
+        f'[notify.broken]\nnotifier = "tests.support.notifiers.notifier.NoSuch"\n'
         f'[notify.file]\nnotifier = "{FILE}"\narguments = {{ file = "{tmp_path}/said" }}\n'
         f'[notify.other]\nnotifier = "{FILE}"\non = ["late"]\narguments = {{ file = "{tmp_path}/said" }}\n[env.prod]\n',
     )

@@ -62,7 +62,7 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
     environment = {
         **usual,
         "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
-        "PYTHONPATH": f"{usual['PYTHONPATH']}:{code}:{ROOT / 'tests/support'}",
+        "PYTHONPATH": f"{usual['PYTHONPATH']}:{code}:{ROOT / 'tests/support/notifiers'}",
     }
     home = AirflowHome(tmp_path, ROOT, environment)
     missed = "SELECT c.state FROM deadline d JOIN callback c ON c.id = d.callback_id WHERE d.missed"

@@ -136,7 +136,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     usual = airflow_environment(folder)
     more = {
         "TUSSOCK_PIPELINES": str(folder / "pipelines"),
-        "PYTHONPATH": f"{usual['PYTHONPATH']}:{ROOT / 'tests/support'}",
+        "PYTHONPATH": f"{usual['PYTHONPATH']}:{ROOT / 'tests/support/notifiers'}",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
     }
     made = Shop(folder, ROOT, {**usual, **more})
