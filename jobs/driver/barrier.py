@@ -316,7 +316,7 @@ def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
     """
 
     def next_of(source: Relation) -> int:
-        return next_number(taken_table(meta, base, source))
+        return next_number(taken_table(meta, base, source), statement_of(source).first_number)
 
     return zoned(settled(catalog, next_of), meta.settings.time_zone, next_of)
 

@@ -76,6 +76,12 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
         return msgspec.structs.replace(self, options=options, earlier=msgspec.UNSET)
 
     @property
+    def first_number(self) -> int:
+        """The least number of a file that is read with the present columns, options and time zone."""
+        zoned_from = 0 if isinstance(self.zoned_from, msgspec.UnsetType) else self.zoned_from
+        return max(0, zoned_from, *(n.below for n in self.widths), *(c.below for c in self.changes))
+
+    @property
     def widths(self) -> tuple[Narrower, ...]:
         """`narrower`, or empty if it is unset."""
         return () if isinstance(self.narrower, msgspec.UnsetType) else self.narrower

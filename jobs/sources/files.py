@@ -220,7 +220,7 @@ class FileSource:
         listed = self._listed(source, asked)
         if asked.only_skipped:
             listed = tuple(f for f in listed if f.path in asked.skip)
-        found = compare(listed, taken)
+        found = compare(listed, taken, source.first_number)
         named = [c for c in found.changed if c.was.path in asked.skip]
         same, other = _with_same_bytes(source, [c for c in found.changed if c.was.path not in asked.skip])
         changed = self._to_restate(source, other, asked.interval)
@@ -262,7 +262,7 @@ class FileSource:
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
         listed = self._listed(source, Asked(interval))
-        found = compare(listed, taken)
+        found = compare(listed, taken, source.first_number)
         _, other = _with_same_bytes(source, found.changed)
         return _items([*found.new, *(c.now for c in self._to_restate(source, other, interval))], listed)
 

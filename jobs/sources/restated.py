@@ -44,9 +44,9 @@ def restated_files(
     if restated.by == restated.item:
         restated = replace(restated, by="")
     if restated.time_zone:
-        goes, comes = _again(taken, source.awaits_zone)
+        goes, comes = _again(source, taken, source.awaits_zone)
     elif restated.options:
-        goes, comes = _again(taken, lambda file: source.as_of(file) is not source)
+        goes, comes = _again(source, taken, lambda file: source.as_of(file) is not source)
     else:
         goes, comes = (
             _of_file(source, taken, restated)
@@ -91,14 +91,15 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
         raise CannotRestateError(source.name, reason)
     if was.rows and is_as_recorded(was.path, there.size, there.etag, was.size, was.etag):
         return [], []
-    return exchanged([ChangedFile(was, PinnedFile(there.path, there.size, there.etag, was.number))], next_number(taken))
+    now = PinnedFile(there.path, there.size, there.etag, was.number)
+    return exchanged([ChangedFile(was, now)], next_number(taken, source.first_number))
 
 
 def _of_interval(
     source: CreateSource, taken: StorageTable, interval: Interval | None, listed: Sequence[ListedFile]
 ) -> _Files:
     """Return all files that changed, are gone or are new. Files that were skipped are read in their current state."""
-    found = compare(listed, taken)
+    found = compare(listed, taken, source.first_number)
     there = {f.path for f in listed}
     path, options = source.options["path"], source.options
     gone = [
@@ -108,13 +109,13 @@ def _of_interval(
     return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
 
 
-def _again(taken: StorageTable, read_otherwise: Callable[[int], bool]) -> _Files:
+def _again(source: CreateSource, taken: StorageTable, read_otherwise: Callable[[int], bool]) -> _Files:
     """Return the files that were read in another way than new ones are, such as with other options.
 
     Their current content is irrelevant: the taken bytes are taken back as they were read, and read again under new
     numbers.
     """
-    first = next_number(taken)
+    first = next_number(taken, source.first_number)
     was = [f for f in taken_files(taken) if f.rows and read_otherwise(f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
     return goes, [msgspec.structs.replace(f, number=number) for number, f in enumerate(was, start=first)]
@@ -126,7 +127,7 @@ def _replacement(source: CreateSource, taken: StorageTable, known: dict[str, Pin
         raise CannotRestateError(source.name, f"an epoch has already read {path!r}")
     if (there := _there(source, path)) is None:
         raise CannotRestateError(source.name, f"file {path!r} does not exist")
-    return PinnedFile(path, there.size, there.etag, next_number(taken))
+    return PinnedFile(path, there.size, there.etag, next_number(taken, source.first_number))
 
 
 def _there(source: CreateSource, path: str) -> ListedFile | None:

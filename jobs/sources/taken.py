@@ -4,8 +4,10 @@
     unread boolean | accepted string
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
-a file is read again. `kept`, `unread` and `accepted` are those of PinnedFile (`unread`: its rows do not count); sources
-of the first releases lack these three. The table is a singleton: only the driver reads and writes it.
+a file is read again. It also decides how a file is read (CreateSource.as_of), so a new file gets no number below
+`CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread` and
+`accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first releases lack these three.
+The table is a singleton: only the driver reads and writes it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +64,7 @@ class Compared:
     next_number: int
 
 
-def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compared:
+def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> Compared:
     """Find the new files, and those that changed since they were taken.
 
     A new file of 0 bytes contains no rows, and is not new here: many writers create a file and fill it later. It is
@@ -71,6 +73,7 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compare
     Args:
         listed: the existing files, without duplicates.
         taken: the source's table at the version that the barrier builds on; None if the source has taken nothing yet.
+        first_number: `CreateSource.first_number`.
 
     Cost: one batched read of the listed paths in `taken`. If some are new or changed, also a scan of one narrow column
         to number them. For files with a different ETag, that of `is_as_recorded`.
@@ -89,7 +92,7 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compare
         known, other = found.found, _unlike(there.filter(found.found), found.rows.filter(found.found))
     new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
     changed = tuple(_changes(other))
-    first = next_number(taken) if new or changed else 0
+    first = next_number(taken, first_number) if new or changed else first_number
     numbered = tuple(
         PinnedFile(r["path"], r["size_now"], r["etag_now"], number) for number, r in enumerate(new, start=first)
     )
@@ -138,12 +141,15 @@ def _recorded(files: Sequence[PinnedFile]) -> list[PinnedFile]:
     return [msgspec.structs.replace(f, etag=recorded_etag(f.path, f.size, f.etag)) for f in files]
 
 
-def next_number(taken: StorageTable | None) -> int:
-    """Return the first free number of a source. Cost: a scan of one narrow column."""
+def next_number(taken: StorageTable | None, first_number: int) -> int:
+    """Return the number of the next file: above all recorded ones, and at least `CreateSource.first_number`.
+
+    Cost: a scan of one narrow column.
+    """
     if taken is None:
-        return 0
+        return first_number
     numbers = [number for part in taken.scan(columns=(_NUMBER,)) for number in part.column(0).chunks if len(number)]
-    return (pc.max(pa.chunked_array(numbers)).as_py() if numbers else -1) + 1
+    return max(first_number, pc.max(pa.chunked_array(numbers)).as_py() + 1) if numbers else first_number
 
 
 def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str, PinnedFile]:

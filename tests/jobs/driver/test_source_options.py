@@ -7,6 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +19,14 @@ from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, SetSourceOptions
+from tussock.jobs.logical.statements import (
+    CreateSource,
+    CreateView,
+    Drop,
+    EarlierOptions,
+    Narrower,
+    SetSourceOptions,
+)
 from tussock.jobs.plan.alter_source import CannotAlterSourceError, created_source
 from tussock.jobs.plan.apply import apply_statement
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, find, source_of
@@ -144,6 +152,37 @@ def test_restating_reads_earlier_files_with_the_present_options(meta: MetaStore,
     next_epoch(LocalRunner(), meta)
     require(meta, [(1, 10), (3, 30), (4, 40)])
     assert not Restating(meta, "s", Restated(options=True)).found, "once is enough"
+
+
+def test_a_file_after_a_removed_one_is_read_with_the_present_options(meta: MetaStore, files: Path) -> None:
+    change(meta, gone="on_error", missing="null")
+    run(meta)
+    (files / "a.parquet").unlink()
+    Restating(meta, "s", Restated(str(files / "a.parquet"), gone=True)).begin()
+    next_epoch(LocalRunner(), meta)
+    write(files / "b.parquet", id=[4])
+    run(meta)
+    assert not held_sources(meta.latest().catalog)
+    require(meta, [(4, None)])
+
+
+def test_numbers_of_new_files_are_not_those_of_files_that_are_read_otherwise() -> None:
+    """Unset and -1 (no barrier has set it yet) are no number."""
+    source = CreateSource("s", "csv", FIELDS, {})
+    assert source.first_number == 0
+    changed = CreateSource(
+        "s",
+        "csv",
+        FIELDS,
+        {},
+        narrower=(Narrower(1, 3), Narrower(2, -1)),
+        zoned_from=5,
+        earlier=(EarlierOptions({}, (), 4), EarlierOptions({}, (), -1)),
+    )
+    assert changed.first_number == 5
+    for smaller, number in (("zoned_from", 4), ("earlier", 3), ("narrower", 0)):
+        changed = msgspec.structs.replace(changed, **{smaller: msgspec.UNSET})
+        assert changed.first_number == number
 
 
 def test_options_that_views_depend_on_and_wrong_values_are_refused(meta: MetaStore) -> None:

@@ -46,7 +46,7 @@ def files(*names: str, size: int = 100) -> list[ListedFile]:
 
 
 def pin_files(listed: Sequence[ListedFile], before: StorageTable | None, most: int | None) -> tuple[PinnedFile, ...]:
-    found = compare(listed, before)
+    found = compare(listed, before, 0)
     assert not found.changed
     return tuple(fitting(found.new, most))
 
@@ -72,7 +72,7 @@ def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_c
     before = taken(taken_rows(SCHEMA, first, 1))
     assert pin_files(now, before, 1 << 30) == ()
     assert [(f.path, f.number) for f in pin_files(files("a", "b"), before, 1 << 30)] == [("/data/b", 1)]
-    (emptied,) = compare(files("a", size=0), before).changed
+    (emptied,) = compare(files("a", size=0), before, 0).changed
     assert (emptied.was.size, emptied.now.size, emptied.now.number) == (100, 0, emptied.was.number)
 
 
@@ -86,7 +86,7 @@ def test_a_changed_taken_file_is_returned_with_its_old_and_new_state(
     now: ListedFile, taken: Callable[..., StorageTable]
 ) -> None:
     before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
-    found = compare([*files("a"), now, *files("c")], before)
+    found = compare([*files("a"), now, *files("c")], before, 0)
     (change,) = found.changed
     assert change.was == PinnedFile("/data/b", 100, "etag of b", 1)
     assert change.now == PinnedFile("/data/b", now.size, now.etag, 1)
@@ -101,7 +101,7 @@ def test_further_fields_of_a_taken_file_are_read_back(taken: Callable[..., Stora
     )
     before = taken(taken_rows(SCHEMA, pinned, 1))
     assert taken_files(before) == pinned
-    assert compare([ListedFile("/data/c", 4, "w")], before).changed == ()
+    assert compare([ListedFile("/data/c", 4, "w")], before, 0).changed == ()
 
 
 def test_a_removed_file_is_forgotten_or_recorded_as_unread(
