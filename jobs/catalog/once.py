@@ -5,7 +5,12 @@ These are the INSERTs, UPDATEs, ALTERs and other statements that change a table.
 Such a statement is identified by its text (without blanks, comments, and the case of letters outside of strings), by
 its table (a table that was dropped and created again is another one), and by the number of equal statements before it
 in the same run. The table's definition contains the names of the statements that ran, so the log takes a statement and
-its name together or not at all.
+its name together or not at all:
+
+    i/<digest>/<n>   the n-th statement of this text in any case of its letters
+    <digest>/<n>     in stores of earlier releases: the n-th statement of this text and case
+
+Each kind has its own counters, so that a statement gets the same earlier name as in the earlier release.
 """
 
 import hashlib
@@ -25,10 +30,9 @@ class OnceStatement:
     """A statement that runs once.
 
     Args:
-        name: the name under which its table records it. Earlier releases recorded another one, of the text with the
-            case of its letters.
+        name: the name under which its table records it.
         ran: whether it has already run.
-        client_id: its client id in the log, if an earlier release ran it.
+        client_id: its client id in the log, if an earlier release ran it; from the name of that release.
     """
 
     name: str
@@ -58,16 +62,16 @@ class Once:
         tokens = tokens_of(source)
         as_given = [t.text for t in tokens]
         folded = [t.text if t.kind == "string" else t.text.lower() for t in tokens]
-        name = self._named(table, folded)
-        earlier = name if folded == as_given else self._named(table, as_given)
+        name = self._named(table, "i/", folded)
+        earlier = self._named(table, "", as_given)
         ran = self._ran_of(table)
         return OnceStatement(name, name in ran or earlier in ran, f"once/{table.id}/{earlier}")
 
-    def _named(self, table: Relation, words: Sequence[str]) -> str:
+    def _named(self, table: Relation, kind: str, words: Sequence[str]) -> str:
         """The name of a statement of these words, with its number among the equal ones of this run."""
-        digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
-        self._seen[f"{table.id}/{digest}"] += 1
-        return f"{digest}/{self._seen[f'{table.id}/{digest}']}"
+        text = kind + hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+        self._seen[f"{table.id}/{text}"] += 1
+        return f"{text}/{self._seen[f'{table.id}/{text}']}"
 
     def _ran_of(self, table: Relation) -> frozenset[str]:
         known = self._ran.get(table.id)
