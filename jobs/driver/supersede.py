@@ -225,7 +225,7 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
 
     Returns: whether the barrier was superseded. False if it is no longer the open one, and if a file cannot be looked
         up. Raises LostRaceError if it was committed or superseded meanwhile.
-    Cost: one HEAD request per pinned file.
+    Cost: one HEAD request per pinned file, 16 at a time.
     """
     version = meta.latest()
     barrier = meta.barrier_after(version.epoch)

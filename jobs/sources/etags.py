@@ -23,14 +23,14 @@ def has_content_of(store: ObjectStore, name: str, size: int, now: str, etag: str
 
     False if this cannot be decided: one of the ETags has another form, or an unknown size of parts.
 
-    Cost: one read of the object if one of the ETags is that of an upload in parts; otherwise nothing.
+    Cost: one read of the object if one of the ETags is that of an upload in parts of a usual size; otherwise nothing.
     """
     wanted, shown = _ETAG.match(etag), _ETAG.match(now)
     if wanted is None or shown is None or (wanted[2] is None and shown[2] is None):
         return False
     parts = None if wanted[2] is None else int(wanted[2])
     sizes = [size] if parts in (None, 1) else [p * _MIB for p in _PART_MIB if -(-size // (p * _MIB)) == parts]
-    return etag in _etags(store, name, size, sizes, in_parts=parts is not None)
+    return bool(sizes) and etag in _etags(store, name, size, sizes, in_parts=parts is not None)
 
 
 def _blocks(store: ObjectStore, name: str, size: int) -> Iterator[tuple[int, bytes]]:

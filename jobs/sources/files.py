@@ -4,7 +4,9 @@ A barrier stores a JSON list of PinnedFile. Barriers of all releases use this fo
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -40,6 +42,7 @@ from tussock.jobs.sources.listing import (
     names_file,
     open_file,
     partition_path,
+    server_options,
 )
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
@@ -79,6 +82,7 @@ OWN_OPTIONS = (
 )  # none of these is an option of Spark
 
 _AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, *STORE_OPTIONS)
+_REQUESTS_AT_ONCE = 16
 _files = decoder_of(tuple[PinnedFile, ...])
 
 
@@ -318,7 +322,10 @@ class FileSource:
     def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
         files = files_of(document)
         taken = {(f.path, f.size, f.etag) for f in files if f.weight < 0}  # a restatement may read taken bytes again
-        states = {f.path: _state_of(f, source) for f in files if f.weight > 0 and (f.path, f.size, f.etag) not in taken}
+        compared = [f for f in files if f.weight > 0 and (f.path, f.size, f.etag) not in taken]
+        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+            found = pool.map(lambda file: _state_of(file, source), compared)
+            states = dict(zip((f.path for f in compared), found, strict=True))
         return PinChanges(
             tuple(path for path, state in states.items() if state is _State.CHANGED),
             tuple(path for path, state in states.items() if state is _State.GONE),
@@ -373,16 +380,27 @@ def _with_same_bytes(
 ) -> tuple[list[ChangedFile], list[ChangedFile]]:
     """Split files with another ETag into those that were only uploaded in another way, and those with other bytes.
 
-    Cost: that of `has_content_of` for objects of the recorded size.
+    If changes are ignored, all count as the latter.
+
+    Cost: that of `has_content_of` for objects of the recorded size, once per process.
     """
+    if source.options.get(ON_CHANGE) == "ignore":
+        return [], list(changed)
     same, other = list[ChangedFile](), list[ChangedFile]()
     for change in changed:
         was, now = change.was, change.now
         is_same = False
         if was.path.startswith("s3://") and was.size == now.size:
-            is_same = has_content_of(*open_file(was.path, source.options), now.size, now.etag, was.etag)
+            server = tuple(sorted(server_options(source.options["path"], source.options).items()))
+            is_same = _is_same_upload(was.path, server, now.size, now.etag, was.etag)
         (same if is_same else other).append(change)
     return same, other
+
+
+@lru_cache(maxsize=4096)
+def _is_same_upload(path: str, server: tuple[tuple[str, str], ...], size: int, now: str, etag: str) -> bool:
+    """Cache `has_content_of` per process. `server`: the options that locate the object's server."""
+    return has_content_of(*open_file(path, dict(server)), size, now, etag)
 
 
 def _accepted(change: ChangedFile) -> PinnedFile:

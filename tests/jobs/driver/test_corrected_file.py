@@ -6,6 +6,7 @@ The expected rows are computed from the written rows, in plain Python. No Spark.
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -20,6 +21,9 @@ from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import EpochSettings, OnError
+from tussock.jobs.sources import files as files_module
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
@@ -99,6 +103,20 @@ def test_a_run_that_may_pause_views_reads_the_corrected_file_and_pauses_none(met
     (summary,) = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert not summary.paused
     require(meta, (100, 1, 1))
+
+
+def test_pinned_files_are_looked_up_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Barrier(16)
+
+    def state_of(file: PinnedFile, source: CreateSource) -> files_module._State:
+        together.wait(10)
+        return files_module._State.CHANGED
+
+    monkeypatch.setattr(files_module, "_state_of", state_of)
+    source = CreateSource("s", "parquet", FILE_FIELDS, {"path": "/in"})
+    pinned = [PinnedFile(f"/in/{n}", 1, "x", n) for n in range(16)]
+    found = reader_of(source).changes_since(source, files_module.document_of(pinned))
+    assert found.changed == tuple(file.path for file in pinned)
 
 
 def test_a_driver_killed_at_any_request_takes_the_corrected_file_exactly_once(
