@@ -224,7 +224,7 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
         tried: (source, file) that were pinned anew before in this run; they are left alone. Receives the new ones.
 
     Returns: whether the barrier was superseded. False if it is no longer the open one, and if a file cannot be looked
-        up. Raises LostRaceError if it was committed or superseded meanwhile.
+        up, or is gone when it is pinned. Raises LostRaceError if it was committed or superseded meanwhile.
     Cost: one HEAD request per pinned file, 16 at a time.
     """
     version = meta.latest()
@@ -246,7 +246,10 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
     if not found:
         return False
     superseding = _Superseding(meta, version, barrier, Detour(repin_files=tuple(repin)), gone=gone)
-    meta.supersede_barrier(barrier, superseding.plan)
+    try:
+        meta.supersede_barrier(barrier, superseding.plan)
+    except (SourceFileError, SourceAwayError):  # a file changed again, which the next run decides
+        return False
     tried |= found
     log.warning("barrier %d takes the present content of %s", barrier.epoch, ", ".join(name for _, name in found))
     return True

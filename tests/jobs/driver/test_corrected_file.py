@@ -105,6 +105,25 @@ def test_a_run_that_may_pause_views_reads_the_corrected_file_and_pauses_none(met
     require(meta, (100, 1, 1))
 
 
+def test_a_file_that_is_removed_while_the_run_looks_at_it_leaves_the_next_run(
+    meta: MetaStore, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(meta)
+    write(files / "2.parquet", (100, 1, 1))
+
+    def gone_after(file: PinnedFile, source: CreateSource) -> files_module._State:
+        state = state_of(file, source)
+        Path(file.path).unlink()
+        return state
+
+    state_of = files_module._state_of
+    with monkeypatch.context() as patch:
+        patch.setattr(files_module, "_state_of", gone_after)
+        stopped(meta)
+    advance(LocalRunner(), meta)
+    require(meta)
+
+
 def test_pinned_files_are_looked_up_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     together = Barrier(16)
 
