@@ -341,7 +341,8 @@ class S3ObjectStore:
     def _code_of_get(self, name: str) -> str:
         """The code of a GET of one byte after a HEAD failed; empty if the GET succeeds or fails otherwise."""
         try:
-            self._client.get_object(Bucket=self._address.bucket, Key=self._key(name), Range="bytes=0-0")
+            answer = self._client.get_object(Bucket=self._address.bucket, Key=self._key(name), Range="bytes=0-0")
+            answer["Body"].close()  # a server without range support would send the whole object
         except ClientError as err:
             return _code(err)
         except BotoCoreError:

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -193,6 +195,14 @@ def test_wrong_credentials_are_an_error_that_shows_none(
             assert SECRET not in str(denied.value) + str(denied.value.__cause__)
     finally:
         s3._client_of.cache_clear()
+
+
+def test_the_body_of_a_request_that_explains_a_failed_head_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, body = _store("http://127.0.0.1:9", "x"), BytesIO(b"the whole object, from a server without ranges")
+    assert isinstance(store, s3.S3ObjectStore)
+    monkeypatch.setattr(s3.S3ObjectStore, "_client", SimpleNamespace(get_object=lambda **_: {"Body": body}))
+    assert store._code_of_get("a") == ""
+    assert body.closed
 
 
 @contextmanager
