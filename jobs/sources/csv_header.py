@@ -20,7 +20,7 @@ from tussock.jobs.sources.files import OWN_OPTIONS
 from tussock.jobs.sources.pins import PinnedFile, open_pinned
 
 HEADER, ENFORCE = "header", "enforceschema"  # option names in lower case; Spark ignores their case
-_FIRST_BYTES = 1 << 16
+FIRST_BYTES = 1 << 16  # of a file, which must contain its header
 #: Options with which the header is the first line of the file, split at `sep`.
 _PLAIN = {
     *(name.lower() for name in OWN_OPTIONS),
@@ -96,13 +96,20 @@ def require_header(
 
 
 def surely_agrees(
-    file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str], case_sensitive: bool = False
+    file: PinnedFile,
+    fields: Sequence[Field],
+    options: Mapping[str, str],
+    case_sensitive: bool = False,
+    first: bytes | None = None,
 ) -> bool:
     """Return whether a file has a plain header that agrees with the columns; see `require_header`.
 
-    Cost: one range read of 64 KB.
+    Args:
+        first: the first FIRST_BYTES of the decompressed file, if they have been read.
+
+    Cost: one range read of 64 KB without `first`.
     """
-    plain, only_swaps = _plain_header(file, options), option(options, ENFORCE) is None
+    plain, only_swaps = _plain_header(file, options, first), option(options, ENFORCE) is None
     return plain is not None and _difference(plain, [f.name for f in fields], case_sensitive, only_swaps) is None
 
 
@@ -130,16 +137,14 @@ def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: b
     return None
 
 
-def _plain_header(file: PinnedFile, options: Mapping[str, str]) -> list[str] | None:
+def _plain_header(file: PinnedFile, options: Mapping[str, str], first: bytes | None) -> list[str] | None:
     """Return the names in a file's first line; None if only Spark can split it."""
     sep = option(options, "sep") or option(options, "delimiter") or ","
     quote = option(options, "quote")
     if len(sep) != 1 or any(o.lower() not in _PLAIN and not o.startswith("fs.") for o in options):
         return None
-    store, name = open_pinned(file, options)
-    size = min(file.size, _FIRST_BYTES)
-    text = _decoded(file.path, store.get_ranges(name, [(0, size)])[0]) if size else None
-    line, end, _ = ("" if text is None else text).removeprefix("\ufeff").partition("\n")
+    text = _decoded(_first_bytes(file, options) if first is None else first)
+    line, end, _ = text.removeprefix("\ufeff").partition("\n")
     line = line.removesuffix("\r")
     if not end or not line.strip() or "\r" in line:
         return None
@@ -150,14 +155,23 @@ def _plain_header(file: PinnedFile, options: Mapping[str, str]) -> list[str] | N
     return None if mark and any(mark in n for n in names) else names
 
 
-def _decoded(path: str, data: bytes) -> str | None:
-    """Decode the first lines of a file; None if its compression or encoding is left to Spark."""
-    suffix = path.rpartition("/")[2].rpartition(".")[2].lower()
+def _first_bytes(file: PinnedFile, options: Mapping[str, str]) -> bytes:
+    """Return the first bytes of a file, decompressed; none if its compression is left to Spark."""
+    store, name = open_pinned(file, options)
+    size = min(file.size, FIRST_BYTES)
+    data = store.get_ranges(name, [(0, size)])[0] if size else b""
+    suffix = file.path.rpartition("/")[2].rpartition(".")[2].lower()
     try:
         if suffix == "gz":
-            data = zlib.decompressobj(wbits=31).decompress(data, _FIRST_BYTES)
-        elif suffix == "bz2":
-            data = bz2.BZ2Decompressor().decompress(data, _FIRST_BYTES)
-        return data.rpartition(b"\n")[0].decode() + "\n" if b"\n" in data else None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
-        return None
+            return zlib.decompressobj(wbits=31).decompress(data, FIRST_BYTES)
+        return bz2.BZ2Decompressor().decompress(data, FIRST_BYTES) if suffix == "bz2" else data
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def _decoded(data: bytes) -> str:
+    """Decode whole lines; empty if there is none, or if their encoding is left to Spark."""
+    try:
+        return data[: data.rfind(b"\n") + 1].decode()
+    except UnicodeDecodeError:
+        return ""

@@ -206,6 +206,8 @@ class PlainTexts:
         """Yield whole lines of a file's records, about `size` bytes at a time. Raises NotPlain."""
         first = True
         for block in _lines(file, source.options, size):
+            if longest_line(block) > _MAX_LINE_BYTES:
+                raise NotPlain(f"a line is longer than {_MAX_LINE_BYTES >> 20} MB")
             _require_plain_text(block)  # of the header too, which ends at the first line feed only in plain text
             if not first:
                 yield block

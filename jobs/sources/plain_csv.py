@@ -11,7 +11,7 @@ from pyarrow import csv
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.csv_header import has_header, is_enforced, surely_agrees
+from tussock.jobs.sources.csv_header import FIRST_BYTES, has_header, is_enforced, surely_agrees
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain import PIECE_BYTES, TEXT_OPTIONS, PlainTexts, format_options, longest_line
 from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, typed
@@ -32,6 +32,7 @@ _OPTIONS: Mapping[str, Collection[str]] = {
     "ignoretrailingwhitespace": ("false",),
 }
 _QUOTE, _BACKSLASH, _LINE_FEED, _CARRIAGE_RETURN = ord('"'), ord("\\"), 10, 13
+_BLANKS = bytes(range(ord(" ") + 1))  # which Java trims
 _NULL = re.compile(r"|[A-Za-z0-9_./\\#?-]+")  # values of nullValue
 
 
@@ -156,10 +157,11 @@ class PlainCsv(PlainTexts):
         if not has_header(source.options):
             return 0
         end = block.find(b"\n") + 1 or len(block)
-        if not block[:end].strip():
+        if not block[:end].strip(_BLANKS):
             raise NotPlain("its first line is blank")
         checked = file.weight > 0 and not is_enforced(source.options)
-        if checked and not surely_agrees(file, source.fields[: source.width_of(file.number)], source.options):
+        fields = source.fields[: source.width_of(file.number)]
+        if checked and not surely_agrees(file, fields, source.options, first=block[:FIRST_BYTES]):
             raise NotPlain("its header is not plain, or names other columns")
         return end
 

@@ -17,9 +17,13 @@ from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
 
 _OPEN, _CLOSE, _LINE_FEED, _CARRIAGE_RETURN = ord("{"), ord("}"), 10, 13
-#: Shorter lines stay within Jackson's limits: 1,000 levels, numbers of 1,000 characters, strings of 20 million.
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+#: Shorter lines stay within Jackson's limits: 1,000 levels, numbers of 1,000 characters, names of 50,000, strings of 20
+#: million.
 MAX_LINE_BYTES = 1_000
 _MAX_LEVELS = 900
+_MAX_NAME_BYTES = 10_000
+_COLON = re.compile(rb"\s*:")
 _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{900}")
 #: Words for numbers outside of strings, whose spelling differs between parsers.
 _WORD = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]")
@@ -137,8 +141,11 @@ def _require_objects(block: bytes) -> int:
     starts, last = starts[filled], last[filled]
     if not ((found[starts] == _OPEN).all() and (found[last] == _CLOSE).all()):
         raise NotPlain("a line is not an object from its first to its last character")
-    if len(starts) and int((last - starts).max()) >= MAX_LINE_BYTES:
+    longest = int((last - starts).max()) if len(starts) else 0
+    if longest >= MAX_LINE_BYTES:
         _require_within_limits(block, found, starts, last)
+    if longest > _MAX_NAME_BYTES:
+        _require_short_names(block, found)
     if (b"NaN" in block or b"Inf" in block) and _WORD.search(block):
         raise NotPlain("a number is NaN or an infinity")
     return len(starts)
@@ -151,6 +158,19 @@ def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, 
         raise NotPlain(f"a line has more than {_MAX_LEVELS} objects and arrays")
     if _LONG_NUMBER.search(block):
         raise NotPlain("a number is longer than 900 characters")
+
+
+def _require_short_names(block: bytes, found: np.ndarray) -> None:
+    """Require that no name has more than _MAX_NAME_BYTES: no text of this length between two quotes and a colon.
+
+    A quote after a backslash belongs to its string, unless the backslash is escaped itself. Long texts in a block with
+    such a place are not plain either.
+    """
+    quotes = np.flatnonzero(found == _QUOTE)
+    quotes = quotes[found[quotes - 1] != _BACKSLASH]
+    ends = quotes[1:][np.diff(quotes) > _MAX_NAME_BYTES]
+    if len(ends) and (b'\\\\"' in block or any(_COLON.match(block, end + 1) for end in ends.tolist())):
+        raise NotPlain(f"a name may be longer than {_MAX_NAME_BYTES:,} characters")
 
 
 class PlainJson(PlainTexts):

@@ -18,7 +18,7 @@ from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, EarlierOptions
 from tussock.jobs.plan.explain import explain_relation
 from tussock.jobs.session import Session
-from tussock.jobs.sources import plain
+from tussock.jobs.sources import csv_header, plain
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.files import document_of
 
@@ -99,7 +99,9 @@ _TWO = [("a", "string"), ("n", "int")]
         (b"a,n\rx,1\r", "carriage return", {"header": "true", "enforceSchema": "true"}),
         (b"n,a\nx,1\n", "its header", {"header": "true", "enforceSchema": "false"}),
         (b"\t\nx\t1\n", "blanks only", {"sep": "\t"}),
-        (b"x" * (5 << 20), "longer than 4 MB", {}),
+        (b"\x01\x1f\n\x01\x1fx,1\n", "first line is blank", {"header": "true", "enforceSchema": "true"}),
+        pytest.param(b"x" * (5 << 20), "longer than 4 MB", {}, id="a long line"),
+        pytest.param(b"x,1\n" + b"x" * (5 << 20) + b",1\n", "longer than 4 MB", {}, id="a long line after a block"),
     ],
 )
 def test_each_rule_of_csv_broken_once(content: bytes, reason: str, options: Mapping[str, str], tmp_path: Path) -> None:
@@ -128,12 +130,21 @@ def test_each_rule_of_csv_broken_once(content: bytes, reason: str, options: Mapp
         ('{"f":1.00000017881393432617187499}', "between two floats"),
         ('{"o":' + "[" * 901 + "]" * 901 + "}", "more than 900"),
         ('{"o":' + "1" * 1100 + "}", "longer than 900"),
+        pytest.param('{"a":"x","' + "o" * 10_001 + '":1}', "a name may be longer", id="a long name"),
+        pytest.param('{"o":{"' + r"\"" * 9_000 + '" :1}}', "a name may be longer", id="a long name of quotes"),
+        pytest.param('{"' + "o" * 10_000 + r"\\" + '":1,"a":"x"}', "a name may be longer", id="a long name, backslash"),
     ],
 )
 def test_each_rule_of_json_broken_once(record: str, reason: str, tmp_path: Path) -> None:
     columns = [("a", "string"), ("n", "int"), ("d", "double"), ("m", "decimal(6,2)"), ("y", "date")]
     columns += [("t", "timestamp"), ("f", "float")]
     assert reason in rows_of(tmp_path, f'{{"a":"x"}}\n{record}\n'.encode(), "json", columns)
+
+
+def test_long_texts_and_lists_of_numbers_are_plain(tmp_path: Path) -> None:
+    text, numbers = r"\" :" * 9_000, "[" + "1," * 9_000 + "1]"
+    content = f'{{"a":"{text}","o":{numbers},"p":"{text}"}}\n{{"a":"x"}}\n'.encode()
+    assert rows_of(tmp_path, content, "json", [("a", "string")]) == [('" :' * 9_000,), ("x",)]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +226,13 @@ def test_a_file_in_s3_is_plain(s3_bucket: tuple[str, Callable[[str, bytes], None
     (found,) = as_plain(source, [pinned(f"{bucket}/plain/0.csv", 0, options)]).values()
     assert isinstance(found, pa.Table)
     assert [tuple(row.values())[:-2] for row in found.to_pylist()] == ROWS
+
+
+def test_a_header_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(csv_header, "open_pinned")
+    content = b"a,n\nx,1\n"
+    for suffix, data in (("csv", content), ("csv.gz", gzip.compress(content))):
+        assert rows_of(tmp_path, data, suffix, _TWO, header="true", enforceSchema="false") == [("x", 1)]
 
 
 def test_a_changed_file_is_an_error_of_the_file(tmp_path: Path) -> None:
