@@ -48,7 +48,12 @@ def test_an_object_is_not_read_if_no_size_of_parts_gives_the_number_of_parts(tmp
 
 def test_an_upload_is_compared_once_per_process_and_not_if_changes_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[str]()
-    monkeypatch.setattr(files, "has_content_of", lambda store, name, size, now, etag: read.append(now) or now == "same")
+
+    def has_content_of(_store: object, _name: str, _size: int, now: str, _etag: str) -> bool:
+        read.append(now)
+        return now == "same"
+
+    monkeypatch.setattr(files, "has_content_of", has_content_of)
     files._is_same_upload.cache_clear()
     was = PinnedFile("s3://b/in/a.csv", 5, "was", 0)
     changes = [ChangedFile(was, msgspec.structs.replace(was, etag=etag)) for etag in ("same", "other")]
