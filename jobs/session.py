@@ -77,7 +77,7 @@ from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
-from tussock.statestore.errors import InputError
+from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.extras import extras_named
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock.statestore.meta.sight import Sight, published_sight
@@ -210,18 +210,25 @@ class Session:
     def run(self, sql: str, *, base: Path | None = None) -> Iterator[Answer]:
         """Like `execute`, but an iterator: each statement runs when its answer is requested.
 
-        An error ends a transaction that the script has begun.
+        An error ends a transaction that the script has begun, except if COMMIT breaks off: see `transaction`.
         """
-        outside = self._transaction is None
+        began: OpenTransaction | None = None  # by this script, and not by another thread's
         for statement in split_script(sql):
             try:
                 with self._at_work():
+                    before = self._transaction
                     answer = self._execute(statement.text, statement.place, base or Path.cwd())
-            except Exception:
-                if outside:
-                    self._transaction = None
+                    if before is None:
+                        began = self._transaction
+            except BaseException:
+                self._drop(began)
                 raise
             yield answer
+
+    def _drop(self, transaction: OpenTransaction | None) -> None:
+        """End a transaction if it is still the open one, and certainly not in the log."""
+        if transaction is not None and transaction is self._transaction and not transaction.unsure:
+            self._transaction = None
 
     @property
     def in_transaction(self) -> bool:
@@ -232,15 +239,23 @@ class Session:
     def transaction(self) -> Iterator[None]:
         """Log the statements and inserts of the block as one entry: BEGIN before it, COMMIT after it.
 
-        If the block raises, nothing is logged. Raises TransactionError; as `execute`.
+        If the block raises, nothing is logged. If COMMIT breaks off because the store does not answer, the entry may be
+        in the log or not, and the transaction stays open: `execute("COMMIT")` logs it at most once.
+
+        Raises: TransactionError; as `execute`.
         """
         self.execute("BEGIN")
+        began = self._transaction
         try:
             yield
         except BaseException:
             self._transaction = None
             raise
-        self.execute("COMMIT")
+        try:
+            self.execute("COMMIT")
+        except BaseException:
+            self._drop(began)
+            raise
 
     def plan(
         self,
@@ -291,8 +306,8 @@ class Session:
                     require(deployment)
                 if deployment.statement is None:
                     return deployment
-                with suppress(LogMovedError):  # another session appended a statement; bind all of them again
-                    position = self._writer.logged(deployment.statement, expected=deployment.log_end)
+                with suppress(LogMovedError):  # the log or a skipped entry has changed; bind all statements again
+                    position = self._writer.logged(deployment.statement, deployment.log_end, deployment.waiting)
                     return replace(deployment, position=position)
 
     def _deployment(
@@ -346,6 +361,7 @@ class Session:
                 summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
             else:
                 version = publish(self.meta, summary.epoch)
+                self._statements.forget_rows()
                 warn_of_paused(version.catalog, summary)
             warn_of_held(version.catalog, interval)
             return summary
@@ -655,18 +671,35 @@ class Session:
                 self._transaction = OpenTransaction(self.meta, self._pending, self._writer)
                 return Answer(text, "transaction begun; COMMIT logs its statements as one entry")
             case TransactionWord.COMMIT:
-                transaction = self._opened_transaction()
-                try:
-                    return self._repeated(lambda: transaction.commit(text))
-                finally:
-                    self._transaction = None
+                return self._commit(text, self._opened_transaction())
             case TransactionWord.ROLLBACK:
-                self._opened_transaction()
+                position = self._opened_transaction().logged
                 self._transaction = None
+                if position is not None:
+                    raise TransactionError(
+                        f"COMMIT has logged this transaction already, as log entry {position}",
+                        "It can only be undone by other statements",
+                    )
                 return Answer(text, "transaction rolled back; nothing was logged")
         if (transaction_now := self._transaction) is not None:
             return self._repeated(lambda: transaction_now.take(partial(self._draft, text, place, base)))
         return self._repeated(lambda: self._execute_at_end(text, place, base))
+
+    def _commit(self, text: str, transaction: OpenTransaction) -> Answer:
+        """Log the open transaction. It stays open after an error after which COMMIT may be given again."""
+        try:
+            answer = self._repeated(lambda: transaction.commit(text))
+        except BaseException as err:
+            if transaction.unsure:
+                err.add_note(
+                    "COMMIT broke off, so the transaction may be in the log or not. In this session, COMMIT can be "
+                    "given again, and logs it at most once."
+                )
+            if isinstance(err, Exception) and not isinstance(err, RetryableError):
+                self._drop(transaction)
+            raise
+        self._transaction = None
+        return answer
 
     def _opened_transaction(self) -> OpenTransaction:
         if self._transaction is None:

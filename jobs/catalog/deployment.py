@@ -122,6 +122,7 @@ class Deployment:
         statement: the statement to log. None: there is none, or its rows are not stored.
         log_end: the end of the log over which the statements were bound; the statement belongs at this position.
         position: the position in the log, once it is logged.
+        waiting: the waiting statements from whose result rows were computed. None: no rows were.
         approval: everything that a person approves.
     """
 
@@ -131,6 +132,7 @@ class Deployment:
     log_end: int
     position: int | None = None
     approval: Approval = field(default_factory=Approval)
+    waiting: WaitingLog | None = field(default=None, repr=False)
 
     @property
     def digest(self) -> str:
@@ -160,6 +162,7 @@ class Deploying:
     _once: Once = field(default_factory=Once)
     _named: set[str] = field(default_factory=set)  # relations that the files create
     _code: dict[str, str] = field(default_factory=dict)  # of functions, by file
+    _waiting: WaitingLog | None = None  # None until a statement reads rows
     _stored_sizes: dict[int, tuple[int, int]] | None = None  # by state table; None until needed
 
     def __post_init__(self) -> None:
@@ -194,7 +197,14 @@ class Deploying:
         changes = bool(self._draft.statements)
         to_log = self._draft.statement() if changes and self.stores_rows else None
         items = (*statement_items(scripts), *self._functions(), *self._actions())
-        return Deployment(tuple(self._steps), changes or not whole, to_log, self.log_end, approval=Approval(items))
+        return Deployment(
+            tuple(self._steps),
+            changes or not whole,
+            to_log,
+            self.log_end,
+            approval=Approval(items),
+            waiting=self._waiting,
+        )
 
     def _functions(self) -> Iterator[PlanItem]:
         return (PlanItem(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
@@ -264,7 +274,8 @@ class Deploying:
                 raise WaitingStatementsError([view], self.version.epoch, moving)
 
     def _after_draft(self) -> WaitingLog:
-        return self._draft.waiting(self.waiting())
+        self._waiting = self._waiting or self.waiting()
+        return self._draft.waiting(self._waiting)
 
     def _to_log(self, bound: Bound, base: Path) -> Single:
         """The statement to log. An existing relation is kept or replaced, as the files require."""

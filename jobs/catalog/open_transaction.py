@@ -8,9 +8,9 @@ session's entry, or an epoch, has come in between, all of them are computed agai
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tussock.jobs.catalog.statement_writer import Answer, StatementWriter, require_not_skipped
+from tussock.jobs.catalog.statement_writer import Answer, StatementWriter, answer_of
 from tussock.jobs.catalog.transaction import DraftTransaction
-from tussock.jobs.plan.statement_log import PendingCatalog, WaitingLog
+from tussock.jobs.plan.statement_log import PendingCatalog, WaitingLog, decoded_statement
 from tussock.jobs.reading.pending_rows import EpochMovedError
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.statement_log import LogMovedError
@@ -28,6 +28,11 @@ class TransactionError(InputError):
         return f"{self.found}. Nothing was changed. {self.remedy}."
 
 
+def ended_within_transaction() -> TransactionError:
+    """The error of a script without COMMIT at its end."""
+    return TransactionError("the statements end within a transaction", "Add COMMIT after them")
+
+
 #: Adds one statement to a draft, which follows the waiting statements.
 Step = Callable[[DraftTransaction, WaitingLog], Answer]
 
@@ -43,11 +48,26 @@ class OpenTransaction:
     _draft: DraftTransaction | None = None  # of the steps so far
     _before: WaitingLog | None = None  # under the draft
     _failed: bool = False
+    _client_id: str = field(init=False)  # of COMMIT, so that it can be given again
+    _unsure: bool = False
+
+    def __post_init__(self) -> None:
+        self._client_id = self.writer.new_client_id()
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a COMMIT broke off, so that the entry may be in the log or not."""
+        return self._unsure
+
+    @property
+    def logged(self) -> int | None:
+        """The position of the entry, if a COMMIT that broke off has logged it. Cost: a few GETs after such a COMMIT."""
+        return self.meta.logged_position(self._client_id) if self._unsure else None
 
     @property
     def drafted(self) -> WaitingLog:
         """The waiting statements followed by those of the transaction. Raises TransactionError after an error."""
-        self._require_sound()
+        self._require_open()
         draft, before = self._current()
         return draft.waiting(before)
 
@@ -56,32 +76,49 @@ class OpenTransaction:
 
         Raises: LogMovedError, EpochMovedError: give it again; TransactionError; errors of the step.
         """
-        self._require_sound()
+        self._require_open()
         try:
             draft, before = self._current()
             answer = step(draft, before)
-        except (LogMovedError, EpochMovedError):  # the caller gives the statement again
-            self._draft = None
+        except BaseException as err:
+            self._draft = None  # it may contain the statement
+            # After these, and after Ctrl-C, the transaction is as before the statement.
+            if isinstance(err, Exception) and not isinstance(err, LogMovedError | EpochMovedError):
+                self._failed = True
             raise
-        except Exception:
-            self._failed = True
-            raise
-        self._steps.append(step)
+        if answer.table is None:  # an answer with rows has changed nothing
+            self._steps.append(step)
         return answer
 
     def commit(self, text: str) -> Answer:
-        """Append the statements to the log as one entry.
+        """Append the statements to the log as one entry, unless a COMMIT that broke off has done so.
 
         Raises: LogMovedError, EpochMovedError: nothing was appended, commit again; TransactionError; errors of the
-            steps.
+            steps; SkippedInputError: they are in the log. After any other error, see `unsure`.
         """
         self._require_sound()
+        if (position := self.logged) is not None:
+            (entry,) = self.meta.read_log(position, position + 1)
+            return answer_of(text, decoded_statement(entry), position)
         draft, before = self._current()
         if not draft.statements:
             return Answer(text, "nothing to commit")
         statement = draft.statement()
-        require_not_skipped(self.meta, before, statement)
-        return self.writer.log(text, statement, expected=before.end)
+        self._unsure = True
+        try:
+            answer = self.writer.log(text, statement, before.end, before, self._client_id)
+        except (LogMovedError, InputError):
+            self._unsure = False
+            raise
+        self._unsure = False
+        return answer
+
+    def _require_open(self) -> None:
+        self._require_sound()
+        if self._unsure:
+            raise TransactionError(
+                "COMMIT broke off, so this transaction may be in the log already", "Give COMMIT again, or ROLLBACK"
+            )
 
     def _require_sound(self) -> None:
         if self._failed:

@@ -230,6 +230,10 @@ class StatementMaker:
         with self._meta.reading(waiting.version.epoch) as pinned:
             yield self._tables.read(waiting, pinned, waiting.tables(names))
 
+    def forget_rows(self) -> None:
+        """Release the memory of the rows that waiting statements have changed. Correct at any time."""
+        self._tables = PendingTables(self._meta)
+
     def require_replayable(self, waiting: WaitingLog, changed: Update | Delete) -> None:
         """Raise WaitingStatementFailsError if the last statement raises on a row of its table.
 

@@ -26,7 +26,7 @@ from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.statements import computed_after
 from tussock.jobs.plan.apply import CannotPauseError, paused
 from tussock.jobs.plan.fed_tables import fed_by
-from tussock.jobs.plan.statement_log import replay, statement_text, statements_of
+from tussock.jobs.plan.statement_log import replay, skip_arguments, statement_text, statements_of
 from tussock.jobs.plan.view_zone import in_one_zone
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.registry import reader_of
@@ -54,25 +54,48 @@ class ReadEntryError(InputError):
     """An entry of the log cannot be skipped alone, because later entries were computed from its result.
 
     `entries`: the entries to skip; `readers`: (position, short text) of the others that have to be skipped with them.
+    `take_log`: the open barrier does not take all of the readers. `done`: it skips the entries already, and the
+    readers were logged meanwhile.
     """
 
-    def __init__(self, entries: Sequence[int], readers: Sequence[Sequence[int | str]]) -> None:
-        super().__init__(list(entries), [list(r) for r in readers])
-        self.entries = tuple(entries)
+    def __init__(
+        self,
+        entries: Sequence[int],
+        readers: Sequence[Sequence[int | str]],
+        take_log: bool = False,
+        done: bool = False,
+    ) -> None:
+        super().__init__(list(entries), [list(r) for r in readers], take_log, done)
+        self.entries, self.take_log, self.done = tuple(entries), take_log, done
         self.readers = tuple((int(position), str(text)) for position, text in readers)
 
     def __str__(self) -> str:
+        skipped = ", ".join(map(str, self.entries))
         named = ", ".join(f"{position} ({text})" for position, text in self.readers)
-        every = sorted({*self.entries, *(position for position, _ in self.readers)})
+        late = [position for position, _ in self.readers]
+        if self.done:
+            return (
+                f"log entries {skipped} are skipped now, but entries that were logged meanwhile were computed from "
+                f"their result: {named}. To skip these too, run "
+                f"`tussock barrier abandon {skip_arguments(late, self.take_log)}` before the next epoch."
+            )
+        every = sorted({*self.entries, *late})
         return (
-            f"log entries {', '.join(map(str, self.entries))} cannot be skipped alone, because later entries were "
-            f"computed from their result: {named}. Nothing was changed. To skip all of them, run "
-            f"`tussock barrier abandon {' '.join(f'--skip-entry {position}' for position in every)}`."
+            f"log entries {skipped} cannot be skipped alone, because later entries were computed from their result: "
+            f"{named}. Nothing was changed. To skip all of them, run "
+            f"`tussock barrier abandon {skip_arguments(every, self.take_log)}`."
         )
 
 
-def require_readers_skipped(meta: MetaStore, start: int, skipped: Collection[int]) -> None:
+def require_readers_skipped(
+    meta: MetaStore, start: int, skipped: Collection[int], held: Barrier | None, *, done: bool = False
+) -> None:
     """Raise ReadEntryError if an entry of the log was computed from the result of a skipped one and is not skipped.
+
+    Args:
+        start: the end of the log of the committed epoch.
+        held: the open barrier.
+        done: it skips them already.
 
     Cost: a read per entry of the log from `start` on.
     """
@@ -82,7 +105,8 @@ def require_readers_skipped(meta: MetaStore, start: int, skipped: Collection[int
             gone.add(position)
             readers.append((position, statement_text(statement)))
     if readers:
-        raise ReadEntryError(sorted(skipped), readers)
+        take_log = held is not None and any(position >= held.log_end for position in gone)
+        raise ReadEntryError(sorted(skipped), readers, take_log, done)
 
 
 def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = None) -> Barrier:
@@ -101,7 +125,7 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     held = meta.barrier_after(version.epoch)
     if detour.skip_entries:
         before = () if held is None else held.skipped_entries
-        require_readers_skipped(meta, version.log_end, {*before, *detour.skip_entries})
+        require_readers_skipped(meta, version.log_end, {*before, *detour.skip_entries}, held)
     if not detour:
         raise NothingToAbandonError(
             version.epoch,
@@ -111,17 +135,20 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     if held is None:
         pinning = _PinningSkipped(meta, Base(version), detour, interval=None, max_epoch_bytes=None, run=dict(run or {}))
         pinning.require_known()
-        return meta.inject_barrier(version.epoch, pinning.plan)
-    superseding = _Superseding(meta, version, held, detour)
-    superseding.require_known()
-    barrier = meta.supersede_barrier(held, superseding.plan)
-    log.info(
-        "barrier %d supersedes %d, attempt %d: %s",
-        barrier.epoch,
-        held.epoch,
-        barrier.attempt,
-        ", ".join(barrier.skipped),
-    )
+        barrier = meta.inject_barrier(version.epoch, pinning.plan)
+    else:
+        superseding = _Superseding(meta, version, held, detour)
+        superseding.require_known()
+        barrier = meta.supersede_barrier(held, superseding.plan)
+        log.info(
+            "barrier %d supersedes %d, attempt %d: %s",
+            barrier.epoch,
+            held.epoch,
+            barrier.attempt,
+            ", ".join(barrier.skipped),
+        )
+    if detour.skip_entries:  # again: a reader that was logged meanwhile has not seen this barrier
+        require_readers_skipped(meta, version.log_end, barrier.skipped_entries, barrier, done=True)
     return barrier
 
 

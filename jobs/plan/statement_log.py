@@ -1,6 +1,6 @@
 """The statement log as a catalog: the relations after the log is applied, and the row changes on the way."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -27,6 +27,7 @@ from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock.statestore.meta.statement_log import LogEntry
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
@@ -69,7 +70,12 @@ def replay(
 def statements_of(meta: MetaStore, start: int, end: int, skipped: Collection[int] = ()) -> list[tuple[int, Statement]]:
     """Read the log's entries from `start` to `end` (exclusive), without `skipped` ones, with their positions."""
     entries = meta.read_log(start, end)
-    return [(e.position, _statement.decode(e.statement)) for e in entries if e.position not in skipped]
+    return [(e.position, decoded_statement(e)) for e in entries if e.position not in skipped]
+
+
+def decoded_statement(entry: LogEntry) -> Statement:
+    """The statement of an entry."""
+    return _statement.decode(entry.statement)
 
 
 def _replayed(catalog: Catalog, statements: Sequence[tuple[int, Statement]], epoch: int) -> Replayed:
@@ -113,6 +119,14 @@ def statement_text(statement: Statement) -> str:
     )
 
 
+def skip_arguments(entries: Iterable[int], take_log: bool) -> str:
+    """The arguments of `tussock barrier abandon` that skip entries of the log.
+
+    `take_log`: one of them is newer than what the open barrier takes.
+    """
+    return " ".join([*(f"--skip-entry {position}" for position in entries), *(["--take-log"] if take_log else [])])
+
+
 def derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
     """The relations with these names and all relations that their rows come from."""
     by_id = {r.id: r for r in catalog.live()}
@@ -149,6 +163,7 @@ class WaitingLog:
         statements: with their positions, including those of the open barrier, except for those that it skips.
         changes: the row changes of each table, by its relation id, in log order.
         barrier: the epoch of the open barrier, or 0.
+        barrier_end: the end of the log that the open barrier takes, or 0.
     """
 
     version: HummockVersion
@@ -158,6 +173,7 @@ class WaitingLog:
     statements: Sequence[tuple[int, Statement]] = ()
     changes: Mapping[int, Sequence[Entry]] = field(default_factory=dict)
     barrier: int = 0
+    barrier_end: int = 0
 
     def with_draft(self, catalog: Catalog, statements: Sequence[Single], rows: Mapping[int, Sequence[Entry]]) -> Self:
         """Add the statements of a transaction that will be the next entry of the log.
@@ -283,10 +299,12 @@ class PendingCatalog:
         assert version is not None, "`at` was called"
         assert self._base is not None, "`at` was called"
         if self._taken is None:
-            self._taken = [], {}
+            statements: list[tuple[int, Statement]] = []
+            changes: Mapping[int, Sequence[Entry]] = {}
             if (held := self._barrier) is not None:
-                taken = statements_of(self._meta, held.log_start, held.log_end, held.skipped_entries)
-                self._taken = taken, _replayed(version.catalog, taken, held.epoch).changes
+                statements = statements_of(self._meta, held.log_start, held.log_end, held.skipped_entries)
+                changes = _replayed(version.catalog, statements, held.epoch).changes
+            self._taken = statements, changes  # last: a failed read of the log must leave it unknown
         statements, changes = self._taken
         live = {r.id for r in self._catalog.live()}
         merged = {
@@ -295,4 +313,7 @@ class PendingCatalog:
             if table in live
         }
         everything = [*statements, *self._statements]
-        return WaitingLog(version, self._catalog, self._end, max(self._base) + 1, everything, merged, self._base[1])
+        barrier_end = 0 if self._barrier is None else self._barrier.log_end
+        return WaitingLog(
+            version, self._catalog, self._end, max(self._base) + 1, everything, merged, self._base[1], barrier_end
+        )

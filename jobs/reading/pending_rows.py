@@ -16,7 +16,7 @@ from tussock.jobs.executors.table_replay import StatementRowError, TableReplay
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.plan.definition import TableDefinition, definition_of
 from tussock.jobs.plan.lineage import NamedColumn, in_names
-from tussock.jobs.plan.statement_log import WaitingLog
+from tussock.jobs.plan.statement_log import WaitingLog, skip_arguments
 from tussock.jobs.reading.reader import RowsInFlight
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.hummock.cache import process_cache
@@ -36,18 +36,22 @@ class WaitingStatementFailsError(InputError):
         statement: such as `UPDATE at log entry 5`.
         key: of the row.
         entry: its position in the log; None for a statement of the open transaction.
+        take_log: a barrier is open, and the entry is newer.
     """
 
-    def __init__(self, table: str, statement: str, key: str, reason: str, entry: int | None) -> None:
-        super().__init__(table, statement, key, reason, entry)
+    def __init__(
+        self, table: str, statement: str, key: str, reason: str, entry: int | None, take_log: bool = False
+    ) -> None:
+        super().__init__(table, statement, key, reason, entry, take_log)
         self.table, self.statement, self.key, self.reason, self.entry = table, statement, key, reason, entry
+        self.take_log = take_log
 
     def __str__(self) -> str:
         remedy = (
             "Correct that statement of the transaction."
             if self.entry is None
-            else f"To continue without that entry, run `tussock barrier abandon --skip-entry {self.entry}`, and give "
-            "this statement again."
+            else "To continue without that entry, run "
+            f"`tussock barrier abandon {skip_arguments([self.entry], self.take_log)}`, and give this statement again."
         )
         return (
             f"table {self.table!r} cannot be read after {self.statement}, which no epoch has applied yet and which "
@@ -158,7 +162,7 @@ class PendingTables:
         try:
             node.executor([table], actor).apply()
         except StatementRowError as err:
-            raise _failing(err, relation, waiting.end) from err
+            raise _failing(err, relation, waiting) from err
         self._replayed[relation.id] = _Replayed(relation, list(entries), table)
         return table
 
@@ -166,14 +170,15 @@ class PendingTables:
         return pa.ipc.open_stream(read_payload(self._meta.objects, name)).read_all()
 
 
-def _failing(err: StatementRowError, table: Relation, end: int) -> WaitingStatementFailsError:
-    """The error of an entry, with names of columns. `end`: of the log; the open transaction comes after it."""
+def _failing(err: StatementRowError, table: Relation, waiting: WaitingLog) -> WaitingStatementFailsError:
+    """The error of an entry, with names of columns. The open transaction comes after the end of the log."""
     names = [NamedColumn(c.name) for c in table.columns]
     entry = int(err.statement.rpartition(" ")[2])
-    statement = err.statement if entry < end else err.statement.partition(" ")[0]
-    return WaitingStatementFailsError(
-        table.name, statement, err.key, in_names(err.reason, names), entry if entry < end else None
-    )
+    reason = in_names(err.reason, names)
+    if entry >= waiting.end:
+        return WaitingStatementFailsError(table.name, err.statement.partition(" ")[0], err.key, reason, None)
+    take_log = waiting.barrier != 0 and entry >= waiting.barrier_end
+    return WaitingStatementFailsError(table.name, err.statement, err.key, reason, entry, take_log)
 
 
 def _seen(committed: Catalog, pending: Catalog) -> Catalog:

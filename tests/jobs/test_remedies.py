@@ -554,6 +554,7 @@ ELSEWHERE = {
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
     "ReadEntryError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
+    "SkippedInputError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
     "SourceTroubleError": (
         "an unforeseen error of a library; the commands are those of UnreadableFileError",
         "tests/jobs/sources/test_boundary.py",

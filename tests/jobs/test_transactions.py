@@ -1,15 +1,19 @@
 """BEGIN … COMMIT, and reads of waiting rows, in a process without a JVM: all or nothing, exactly once."""
 
 import random
+import re
 from pathlib import Path
+from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
 import pytest
 
 from tests.jobs.driver.embedded import append, epoch, open_store
+from tussock.jobs import cli
+from tussock.jobs.catalog.deployment import Deployment
 from tussock.jobs.catalog.open_transaction import TransactionError
-from tussock.jobs.catalog.statement_writer import Answer
+from tussock.jobs.catalog.statement_writer import Answer, SkippedInputError
 from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
@@ -25,8 +29,10 @@ from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
+from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_object_store
 
 _FIELDS = (Field("id", "bigint"), Field("n", "bigint"))
@@ -96,6 +102,7 @@ def test_waiting_statements_are_replayed_like_an_epoch_does(session: Session) ->
     session.flush()
     assert rows(session, "k") == sorted(k.items())
     assert rows(session, "e") == sorted(e)
+    assert not session._statements._tables._replayed, "the committed rows are released"
 
 
 def test_a_transaction_is_one_entry_of_the_log_and_readers_see_it_as_a_whole(session: Session) -> None:
@@ -236,6 +243,22 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(session: Session, monkey
     assert rows(session, "e") == [(1, 1), (1, 1)]
 
 
+def test_a_failed_read_of_the_open_barriers_entries_is_repeated(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(session, "k", (1, 1))
+    inject(session.meta)
+    with monkeypatch.context() as broken:
+        broken.setattr(session.meta, "read_log", _unavailable)
+        with pytest.raises(ObjectStoreUnavailableError):
+            session.read("k", pending=True)
+    assert rows(session, "k", pending=True) == [(1, 1)]
+
+
+def _unavailable(*_: object, **__: object) -> NoReturn:
+    raise ObjectStoreUnavailableError("GET", "log", "connection reset")
+
+
 def test_a_skipped_entry_takes_those_along_that_were_computed_from_it(session: Session) -> None:
     put(session, "k", (1, 1))
     first = session.meta.log_end() - 1
@@ -254,6 +277,95 @@ def test_a_skipped_entry_takes_those_along_that_were_computed_from_it(session: S
     assert rows(session, "e") == rows(session, "k") == []
 
 
+def reading_from(session: Session, read: int) -> Insert:
+    """An INSERT INTO e of the rows that the entry `read` has put."""
+    (entry,) = session.meta.read_log(read, read + 1)
+    return msgspec.structs.replace(msgspec.json.decode(entry.statement, type=Insert), table="e", after=(read,))
+
+
+def run_command(session: Session, error: Exception) -> None:
+    """Run the command that a message contains."""
+    found = re.search(r"`tussock (barrier abandon [^`]*)`", str(error))
+    assert found is not None, str(error)
+    assert cli.main([*found[1].split(), "--store", session.meta.objects.uri]) == 0
+
+
+def test_the_command_that_skips_readers_takes_those_after_the_barrier_too(session: Session) -> None:
+    put(session, "k", (1, 1))
+    first = session.meta.log_end() - 1
+    inject(session.meta)
+    log(session, reading_from(session, first))
+    with pytest.raises(ReadEntryError) as caught:
+        abandon(session.meta, Detour(skip_entries=(first,)))
+    run_command(session, caught.value)
+    session.flush()
+    assert rows(session, "e") == rows(session, "k") == []
+
+
+def test_a_statement_that_is_logged_while_its_input_is_skipped_is_reported(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either by the barrier, which sees the statement afterwards, or by the statement, which sees the barrier."""
+    put(session, "k", (1, 1))
+    first = session.meta.log_end() - 1
+    barrier = inject(session.meta)
+    assert barrier is not None
+    other = open_store(Path(session.meta.objects.uri), "other")
+    supersede = other.supersede_barrier
+
+    def after_an_append(*of: Any) -> Barrier:
+        log(session, reading_from(session, first))
+        return supersede(*of)
+
+    monkeypatch.setattr(other, "supersede_barrier", after_an_append)
+    with pytest.raises(ReadEntryError, match=rf"{first} are skipped now.*{first + 1} \(insert e, 1 rows\)") as caught:
+        abandon(other, Detour(skip_entries=(first,)))
+    run_command(session, caught.value)
+
+    put(session, "k", (2, 2))
+    second = session.meta.log_end() - 1
+    session._pending.at(session.meta.latest())
+    waiting, append_log = session._pending.waiting(), session.meta.append_log
+
+    def after_a_barrier(*of: Any) -> int:
+        abandon(open_store(Path(session.meta.objects.uri)), Detour(skip_entries=(second,), take_log=True))
+        return append_log(*of)
+
+    monkeypatch.setattr(session.meta, "append_log", after_a_barrier)
+    reader = reading_from(session, second)
+    with pytest.raises(SkippedInputError, match=f"log entry {second + 1} was computed from .* {second}, ") as late:
+        session._writer.logged(reader, waiting.end, waiting)
+    monkeypatch.undo()
+    run_command(session, late.value)
+    with pytest.raises(LogMovedError):
+        session._writer.append_read(waiting.catalog, "", reader, waiting, ["k"])
+    session.flush()
+    assert rows(session, "e") == rows(session, "k") == []
+
+
+def test_an_apply_is_computed_again_if_a_barrier_skips_what_it_has_read(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(session, "k", (1, 1))
+    first = session.meta.log_end() - 1
+    reader, read = reading_from(session, first), list[list[int]]()
+
+    def deployment(*_: object, **__: object) -> Deployment:
+        catalog = session._pending.at(session.meta.latest())
+        waiting = session._pending.waiting()
+        read.append([position for position, _ in waiting.statements])
+        if len(read) == 1:
+            inject(session.meta)
+            abandon(session.meta, Detour(skip_entries=(first,)))
+        draft = DraftTransaction(catalog, waiting.epoch)
+        draft.add(msgspec.structs.replace(reader, after=tuple(read[-1])))
+        return Deployment((), True, draft.statement(), waiting.end, waiting=waiting)
+
+    monkeypatch.setattr(session, "_deployment", deployment)
+    assert session.apply([]).position == first + 1
+    assert read == [[first], []]
+
+
 def test_a_read_of_waiting_rows_names_a_statement_that_raises_and_views_that_will_change(session: Session) -> None:
     put(session, "k", (0, 1))
     with pytest.warns(WaitingChangesWarning, match=r"view counted is read as of epoch \d+.*insert k, 1 rows"):
@@ -264,6 +376,120 @@ def test_a_read_of_waiting_rows_names_a_statement_that_raises_and_views_that_wil
     log(session, Update("k", ((1, divided),), None))
     with pytest.raises(WaitingStatementFailsError, match=r"UPDATE at log entry \d+.* key \(0\): n .*id.* raised"):
         session.read("k", pending=True)
+    put(session, "k", (0, 1))
+    entry = session.meta.log_end() - 2
+    abandon(session.meta, Detour(skip_entries=(entry,)))
+    log(session, Update("k", ((1, divided),), None))
+    with pytest.raises(WaitingStatementFailsError, match=f"UPDATE at log entry {entry + 2}") as newer:
+        session.read("k", pending=True)
+    run_command(session, newer.value)
+    assert rows(session, "k", pending=True) == [(0, 1)]
+
+
+def test_a_cancelled_statement_is_not_part_of_the_transaction(session: Session) -> None:
+    def cancelled(draft: DraftTransaction, _: WaitingLog) -> Answer:
+        draft.add(session._writer.insert("k", pa.table({"id": [2], "n": [2]})))
+        raise KeyboardInterrupt
+
+    session.execute("BEGIN")
+    put(session, "k", (1, 1))
+    assert session._transaction is not None
+    with pytest.raises(KeyboardInterrupt):
+        session._transaction.take(cancelled)
+    put(session, "k", (3, 3))
+    session.execute("COMMIT")
+    session.flush()
+    assert rows(session, "k") == [(1, 1), (3, 3)]
+
+
+def test_statements_that_only_read_are_not_repeated(session: Session) -> None:
+    read = list[int]()
+
+    def select(_: DraftTransaction, before: WaitingLog) -> Answer:
+        read.append(before.end)
+        return Answer("", "", pa.table({"n": [1]}))
+
+    session.execute("BEGIN")
+    put(session, "k", (1, 1))
+    assert session._transaction is not None
+    session._transaction.take(select)
+    log(session, Delete("k", None))
+    session.execute("COMMIT")
+    assert len(read) == 1
+    session.flush()
+    assert rows(session, "k") == [(1, 1)]
+
+
+def test_a_script_ends_no_transaction_that_another_one_has_begun(session: Session) -> None:
+    script = session.run("BEGIN; COMMIT; BEGIN")
+    next(script)
+    next(script)
+    session.execute("BEGIN")
+    put(session, "k", (1, 1))
+    with pytest.raises(TransactionError, match="open already"):
+        next(script)
+    session.execute("COMMIT")
+    session.flush()
+    assert rows(session, "k") == [(1, 1)]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_that_broke_off_can_be_given_again(
+    arrives: bool, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.meta.log_end()
+    session.execute("BEGIN")
+    put(session, "e", (1, 1))
+    with monkeypatch.context() as broken:
+        _break_log(broken, session, arrives)
+        with pytest.raises(ObjectStoreUnavailableError) as caught:
+            session.execute("COMMIT")
+    assert "COMMIT can be given again" in caught.value.__notes__[0]
+    with pytest.raises(TransactionError, match="may be in the log already"):
+        put(session, "e", (2, 2))
+    put(Session(session.meta.objects.uri, create=False), "k", (7, 7))
+    (answer,) = session.execute("COMMIT")
+    assert "insert e, 1 rows; takes effect" in answer.message
+    assert not session.in_transaction
+    assert session.meta.log_end() == before + 2
+    session.flush()
+    assert rows(session, "e") == [(1, 1)]
+
+
+def test_a_rollback_says_that_the_commit_before_it_was_not_lost(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arrives in (False, True):
+        with monkeypatch.context() as broken, pytest.raises(ObjectStoreUnavailableError):
+            _put_and_break_log(broken, session, arrives)
+        if arrives:
+            with pytest.raises(TransactionError, match=f"already, as log entry {session.meta.log_end() - 1}"):
+                session.execute("ROLLBACK")
+        else:
+            session.execute("ROLLBACK")
+        assert not session.in_transaction
+    session.flush()
+    assert rows(session, "e") == [(1, 1)]
+
+
+def _put_and_break_log(patch: pytest.MonkeyPatch, session: Session, arrives: bool) -> None:
+    with session.transaction():
+        put(session, "e", (1, 1))
+        _break_log(patch, session, arrives)
+
+
+def _break_log(patch: pytest.MonkeyPatch, session: Session, arrives: bool) -> None:
+    """Let appends to the log fail, although the entry `arrives` or not."""
+    put_if_absent = type(session.meta.objects).put_if_absent
+
+    def breaks_off(store: object, name: str, data: bytes) -> bool:
+        if "/log/" not in name:
+            return put_if_absent(store, name, data)
+        if arrives:
+            put_if_absent(store, name, data)
+        _unavailable()
+
+    patch.setattr(type(session.meta.objects), "put_if_absent", breaks_off)
 
 
 @pytest.mark.parametrize(
