@@ -1,6 +1,6 @@
 """SELECTs over stored rows by DuckDB, in this process and without a JVM. The dialect is DuckDB's, not Spark's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from tussock.jobs.plan.definition import output_of
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
 from tussock.jobs.settings.local_disk import local_folder
-from tussock.statestore.errors import InputError
+from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.version import HummockVersion
@@ -36,17 +36,29 @@ class DuckQueryError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A relation as DuckDB reads it: each scan is a new stream of batches, and ends when no more rows are needed."""
+    """A relation as DuckDB reads it: each scan is a new stream of batches, and ends when no more rows are needed.
+
+    `failed`: receives the errors of scans, because DuckDB passes on only their texts.
+    """
 
     objects: ObjectStore
     version: HummockVersion
     relation: Relation
     epoch: int
+    failed: list[TussockError]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """Arrow's protocol for streams."""
         rows = rows_at(self.objects, self.version, self.relation, self.epoch)
-        return rows.__arrow_c_stream__(requested_schema)
+        scan = pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
+        return scan.__arrow_c_stream__(requested_schema)
+
+    def _batches(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from rows
+        except TussockError as err:
+            self.failed.append(err)
+            raise
 
 
 def duck_name(name: str) -> str:
@@ -65,11 +77,13 @@ def duck_rows(
         epoch: None: the published one.
 
     Warns: PausedViewWarning, HeldViewWarning.
-    Raises: DuckQueryError; NoStoredRowsError for a source or a plain view; EpochNotCommittedError, EpochExpiredError.
+    Raises: DuckQueryError, also from the reader; NoStoredRowsError for a source or a plain view;
+        EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
     Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
     """
+    failed: list[TussockError] = []
     with stored.seeing(epoch) as (version, sight), _connection(time_zone) as connection:
-        with _errors():
+        with _errors(failed):
             statements = connection.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise DuckQueryError("found another statement, or several")
@@ -79,16 +93,25 @@ def duck_rows(
             relation = stored.found(version, sight, name)
             if output_of(relation) is None:
                 raise NoStoredRowsError(relation.name, relation.kind)
-            connection.register(name, _Rows(objects, version, relation, sight.epoch_of(relation.name)))
-        with _errors():
-            yield connection.sql(sql).to_arrow_reader()
+            connection.register(name, _Rows(objects, version, relation, sight.epoch_of(relation.name), failed))
+        with _errors(failed):
+            found = connection.sql(sql).to_arrow_reader()
+        yield pa.RecordBatchReader.from_batches(found.schema, _batches(found, failed))
+
+
+def _batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iterator[pa.RecordBatch]:
+    with _errors(failed):
+        yield from rows
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _errors(failed: Sequence[TussockError]) -> Iterator[None]:
+    """Raise the error of a scan, if one has failed, or else that of DuckDB. Its streams raise OSError."""
     try:
         yield
-    except duckdb.Error as err:
+    except (duckdb.Error, OSError, pa.ArrowException) as err:
+        if failed:
+            raise failed[0] from err
         raise DuckQueryError(str(err)) from err
 
 

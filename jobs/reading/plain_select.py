@@ -14,7 +14,7 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import Sight
 
 _COUNT = ["COUNT", "(", "*", ")"]
-_NOT_COLUMNS = {"ALL", "DISTINCT"}
+_NOT_COLUMNS = {"ALL", "DISTINCT", "TRUE", "FALSE", "NULL"}  # Spark reads a quantifier or a literal
 
 
 @dataclass(frozen=True, slots=True)

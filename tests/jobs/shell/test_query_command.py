@@ -4,8 +4,10 @@ import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,10 +16,11 @@ from tests.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs import cli
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreatePlainView, CreateTable
-from tussock.jobs.reading import stored_rows
+from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
 from tussock.jobs.shell.prompt import Prompt, typed_lines
+from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -38,7 +41,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     MetaStore.init(open_object_store(str(folder)), units=2, time_zone="Europe/Zurich")
     meta = open_store(folder, "maker")
     named = CreatePlainView("named", "SELECT id FROM orders", _FIELDS[:1], ("id",), ("orders",))
-    append(meta, CreateTable("orders", _FIELDS, (0,)), named)
+    words = CreateTable("words", (Field("id", "bigint"), Field("true", "int"), Field("null", "int")), (0,))
+    append(meta, CreateTable("orders", _FIELDS, (0,)), named, words)
     meta.publish(epoch(meta).epoch)
     with Session(str(folder), create=False, runner="local", workers=1) as session:
         session.insert("orders", _ROWS)
@@ -123,6 +127,38 @@ def test_what_duckdb_refuses_is_named(sql: str, says: str, run: Run) -> None:
     message = run("query", "--duckdb", sql, code=1)
     assert re.search(says, message), message
     assert "Traceback" not in message
+
+
+def test_an_error_after_the_first_rows_is_that_of_the_scan_or_of_duckdb(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt survives it."""
+    found = typed(store, "SELECT if(i = 3000000, error('late'), i) FROM range(4000000) t(i);\nSELECT 1 AS one;\n")
+    assert found[-1] == "one"
+    assert any(re.match("error: DuckDB cannot run this query: .*late", line) for line in found)
+
+    def breaking(*_: object) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from [pa.record_batch({"id": np.arange(100_000)})] * 20
+            raise MissingSstError("the store", "7.sst")
+
+        return pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), batches())
+
+    monkeypatch.setattr(duck_query, "rows_at", breaking)
+    for query in ("SELECT id FROM orders", "SELECT sum(id) AS n FROM orders"):
+        assert any(line.startswith("error: ") and "7.sst" in line for line in typed(store, f"{query};\n")), query
+
+
+def test_statements_of_standard_input_fail_with_an_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, code, says in (
+        ("SELECT 1;\n", 0, "1"),
+        ("SELECT absent FROM orders;\nSELECT 1;\n", 1, ""),
+        ("\\wrong\n", 1, ""),
+        ("BEGIN;\nCOMMIT;\n", 0, "nothing to commit"),
+        ("BEGIN;\n", 1, "the statements end within a transaction. Nothing was changed. Add COMMIT after them"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert says in run("shell", code=code), text
 
 
 def test_a_limit_stops_the_scan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +260,8 @@ def test_typed_lines_are_kept_and_names_are_completed(
         ("SELECT * FROM named", None),
         ("SELECT * FROM orders LIMIT 1 + 1", None),
         ("SELECT 1", None),
+        ("SELECT true FROM words", None),
+        ("SELECT id, NULL FROM words", None),
         ("SELECT * FROM orders; SELECT 1", None),
     ],
 )
