@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tussock.jobs.catalog.open_transaction import ended_within_transaction
 from tussock.jobs.catalog.show import show
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.source_text import SourceText
@@ -47,12 +48,14 @@ class Prompt:
     Args:
         session: opens the session that runs statements in Spark's SQL.
         out: receives answers and errors.
+        failed: whether a statement or command of the run has failed or was cancelled.
     """
 
     meta: MetaStore
     session: "Callable[[], Session]"
     out: TextIO
     timing: bool = False
+    failed: bool = False
     _opened: "Session | None" = None
     _stored: StoredRows = field(init=False)
 
@@ -81,6 +84,11 @@ class Prompt:
         if self._opened is not None:
             self._opened.close()
 
+    def require_ended(self) -> None:
+        """Raise TransactionError if a transaction is open, which `close` would roll back."""
+        if self._opened is not None and self._opened.in_transaction:
+            raise ended_within_transaction()
+
     def names(self) -> list[str]:
         """The names to complete: relations and their columns."""
         live = [r for r in self.meta.latest().catalog.live() if not r.internal]
@@ -91,8 +99,10 @@ class Prompt:
         try:
             run(text)
         except TussockError as err:
-            print(f"error: {err}", file=self.out)
+            self.failed = True
+            print("\n  ".join([f"error: {err}", *getattr(err, "__notes__", ())]), file=self.out)
         except KeyboardInterrupt:
+            self.failed = True
             print("cancelled", file=self.out)
         if self.timing:
             print(f"{(time.perf_counter() - started) * 1000:,.0f} ms", file=self.out)
@@ -109,6 +119,7 @@ class Prompt:
                 shown = show(pending_catalog(self.meta, self.meta.latest()), what)
                 print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)), file=self.out)
             case _:
+                self.failed = True
                 print(f"error: there is no command {text}\n{HELP}", file=self.out)
 
     def _statement(self, text: str) -> None:

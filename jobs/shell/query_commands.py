@@ -39,7 +39,7 @@ class UnfilteredChangesError(InputError):
 
 
 def _query(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.catalog.open_transaction import TransactionError
+    from tussock.jobs.catalog.open_transaction import ended_within_transaction
     from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.session import Session
 
@@ -60,7 +60,7 @@ def _query(chosen: argparse.Namespace) -> None:
                 else:
                     _write(chosen, answer.table.to_reader())
             if session.in_transaction:
-                raise TransactionError("the statements end within a transaction", "Add COMMIT after them")
+                raise ended_within_transaction()
 
 
 def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextManager[pa.RecordBatchReader] | None":
@@ -256,7 +256,7 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--svg", metavar="FILE", help="draw the fragments of the views into this SVG file instead")
 
 
-def _shell(chosen: argparse.Namespace) -> None:
+def _shell(chosen: argparse.Namespace) -> int:
     from tussock.jobs.session import Session
     from tussock.jobs.shell.prompt import BANNER, Prompt, typed_lines
 
@@ -267,8 +267,10 @@ def _shell(chosen: argparse.Namespace) -> None:
             if sys.stdin.isatty():
                 print(BANNER)
                 prompt.run(typed_lines(prompt.names, Path.home() / ".local" / "state" / "tussock" / "history"))
-            else:
-                prompt.run(iter(sys.stdin))
+                return 0
+            prompt.run(iter(sys.stdin))
+            prompt.require_ended()
+            return 1 if prompt.failed else 0
         finally:
             prompt.close()
 
@@ -344,7 +346,7 @@ COMMANDS = (
         "DuckDB answers SELECT over the published rows, in its dialect and without a JVM. All other statements are "
         "Spark's SQL, as in `tussock query`, and the first one starts Spark. The prompt completes names and keeps a "
         "history in ~/.local/state/tussock. \\d lists relations, and \\timing prints times. Without a terminal, the "
-        "command runs the statements of standard input.",
+        "command runs the statements of standard input, and its exit code is 1 if one of them fails.",
         ("tussock shell --pipeline flights", "tussock shell --store ./demo < queries.sql"),
         _shell,
     ),
