@@ -134,7 +134,7 @@ def test_an_error_after_the_first_rows_is_that_of_the_scan_or_of_duckdb(
 ) -> None:
     """The prompt survives it."""
     found = typed(store, "SELECT if(i = 3000000, error('late'), i) FROM range(4000000) t(i);\nSELECT 1 AS one;\n")
-    assert found[-1] == "one"
+    assert "one" in found
     assert any(re.match("error: DuckDB cannot run this query: .*late", line) for line in found)
 
     def breaking(*_: object) -> pa.RecordBatchReader:
