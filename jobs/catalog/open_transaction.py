@@ -106,7 +106,7 @@ class OpenTransaction:
         statement = draft.statement()
         self._unsure = True
         try:
-            answer = self.writer.log(text, statement, before.end, before, self._client_id)
+            answer = self.writer.log(text, statement, expected=before.end, waiting=before, client_id=self._client_id)
         except (LogMovedError, InputError):
             self._unsure = False
             raise

@@ -75,7 +75,8 @@ def statements_of(meta: MetaStore, start: int, end: int, skipped: Collection[int
 
 def decoded_statement(entry: LogEntry) -> Statement:
     """The statement of an entry."""
-    return _statement.decode(entry.statement)
+    statement: Statement = _statement.decode(entry.statement)
+    return statement
 
 
 def _replayed(catalog: Catalog, statements: Sequence[tuple[int, Statement]], epoch: int) -> Replayed:
