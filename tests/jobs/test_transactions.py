@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs import cli
-from tussock.jobs.catalog.deployment import Deployment
+from tussock.jobs.catalog.deployment import Deploying, Deployment
 from tussock.jobs.catalog.open_transaction import TransactionError
 from tussock.jobs.catalog.statement_writer import Answer, SkippedInputError
 from tussock.jobs.catalog.transaction import DraftTransaction
@@ -351,15 +352,18 @@ def test_an_apply_is_computed_again_if_a_barrier_skips_what_it_has_read(
     reader, read = reading_from(session, first), list[list[int]]()
 
     def deployment(*_: object, **__: object) -> Deployment:
-        catalog = session._pending.at(session.meta.latest())
-        waiting = session._pending.waiting()
-        read.append([position for position, _ in waiting.statements])
+        version = session.meta.latest()
+        catalog, pending = session._pending.at(version), session._pending
+        deploying = Deploying(
+            session.meta, session._statements, version, catalog, pending.log_end, True, pending.waiting
+        )
+        read.append([position for position, _ in deploying._after_draft().statements])
         if len(read) == 1:
             inject(session.meta)
             abandon(session.meta, Detour(skip_entries=(first,)))
-        draft = DraftTransaction(catalog, waiting.epoch)
-        draft.add(msgspec.structs.replace(reader, after=tuple(read[-1])))
-        return Deployment((), True, draft.statement(), waiting.end, waiting=waiting)
+        return replace(
+            deploying.of([], False), statement=msgspec.structs.replace(reader, after=tuple(read[-1])), pending=True
+        )
 
     monkeypatch.setattr(session, "_deployment", deployment)
     assert session.apply([]).position == first + 1
