@@ -32,6 +32,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 _HEADER = re.compile(r"--[ \t]*(?P<name>\w+)[ \t]*:[ \t]*(?P<value>.*?)[ \t]*$")
 NOT_APPLIED = "The store does not maintain it in this form. `tussock apply` does, from the next epoch on."
+RESUME = "Correct the row or the SELECT; then `tussock apply --resume "
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ def judge_assertions(
 ) -> tuple[list[ViewQuality], list[str]]:
     """Return the results of assertions at `epoch`, and the names of those whose rows readers' views did not change.
 
-    An assertion that the store does not maintain yet is reported and holds nothing back.
+    An assertion that the store does not maintain yet is reported and holds nothing back. One whose SELECT raised, so
+    that a run paused its view, does not hold: its wrong rows are unknown from then on.
 
     Args:
         relations: the relations of the catalog at `epoch`, by name.
@@ -112,6 +114,9 @@ def judge_assertions(
         if view is None or words_of(query_of(view)[0]) != words_of(one.select):
             warned = (Failure(one.name, NOT_APPLIED),)
             found.append(ViewQuality(one.name, 0, 1, suite="", warnings=warned, holds=()))
+        elif view.paused_for and view.paused_at(epoch):
+            what = f"cannot be evaluated: {view.paused_for.rstrip('.')}. {RESUME}{view.name}` evaluates it again."
+            found.append(_found_wrong(one, relations, view, 0, what))
         elif stays_published(version, view, epoch):
             paused.append(one.name)
         else:
@@ -132,15 +137,31 @@ def _judged(
         wrong += part.num_rows
         if len(sample) < SAMPLE_KEYS:
             sample += _shown(part.slice(0, SAMPLE_KEYS - len(sample)))
-    names = {r.id: r.name for r in relations.values() if r.kind in (RelationKind.VIEW, RelationKind.TABLE)}
-    holds = tuple(names[id_] for id_ in view.depends_on if id_ in names)
-    result = ViewQuality(one.name, wrong, 1, suite=one.digest, holds=holds)
     if not wrong:
-        return result
-    failure = (Failure(one.name, f"{wrong:,} wrong row{'s' * (wrong != 1)}", tuple(sample)),)
+        return ViewQuality(one.name, 0, 1, suite=one.digest, holds=_inputs(relations, view))
+    return _found_wrong(one, relations, view, wrong, f"{wrong:,} wrong row{'s' * (wrong != 1)}", tuple(sample))
+
+
+def _found_wrong(
+    one: Assertion,
+    relations: Mapping[str, Relation],
+    view: Relation,
+    rows: int,
+    observed: str,
+    sample: tuple[dict[str, str], ...] = (),
+) -> ViewQuality:
+    """Return the result of an assertion that does not hold; by its severity it fails or warns."""
+    failure = (Failure(one.name, observed, sample),)
+    result = ViewQuality(one.name, rows, 1, suite=one.digest, holds=_inputs(relations, view))
     if one.severity in REPORTS:
         return msgspec.structs.replace(result, warnings=failure)
     return msgspec.structs.replace(result, failures=failure)
+
+
+def _inputs(relations: Mapping[str, Relation], view: Relation) -> tuple[str, ...]:
+    """Return the views and tables that an assertion's SELECT reads."""
+    names = {r.id: r.name for r in relations.values() if r.kind in (RelationKind.VIEW, RelationKind.TABLE)}
+    return tuple(names[id_] for id_ in view.depends_on if id_ in names)
 
 
 def _shown(rows: pa.Table) -> list[dict[str, str]]:

@@ -4,9 +4,11 @@ import msgspec
 import pytest
 
 from tests.jobs.driver.embedded import append, insert
+from tests.jobs.driver.test_pauses import BAD, GOOD, sums
 from tests.jobs.plan.catalogs import counted, scan, view
 from tests.jobs.shell.test_quality_commands import Shop, shop
 from tussock.jobs.gate.assertions import assertion_statements, read_assertions
+from tussock.jobs.gate.record import read_record
 from tussock.jobs.gate.suite import QualitySuiteError
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
@@ -78,6 +80,34 @@ def test_an_assertion_that_is_not_applied_is_reported_and_lists_hide_the_one_tha
     applied(two_views, pipeline)
     assert two_views.run("epoch", "--pipeline", "shop")[0] == 1
     assert [r.name for r in two_views.meta.latest().catalog.live() if not r.internal] == ["t", "per_g", "per_w"]
+
+
+@pytest.mark.parametrize("scope", ["pipeline", "view"])
+def test_an_assertion_whose_select_raised_keeps_failing_until_it_is_resumed(two_views: Shop, scope: str) -> None:
+    """With `on_error` "pause", the run pauses its hidden view, as it does a view of the user."""
+    shop = two_views
+    toml = shop.folder / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace('"auto"\n', '"auto"\non_error = "pause"\n') + f'scope = "{scope}"\n')
+    (one,) = read_assertions(asserting(shop, "SELECT c0, c1 FROM t"))
+    append(shop.meta, msgspec.structs.replace(sums(name=one.view), sql=one.select))
+    assert shop.run("epoch", "--pipeline", "shop")[0] == 0, "t has no row yet"
+    good = shop.published
+    for row in (BAD, *GOOD[:1]):
+        insert(shop.meta, "t", row)
+        code, printed = shop.run("epoch", "--pipeline", "shop")
+        assert code == 1, printed
+        assert f"`tussock apply shop --resume {one.view}`" in printed or row != BAD, printed
+        record = read_record(shop.meta.objects, shop.meta.latest().epoch)
+        assert record is not None
+        assert (record.failed, record.refused, record.paused) == (("no_rows.sql",), {"t"}, ())
+        assert shop.published == (good if scope == "pipeline" else shop.meta.latest().epoch)
+        assert shop.run("status", "--pipeline", "shop")[0] == 4
+    text = " ".join(shop.run("check", "shop")[1].split())
+    assert "assertion no_rows.sql: cannot be evaluated: " in text
+    assert "Overflow in addition" in text
+    asserting(shop, "-- severity: warning\nSELECT c0, c1 FROM t")
+    code, printed = shop.run("epoch", "--pipeline", "shop")
+    assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
 
 
 def test_headers_and_statements(shop: Shop) -> None:
