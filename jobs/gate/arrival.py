@@ -4,20 +4,21 @@ how many of their records may be unreadable.
 Two places use them:
 
 - The gate judges what the epochs since the last publish took in (`judge_arrivals`): too many rejects, or too few rows.
-  A file whose every record was set aside fails, with or without a rule. The result is an entry of the quality record.
+  If the gate runs, a file whose every record was set aside fails even without a rule. The result is an entry of the
+  quality record.
 - A run of an interval, and the health of the pipeline, look for missing files (`missing_files`). A file that lies in
   the source's place has arrived, taken or not.
 
-The epochs of one run count together as an interval. Epochs without a scheduler's run count together, too.
+The epochs of one run count together as an interval. Epochs without a scheduler's run count together, too. A restatement
+belongs to the epoch that took the file, so that a repaired file heals its interval.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import msgspec
 import pyarrow.compute as pc
 
 from tussock.jobs.gate.record import Failure, ViewQuality
@@ -25,7 +26,7 @@ from tussock.jobs.gate.suite import REPORTS
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.fed_tables import fed_by_source
-from tussock.jobs.reading.intake import SourceIntake, intakes
+from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, intakes
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.settings.pipeline import ArrivalRule, Pipeline, RunSchedule
 from tussock.jobs.sources.listing import Interval, has_interval
@@ -159,6 +160,9 @@ def judge_arrivals(
 ) -> list[ViewQuality]:
     """Return one result per source that brought input in the epochs after `since`, up to `epoch`, and can be judged.
 
+    At most MOST_EPOCHS epochs are searched, as far as they are recorded. If older ones remain, every source that can be
+    judged has a result, which warns of them.
+
     Raises: UnknownArrivalError.
     Cost: two GETs per epoch, and a scan of the rejects of each source that sets them aside.
     """
@@ -170,23 +174,34 @@ def judge_arrivals(
     if not judged or since >= epoch:
         return []
     by_source: dict[int, list[SourceIntake]] = defaultdict(list)
-    for intake in intakes(meta, catalog, since, epoch).found:
+    searched = intakes(meta, catalog, since, epoch)
+    for intake in searched.found:
         if intake.source in judged:
             by_source[intake.source].append(intake)
     found = []
-    for id_, parts in by_source.items():
-        relation, rule = judged[id_], rules.get(id_, ArrivalRule())
+    for id_ in by_source if searched.whole else judged:
+        parts, relation, rule = by_source[id_], judged[id_], rules.get(id_, ArrivalRule())
         rejects = Counter[str]()
         if relation.name in rejecting:
-            rejects = _rejects_by_file(meta, version, rejecting[relation.name])
-        failures = tuple(_failures(rule, parts, rejects))
+            rejects = _rejects_by_file(meta, version, rejecting[relation.name], epoch)
+        failures = tuple(_failures(rule, _batches(parts), rejects, whole=searched.whole))
+        unseen = () if searched.whole else (_UNSEEN,)
         holds = tuple(
             r.name for r in catalog.live() if r.kind is RelationKind.VIEW and id_ in r.depends_on and not r.internal
         )
         rows = sum(part.rows or 0 for part in parts)
-        result = ViewQuality(f"{SUBJECT}{relation.name}", rows, 1, suite=digest_of(rule), holds=holds)
         warns = rule.severity in REPORTS
-        found.append(msgspec.structs.replace(result, **{"warnings" if warns else "failures": failures}))
+        found.append(
+            ViewQuality(
+                f"{SUBJECT}{relation.name}",
+                rows,
+                1,
+                failures=() if warns else failures,
+                suite=digest_of(rule),
+                warnings=(*failures, *unseen) if warns else unseen,
+                holds=holds,
+            )
+        )
     return found
 
 
@@ -203,61 +218,106 @@ def _ruled(
             yield relation, statement, rules[relation.name]
 
 
-def _rejects_by_file(meta: MetaStore, version: HummockVersion, table: Relation) -> Counter[str]:
+def _rejects_by_file(meta: MetaStore, version: HummockVersion, table: Relation, epoch: int) -> Counter[str]:
     found = Counter[str]()
-    for part in open_table(meta.objects, version, stored_table(table)).scan(columns=(0,)):
+    for part in open_table(meta.objects, version, stored_table(table), epoch).scan(columns=(0,)):
         for one in pc.value_counts(part.column(0)).to_pylist():
             found[one["values"]] += one["counts"]
     return found
 
 
-def _failures(rule: ArrivalRule, parts: Sequence[SourceIntake], rejects: Counter[str]) -> Iterator[Failure]:
-    for part in parts:
-        bad = {item.name: rejects[item.name] for item in part.items if rejects[item.name] and not item.goes}
-        if bad and part.rows == 0:
+@dataclass(slots=True)
+class _Batch:
+    """The files that one epoch took, as later epochs have restated them.
+
+    Args:
+        names: the files whose rows are in the source.
+        rows: their readable rows; None if uncounted.
+        restates: they are restated, and were taken before the epochs that are judged. `rows` are those of the new
+            contents; the other files of the interval are unknown.
+    """
+
+    run: str
+    restates: bool
+    names: set[str]
+    rows: int | None
+
+
+def _batches(parts: Sequence[SourceIntake]) -> list[_Batch]:
+    """Return the batches of one source, oldest first. `parts`: newest first."""
+    found: list[_Batch] = []
+    owner: dict[str, _Batch] = {}
+    for part in reversed(parts):
+        goes = [item.name for item in part.items if item.goes]
+        comes = [item.name for item in part.items if not item.goes]
+        batch = next((owner[name] for name in goes if name in owner), None)
+        for name in goes:
+            if name in owner:
+                owner.pop(name).names.discard(name)
+        if batch is None:
+            batch = _Batch(part.run.get("run", ""), bool(goes), set(), part.came if goes else part.rows)
+            found.append(batch)
+        else:
+            change = part.came if batch.restates else part.rows
+            batch.rows = None if batch.rows is None or change is None else batch.rows + change
+        batch.names.update(comes)
+        owner.update(dict.fromkeys(comes, batch))
+    return found
+
+
+def _failures(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Counter[str], *, whole: bool) -> Iterator[Failure]:
+    """`whole`: the batches are all of the judged epochs; False: the run of the oldest may have brought more."""
+    for batch in batches:
+        bad = _most_rejects(batch.names, rejects)
+        if bad and batch.rows == 0:
             yield Failure(
                 "no file whose every record is unreadable",
-                f"{sum(bad.values()):,} unreadable records and no readable one",
-                tuple({"file": name, "rejects": str(count)} for name, count in list(bad.items())[:_MOST]),
+                f"{sum(rejects[name] for name in batch.names):,} unreadable records and no readable one",
+                bad,
             )
-    yield from _over_the_limit(rule, parts, rejects)
-    by_run: dict[str, list[SourceIntake]] = defaultdict(list)
-    for part in parts:
-        by_run[part.run.get("run", "")].append(part)
+    yield from _over_the_limit(rule, batches, rejects)
+    by_run: dict[str, list[_Batch]] = defaultdict(list)
+    for batch in batches:
+        if not batch.restates:
+            by_run[batch.run].append(batch)
+    if not whole and batches:
+        by_run.pop(batches[0].run, None)
     for run, together in by_run.items():
-        if rule.min_rows is not None and all(part.rows is not None for part in together):
-            rows = sum(part.rows or 0 for part in together)
+        if rule.min_rows is not None and all(batch.rows is not None for batch in together):
+            rows = sum(batch.rows or 0 for batch in together)
             if rows < rule.min_rows:
                 of = f" of run {run}" if run else ""
                 yield Failure(f"min_rows = {rule.min_rows:,}", f"{rows:,} rows{of}")
 
 
-def _over_the_limit(rule: ArrivalRule, parts: Sequence[SourceIntake], rejects: Counter[str]) -> Iterator[Failure]:
+def _over_the_limit(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Counter[str]) -> Iterator[Failure]:
     """Compare rejects with the limit: a number per file and per interval, or a share of an epoch's records."""
     limit = rule.reject_limit
     if limit is None:
         return
     text = f"reject_limit = {limit:g}"
     if limit < 1 and limit != 0:
-        for part in parts:
-            bad = sum(rejects[item.name] for item in part.items)
-            if part.rows is not None and bad and bad > limit * (bad + part.rows):
-                share = bad / (bad + part.rows)
-                yield Failure(
-                    text, f"{bad:,} of {bad + part.rows:,} records ({share:.1%}) are unreadable", _files(part, rejects)
-                )
+        for batch in batches:
+            bad = sum(rejects[name] for name in batch.names)
+            if batch.rows is not None and bad and bad > limit * (bad + batch.rows):
+                share = bad / (bad + batch.rows)
+                observed = f"{bad:,} of {bad + batch.rows:,} records ({share:.1%}) are unreadable"
+                yield Failure(text, observed, _most_rejects(batch.names, rejects))
         return
-    names = {item.name for part in parts for item in part.items}
+    names = {name for batch in batches for name in batch.names}
     total = sum(rejects[name] for name in names)
     if total > limit:
-        worst = sorted((name for name in names if rejects[name]), key=lambda name: -rejects[name])[:_MOST]
-        keys = tuple({"file": name, "rejects": str(rejects[name])} for name in worst)
-        yield Failure(text, f"{total:,} unreadable records", keys)
+        yield Failure(text, f"{total:,} unreadable records", _most_rejects(names, rejects))
 
 
+_UNSEEN = Failure(
+    "the input of all epochs that readers do not see",
+    f"older epochs are no longer recorded, or more than {MOST_EPOCHS:,} epochs back",
+)
 _MOST = 10  # files in a report
 
 
-def _files(part: SourceIntake, rejects: Counter[str]) -> tuple[dict[str, str], ...]:
-    named = [item.name for item in part.items if rejects[item.name]][:_MOST]
-    return tuple({"file": name, "rejects": str(rejects[name])} for name in named)
+def _most_rejects(names: Collection[str], rejects: Counter[str]) -> tuple[dict[str, str], ...]:
+    """Return the files with the most rejects, for a report."""
+    worst = sorted((name for name in names if rejects[name]), key=lambda name: (-rejects[name], name))[:_MOST]
+    return tuple({"file": name, "rejects": str(rejects[name])} for name in worst)

@@ -34,6 +34,7 @@ from tussock.jobs.gate.record import (
     Judged,
     QualityRecord,
     ViewQuality,
+    is_source,
     passed_before,
     read_record,
     stays_published,
@@ -296,9 +297,7 @@ def _validate(
                     views[suite.view] = _with(views[suite.view], look, found)
                     asked.costs(_cost(look, found.rows, *began))
     arrived = (
-        []
-        if asked.only_views
-        else judge_arrivals(meta, version, pipeline, _published_before(meta, version, epoch), epoch)
+        [] if asked.only_views else judge_arrivals(meta, version, pipeline, _judged_since(meta, version, epoch), epoch)
     )
     asserted, paused = judge_assertions(meta.objects, version, relations, asked.assertions, epoch)
     return QualityRecord(
@@ -308,12 +307,27 @@ def _validate(
     )
 
 
-def _published_before(meta: "MetaStore", version: HummockVersion, epoch: int) -> int:
-    """Return the epoch that readers see if it is before `epoch`, else the one before `epoch`."""
+def _judged_since(meta: "MetaStore", version: HummockVersion, epoch: int) -> int:
+    """Return the epoch after which the intake is judged: what readers do not see yet.
+
+    A refused intake must be judged again with every later epoch until its views are released. Without views that are
+    held back, this is the published epoch, or, if that is judged again, the one before it.
+
+    Cost: a GET if views are held back.
+    """
+    refused = min((version.published, *(held.epoch for held in version.held)))
     if version.published < epoch:
-        return version.published
+        passed = refused == version.published or _arrivals_passed(read_record(meta.objects, version.published))
+        return version.published if passed else refused
+    if refused < epoch:
+        return refused
     sealed = meta.sealed(epoch)
     return epoch if sealed is None else sealed.prev_epoch
+
+
+def _arrivals_passed(record: QualityRecord | None) -> bool:
+    """Return whether the gate judged an epoch and refused no source's intake, so that other checks hold views back."""
+    return record is not None and not record.unchecked and not any(is_source(name) for name in record.failed)
 
 
 def _plans(

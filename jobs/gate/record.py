@@ -210,23 +210,24 @@ def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
     return record
 
 
-def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str]) -> QualityRecord | None:
+def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str], no_rule: str) -> QualityRecord | None:
     """Return the record of `epoch` if the current suites and assertions made it; None if they must run.
 
     Args:
-        digests_now: their digests, by view or assertion.
+        digests_now: their digests, by view, assertion or source.
+        no_rule: the digest of a source without a rule.
     """
     if (record := read_record(objects, epoch)) is None or record.unchecked:
         return None
     found = {view.view: view.suite for view in record.views}
     # A record lacks the sources that brought no input, and has some without a rule.
-    digests = {name: digest for name, digest in found.items() if name in digests_now or not is_source(name)}
-    wanted = {
+    wanted = {name: no_rule for name in found if is_source(name)}
+    wanted |= {
         name: digest
         for name, digest in digests_now.items()
         if name not in record.paused and (name in found or not is_source(name))
     }
-    return record if digests == wanted else None
+    return record if found == wanted else None
 
 
 def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> bool:

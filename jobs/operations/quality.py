@@ -22,7 +22,7 @@ from tussock.jobs.gate.record import (
 )
 from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import GateScope
+from tussock.jobs.settings.pipeline import ArrivalRule, GateScope
 from tussock.statestore.errors import InputError
 from tussock.statestore.progress import Progress, no_progress
 
@@ -48,7 +48,7 @@ def known(at: PipelineStore, epoch: int) -> QualityRecord | None:
     digests = {suite.view: suite.digest for suite in read_suites(at.pipeline.quality)}
     digests |= {one.name: one.digest for one in read_assertions(at.pipeline)}
     digests |= {f"{SUBJECT}{source}": digest_of(rule) for source, rule in at.pipeline.arrival.items()}
-    return judged(at.meta.objects, epoch, digests)
+    return judged(at.meta.objects, epoch, digests, digest_of(ArrivalRule()))
 
 
 def verdict(at: PipelineStore, epoch: int) -> GateVerdict:

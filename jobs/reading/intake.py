@@ -15,12 +15,16 @@ MOST_EPOCHS = 1_000  # searched in one call
 
 
 class SourceIntake(NamedTuple):
-    """The input of one epoch from one source."""
+    """The input of one epoch from one source.
+
+    `rows` and `came` are None if they are uncounted, or if no view reads the source.
+    """
 
     epoch: int
     source: int  # the relation's id
     items: tuple[Item, ...]
-    rows: int | None  # new rows minus rows that were taken back; None if uncounted, or if no view reads the source
+    rows: int | None  # new rows minus rows that were taken back
+    came: int | None  # new rows
     run: Mapping[str, str]  # the scheduler's run that injected the barrier
 
 
@@ -52,6 +56,7 @@ def intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int
                 name, reader = sources[relation]
                 counts = (sealed.rows or {}).get(name)
                 rows = None if counts is None else counts.net
-                found.append(SourceIntake(until, relation, tuple(reader.items(document)), rows, barrier.run))
+                came = None if counts is None or rows is None else (counts.rows_out + rows) // 2
+                found.append(SourceIntake(until, relation, tuple(reader.items(document)), rows, came, barrier.run))
         until = sealed.prev_epoch
     return Intakes(tuple(found), until <= since)

@@ -4,6 +4,7 @@ The expected numbers follow from the values that the tests write into the files.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,14 @@ import pytest
 from tests.jobs.driver.embedded import append
 from tests.jobs.driver.test_rejects import Record, source, view, write
 from tests.jobs.shell.test_quality_commands import Shop, shop
-from tussock.jobs.gate.arrival import past_intervals
-from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.driver.barrier import Wish
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.restate import Restating
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.gate.arrival import judge_arrivals, past_intervals
+from tussock.jobs.reading.intake import intakes
+from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
+from tussock.jobs.sources.base import Restated
 
 __all__ = ["shop"]
 
@@ -113,6 +120,104 @@ def test_too_few_rows_fail_and_a_changed_rule_is_judged_again(shop: Shop, data: 
     toml.write_text(toml.read_text().replace("min_rows = 3", "min_rows = 2"))
     assert day(shop, 1)[0] == 0
     assert shop.published > 0
+
+
+def test_a_removed_rule_is_judged_again(shop: Shop, data: Path) -> None:
+    shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    toml = shop.folder / "pipelines/shop/pipeline.toml"
+    before = toml.read_text()
+    shop.configure("[arrival.events]\nmin_rows = 3\n")
+    files(data, 1)
+    assert day(shop, 1)[0] == 1
+    toml.write_text(before)
+    code, printed = day(shop, 1)
+    assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
+
+
+def restate(shop: Shop, folder: Path, number: int, *records: Record) -> tuple[int, str]:
+    """Replace a day's file, and restate it."""
+    files(folder, number, records=records)
+    return shop.run("restate", "--pipeline", "shop", "events", "--file", f"{folder}/2026-01-0{number}.parquet")
+
+
+def test_a_restatement_of_a_published_file_is_not_judged_by_its_growth(shop: Shop, data: Path) -> None:
+    shop.configure("[arrival.events]\nmin_rows = 3\nreject_limit = 0.3\n")
+    files(data, 1, records=(GOOD,) * 4)
+    assert day(shop, 1)[0] == 0
+    good = shop.published
+    for records in ((GOOD,) * 5, (GOOD,) * 2, (*(GOOD,) * 5, BAD)):
+        code, printed = restate(shop, data, 1, *records)
+        assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
+    before = shop.published
+    code, printed = restate(shop, data, 1, *(GOOD,) * 6, BAD, BAD, BAD)
+    assert (code, shop.published) == (1, before), printed
+    assert "reject_limit = 0.3: 3 of 9 records (33.3%) are unreadable" in printed
+    assert "no file whose every record is unreadable: 1 " in restate(shop, data, 1, BAD)[1]
+    assert shop.run("check", "shop", "--epoch", str(good))[0] == 0, "its file had no reject then"
+
+
+def test_a_repaired_file_heals_the_run_that_took_it(shop: Shop, data: Path) -> None:
+    """The scheduler's runs have names, so that a restatement is a run of its own."""
+
+    def took(run: str) -> tuple[str, ...]:
+        advance(LocalRunner(), shop.meta, Wish(run={"run": run}))
+        return found()
+
+    def restated(run: str, *records: Record) -> tuple[str, ...]:
+        files(data, 1, records=records)
+        path = f"{data}/2026-01-01.parquet"
+        assert Restating(shop.meta, "events", Restated(path), {"run": run}).begin() is not None
+        return took(run)
+
+    def found() -> tuple[str, ...]:
+        version = shop.meta.latest()
+        (one,) = judge_arrivals(shop.meta, version, pipeline, 0, version.epoch)
+        return tuple(f"{failure.expectation}: {failure.observed}" for failure in one.failures)
+
+    shop.configure("[arrival.events]\nmin_rows = 10\nreject_limit = 0.3\n")
+    pipeline = load_pipeline(shop.folder / "pipelines/shop")
+    files(data, 1, records=(BAD,) * 4)
+    assert took("first") == (
+        "no file whose every record is unreadable: 4 unreadable records and no readable one",
+        "reject_limit = 0.3: 4 of 4 records (100.0%) are unreadable",
+        "min_rows = 10: 0 rows of run first",
+    )
+    assert restated("second", *(GOOD,) * 4, BAD) == ("min_rows = 10: 4 rows of run first",)
+    files(data, 2, records=(GOOD,) * 9)
+    assert took("next") == ("min_rows = 10: 4 rows of run first", "min_rows = 10: 9 rows of run next")
+    assert restated("third", *(GOOD,) * 12) == ("min_rows = 10: 9 rows of run next",)
+
+
+def test_in_view_scope_a_refused_intake_is_not_released_by_the_next_good_file(shop: Shop, data: Path) -> None:
+    shop.configure('scope = "view"\n[arrival.events]\nreject_limit = 0\n')
+    files(data, 1)
+    assert day(shop, 1)[0] == 0
+    good = shop.published
+    for number, records in ((2, (GOOD, BAD)), (3, (GOOD,))):
+        files(data, number, records=records)
+        code, printed = day(shop, number)
+        assert (code, shop.published) == (1, shop.meta.latest().epoch), printed
+        assert "reject_limit = 0: 1 unreadable records" in printed
+        assert {held.epoch for held in shop.meta.latest().held} == {good}
+    shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    assert day(shop, 3)[0] == 1, "another suite judges the published epoch again"
+    code, printed = restate(shop, data, 2, GOOD, GOOD)
+    assert (code, shop.meta.latest().held) == (0, ()), printed
+
+
+def test_epochs_that_are_no_longer_searched_are_reported(
+    shop: Shop, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.configure("[arrival.events]\nmin_rows = 3\n")
+    for number in (1, 2):
+        files(data, number)
+        advance(LocalRunner(), shop.meta)
+    monkeypatch.setattr("tussock.jobs.gate.arrival.intakes", partial(intakes, most=1))
+    version, pipeline = shop.meta.latest(), load_pipeline(shop.folder / "pipelines/shop")
+    (one,) = judge_arrivals(shop.meta, version, pipeline, 0, version.epoch)
+    assert (one.failures, one.rows) == ((), 1), "the other epoch may have brought enough rows"
+    (warning,) = one.warnings
+    assert "older epochs are no longer recorded" in warning.observed
 
 
 def test_a_rule_about_no_source_is_named(shop: Shop, data: Path) -> None:
