@@ -22,7 +22,7 @@ from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.gate.arrival import MissingFiles
-from tussock.jobs.gate.record import QualityRecord
+from tussock.jobs.gate.record import QualityRecord, is_source
 from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import TussockError
@@ -397,7 +397,7 @@ def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
 
 
 def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
-    """Yield what only the gate's record shows: skipped checks, and assertions that warn."""
+    """Yield what only the gate's record shows: skipped checks, and assertions and arrivals that failed or warn."""
     if found.record is None:
         return
     since = moment(found.record.epoch)
@@ -405,16 +405,27 @@ def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
         what = f"{found.committed} was published without its quality checks, by {found.record.unchecked}"
         do = f"`tussock check {found.named}` runs them now; the next epoch runs them before it is published."
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
+    for name, text in _of_assertions(found.record, "failures") if found.committed == found.published else ():
+        do = "Correct the rows with another epoch, or correct the check, and run again."
+        yield Trouble(TroubleKind.SUITE_FAILED, _about(name), f"did not hold: {text}", do, since=since)
     for name, text in _of_assertions(found.record, "warnings"):
-        do = f"`tussock check {found.named} {name}` shows the rows. They are published."
-        yield Trouble(TroubleKind.ASSERTION_WARNS, f"assertion {name}", text, do, wrong=False, since=since)
+        check = f"tussock check {found.named}{'' if is_source(name) else f' {name}'}"
+        do = f"`{check}` shows the rows. They are published."
+        yield Trouble(TroubleKind.ASSERTION_WARNS, _about(name), text, do, wrong=False, since=since)
+
+
+def _about(name: str) -> str:
+    """Return the subject of a result that is not about one view: `assertion paid.sql`, `source orders`."""
+    return name if is_source(name) else f"assertion {name}"
 
 
 def _of_assertions(record: QualityRecord | None, of: Literal["failures", "warnings"]) -> Iterator[tuple[str, str]]:
-    """Yield the assertions that failed or warned, with their finding."""
+    """Yield the assertions and arrivals that failed or warned, with their finding."""
     for result in () if record is None else record.views:
         if result.holds is not msgspec.UNSET:
-            yield from ((result.view, failure.observed) for failure in getattr(result, of))
+            for failure in getattr(result, of):
+                rule = f"{failure.expectation}: " if is_source(result.view) else ""
+                yield result.view, f"{rule}{failure.observed}"
 
 
 def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:

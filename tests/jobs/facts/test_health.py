@@ -6,20 +6,22 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.driver.test_pauses import BAD, RAISED, sums
-from tests.jobs.facts.conditions import conditions, healthy
+from tests.jobs.facts.conditions import EPOCH, conditions, healthy
 from tests.jobs.facts.test_status import NOW, files, look, shop
 from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.run_record import recorded
-from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, verdict
+from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
+from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import RunSchedule
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.texts.status import health_line, health_text
@@ -65,6 +67,25 @@ def test_the_verdict_is_that_of_the_worst_condition_and_notes_of_a_healthy_pipel
         HealthVerdict.ATTENTION,
         HealthVerdict.WRONG,
     ]
+
+
+def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
+    """With the scope "view" and nothing to hold back, or with --no-check."""
+    failed = tuple(
+        ViewQuality(name, 3, 1, failures=(Failure(rule, "3 wrong rows"),), holds=())
+        for name, rule in (("paid.sql", "paid.sql"), ("source orders", "min_rows = 4"))
+    )
+    facts = healthy(shop)
+    found = troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, failed)))
+    assert [(one.about, one.what) for one in found] == [
+        ("assertion paid.sql", "did not hold: 3 wrong rows"),
+        ("source orders", "did not hold: min_rows = 4: 3 wrong rows"),
+    ]
+    assert verdict(found) is HealthVerdict.WRONG
+    warned = tuple(msgspec.structs.replace(one, failures=(), warnings=one.failures) for one in failed)
+    found = troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, warned)))
+    assert [one.about for one in found] == ["assertion paid.sql", "source orders"]
+    assert ["`tussock check shop paid.sql`" in found[0].do, "`tussock check shop`" in found[1].do] == [True, True]
 
 
 def test_a_run_that_failed_is_wrong_until_another_run_succeeds(shop: MetaStore) -> None:
