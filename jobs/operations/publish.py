@@ -3,7 +3,14 @@
 from collections.abc import Collection
 
 from tussock.jobs.driver.publish import publish as let_see
-from tussock.jobs.gate.record import HeldViewsError, QualityRecord, record_lines, require_judged, require_passed
+from tussock.jobs.gate.record import (
+    HeldViewsError,
+    MissingRecordError,
+    QualityRecord,
+    record_lines,
+    require_judged,
+    require_passed,
+)
 from tussock.jobs.operations.alerts import let_go
 from tussock.jobs.operations.publication import Publication, publication_of
 from tussock.jobs.operations.quality import has_suites, judge_once, record_unchecked
@@ -18,9 +25,15 @@ def publish(at: PipelineStore, epoch: int) -> Publication:
 
     Raises:
         QualityGateError: a suite failed and the gate judges the whole pipeline; readers keep seeing the previous epoch.
-        MissingRecordError: the pipeline has suites that have not run on this epoch.
+        MissingRecordError: the pipeline has suites that have not run on this epoch, and readers do not see all of it.
     """
-    record = _passed_record(at, epoch)
+    try:
+        record = _passed_record(at, epoch)
+    except MissingRecordError:
+        version = at.meta.latest()
+        if epoch > version.published or version.held:
+            raise
+        return publication_of(at.meta, epoch, None)
     refused = frozenset[str]() if record is None else record.refused
     _publish(at, epoch, [r.id for r in at.meta.latest().catalog.at(epoch) if r.name in refused])
     return publication_of(at.meta, epoch, record)

@@ -13,8 +13,11 @@ from tests.jobs.driver.embedded import append, insert
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs import cli
 from tussock.jobs.gate.gate import NoEpochYetError, NoSuiteError
-from tussock.jobs.gate.record import GateVerdict, failure_lines, read_record, record_lines
+from tussock.jobs.gate.record import GateVerdict, MissingRecordError, failure_lines, read_record, record_lines
+from tussock.jobs.operations.publish import publish
+from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -106,6 +109,12 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     status = " ".join(status.split())
     assert "was published without its quality checks, by `tussock epoch --no-check --pipeline shop`" in status, status
     assert shop.run("epoch", "--pipeline", "shop", "--hold", "--no-check")[0] == 2
+    at = open_pipeline(load_pipeline(shop.folder / "pipelines/shop"))
+    assert publish(at, shop.published).epoch == shop.published, "as the task publish_views of this run, if cleared"
+    insert(shop.meta, "t", (3, 8, 0))
+    shop.run("epoch", "--pipeline", "shop", "--hold")
+    with pytest.raises(MissingRecordError):
+        publish(at, shop.meta.latest().epoch)
 
 
 def test_in_view_scope_the_other_views_are_published_and_the_command_fails(shop: Shop) -> None:
