@@ -9,7 +9,7 @@ import msgspec
 
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.gate.index import RESULTS, SuiteResult
-from tussock.jobs.gate.record import Failure, GateVerdict, Metric, ViewQuality, read_record
+from tussock.jobs.gate.record import Failure, GateVerdict, Metric, ViewQuality, is_source, read_record
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.gate.text import expectation_text
 from tussock.jobs.settings.pipeline import QualitySettings
@@ -22,7 +22,7 @@ _MOST_BYTES = 8 << 20
 
 
 class CheckFacts(msgspec.Struct, frozen=True):
-    """The result of one view's suite at one epoch."""
+    """The result of one view's suite, of an assertion, or of a source's arrival, at one epoch. `view` names it."""
 
     epoch: int
     at: datetime
@@ -38,6 +38,7 @@ class CheckFacts(msgspec.Struct, frozen=True):
     maintained: int = 0  # expectations answered from state that epochs keep for the view
     scanned: int = 0  # expectations for which all rows of a large view were read
     suite: str = ""  # digest of the suite's file; empty in records of earlier releases
+    of_view: bool = True  # False: of an assertion or a source
 
     @property
     def suite_version(self) -> str:
@@ -100,15 +101,21 @@ def expectations(
 ) -> tuple[ExpectationHistory, ...]:
     """Return the history of each expectation of a view's suite, as it was evaluated.
 
+    An assertion has one expectation, and a source has one per rule that ever failed, or else one.
+
     Expectations in the file come first, in its order, then others that these checks evaluated. Records of earlier
     releases do not list their expectations: those of a suite with the file's digest passed unless they failed, and all
     others count as not evaluated.
 
     Args:
+        view: the view; or the name of an assertion or a source, as in `CheckFacts`.
         checks: of this view, newest first. The history is oldest first, like a line of values.
 
     Cost: one read of the suite's file. An unreadable file counts as empty; `validate_views` reports the error.
     """
+    if checks and not checks[0].of_view:
+        failed = {failure.expectation: reports for check in reversed(checks) for failure, reports in _failed(check)}
+        return tuple(_of_rule(text, reports, checks) for text, reports in (failed or {view: False}).items())
     now, digest = _in_file(view, settings)
     before = {m.expectation: False for check in checks for m in check.metrics}
     before |= {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
@@ -116,6 +123,16 @@ def expectations(
         _history(text, now.get(text, before.get(text, False)), text in now, checks, digest)
         for text in {**now, **before}
     )
+
+
+def _of_rule(text: str, only_reports: bool, checks: Sequence[CheckFacts]) -> ExpectationHistory:
+    """Return the history of an assertion or of a rule on arrival: it passed unless it failed."""
+    found = _history(text, only_reports, True, checks, "")
+    outcomes = tuple(
+        (epoch, Outcome.PASSED if outcome is Outcome.NOT_EVALUATED else outcome) for epoch, outcome in found.outcomes
+    )
+    values = [None if is_source(check.view) else float(check.rows) for check in reversed(checks)]
+    return msgspec.structs.replace(found, outcomes=outcomes, values=tuple(values))
 
 
 def _history(
@@ -169,6 +186,7 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
         view.maintained,
         view.scanned,
         view.suite,
+        of_view=view.holds is msgspec.UNSET,
     )
 
 

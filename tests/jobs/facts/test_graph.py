@@ -135,3 +135,21 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
     gone = found["gone(column='x')"]
     assert (gone.in_suite, gone.last_failure, gone.last_failed) == (False, old, 2)
     assert [v for _, v in gone.outcomes] == [absent, failed, absent, absent]
+
+
+def test_an_assertion_and_the_arrival_of_a_source_have_a_history_without_a_suite(tmp_path: Path) -> None:
+    def check(number: int, view: str, *failures: Failure) -> CheckFacts:
+        verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
+        return CheckFacts(number, moment(number), view, verdict, number - 1, True, 1, failures, (), of_view=False)
+
+    paid, arrived = "paid.sql", "source orders"
+    (one,) = expectations(paid, [check(1, paid)], None)
+    assert (one.expectation, one.in_suite, one.outcomes, one.values) == (paid, True, ((1, Outcome.PASSED),), (0.0,))
+    wrong = Failure(paid, "1 wrong row", ({"id": "7"},))
+    (one,) = expectations(paid, [check(2, paid, wrong), check(1, paid)], QualitySettings(tmp_path, tmp_path))
+    assert (one.expectation, one.in_suite, one.last_failure, one.last_failed) == (paid, True, wrong, 2)
+    assert (one.outcomes, one.values) == (((1, Outcome.PASSED), (2, Outcome.FAILED)), (0.0, 1.0))
+    few = Failure("min_rows = 9", "2 rows")
+    (one,) = expectations(arrived, [check(4, arrived), check(3, arrived, few)], None)
+    assert (one.expectation, one.in_suite, one.last_failure) == ("min_rows = 9", True, few)
+    assert (one.outcomes, one.values) == (((3, Outcome.FAILED), (4, Outcome.PASSED)), (None, None))
