@@ -233,8 +233,9 @@ class _Batch:
     Args:
         names: the files whose rows are in the source.
         rows: their readable rows; None if uncounted.
-        restates: they are restated, and were taken before the epochs that are judged. `rows` are those of the new
-            contents; the other files of the interval are unknown.
+        run: the scheduler's run, or the command that restated; else empty.
+        restates: files that were taken before the judged epochs are restated, alone or together with new files. `rows`
+            are those of all contents that were read.
     """
 
     run: str
@@ -250,15 +251,16 @@ def _batches(parts: Sequence[SourceIntake]) -> list[_Batch]:
     for part in reversed(parts):
         goes = [item.name for item in part.items if item.goes]
         comes = [item.name for item in part.items if not item.goes]
-        batch = next((owner[name] for name in goes if name in owner), None)
-        for name in goes:
-            if name in owner:
-                owner.pop(name).names.discard(name)
+        known = [name for name in goes if name in owner]
+        batch = owner[known[0]] if known else None
+        for name in known:
+            owner.pop(name).names.discard(name)
         if batch is None:
-            batch = _Batch(part.run.get("run", ""), bool(goes), set(), part.came if goes else part.rows)
+            run = part.run.get("run", part.run.get("command", "") if goes else "")
+            batch = _Batch(run, bool(goes), set(), part.came if goes else part.rows)
             found.append(batch)
         else:
-            change = part.came if batch.restates else part.rows
+            change = part.rows if known == goes else part.came  # the rows of unknown contents were never counted
             batch.rows = None if batch.rows is None or change is None else batch.rows + change
         batch.names.update(comes)
         owner.update(dict.fromkeys(comes, batch))
@@ -278,11 +280,12 @@ def _failures(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Counter[str
     yield from _over_the_limit(rule, batches, rejects)
     by_run: dict[str, list[_Batch]] = defaultdict(list)
     for batch in batches:
-        if not batch.restates:
-            by_run[batch.run].append(batch)
+        by_run[batch.run].append(batch)
     if not whole and batches:
         by_run.pop(batches[0].run, None)
     for run, together in by_run.items():
+        if all(batch.restates for batch in together):
+            continue  # the rows of the rest of its interval are unknown
         if rule.min_rows is not None and all(batch.rows is not None for batch in together):
             rows = sum(batch.rows or 0 for batch in together)
             if rows < rule.min_rows:
