@@ -32,7 +32,7 @@ def data(shop: Shop) -> Path:
     """The folder of the source `events`, one file per day, with a view over it."""
     folder = shop.folder / "data"
     folder.mkdir()
-    append(shop.meta, source(folder / "{start:%Y-%m-%d}.parquet"), view("ids", 0))
+    append(shop.meta, source(folder / "{start:%Y-%m-%d}.parquet", retain="files"), view("ids", 0))
     return folder
 
 
