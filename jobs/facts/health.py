@@ -409,8 +409,8 @@ def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
         do = "Correct the rows with another epoch, or correct the check, and run again."
         yield Trouble(TroubleKind.SUITE_FAILED, _about(name), f"did not hold: {text}", do, since=since)
     for name, text in _of_assertions(found.record, "warnings"):
-        check = f"tussock check {found.named}{'' if is_source(name) else f' {name}'}"
-        do = f"`{check}` shows the rows. They are published."
+        only = "" if is_source(name) else f" {name}"
+        do = f"`tussock check {found.named}{only}` shows the rows. They are published."
         yield Trouble(TroubleKind.ASSERTION_WARNS, _about(name), text, do, wrong=False, since=since)
 
 

@@ -185,7 +185,7 @@ def judge_arrivals(
         if relation.name in rejecting:
             rejects = _rejects_by_file(meta, version, rejecting[relation.name], epoch)
         failures = tuple(_failures(rule, _batches(parts), rejects, whole=searched.whole))
-        unseen = () if searched.whole else (_UNSEEN,)
+        unseen = () if searched.whole else (Failure(*_UNSEEN),)
         holds = tuple(
             r.name for r in catalog.live() if r.kind is RelationKind.VIEW and id_ in r.depends_on and not r.internal
         )
@@ -313,7 +313,7 @@ def _over_the_limit(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Count
         yield Failure(text, f"{total:,} unreadable records", _most_rejects(names, rejects))
 
 
-_UNSEEN = Failure(
+_UNSEEN = (
     "the input of all epochs that readers do not see",
     f"older epochs are no longer recorded, or more than {MOST_EPOCHS:,} epochs back",
 )
