@@ -211,7 +211,7 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
     orders.append([(3, 1000)])
     visits.append([3])
     assert "view 'doubled' is paused" in (log := shop.log_of("health", shop.newest_run()))
-    assert "tussock apply PIPELINE --resume doubled" in log
+    assert "tussock apply shop --resume doubled" in log
     assert "2026-01-03.parquet" in log
     assert (shop.seen("doubled"), shop.seen("per_shop"), shop.seen("visitors")) == (
         doubled(*before),
@@ -276,4 +276,4 @@ def test_everything_else_continues_despite_a_held_source_a_paused_view_and_faili
         ("failed", "validate_views failed"),
     ]
     assert "source 'visits' is held" in notes[0][1]
-    assert "tussock apply PIPELINE --resume doubled" in notes[1][1]
+    assert "tussock apply shop --resume doubled" in notes[1][1]
