@@ -189,11 +189,11 @@ def test_an_answer_is_not_split_into_the_small_batches_of_cells(session: Session
     assert session.query("SELECT id FROM range(0, 1000, 1, 1)")["id"].num_chunks == 1
 
 
-def test_workers_do_not_scan_imported_objects_after_every_task(story: Story, spark: SparkSession) -> None:
-    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from (pa.record_batch([[gc.get_freeze_count()]], ["objects"]) for _ in batches)
-
-    counts = spark.range(0, 8, 1, 8).mapInArrow(frozen, "objects bigint").toArrow()["objects"].to_pylist()
+def test_workers_do_not_scan_imported_objects_after_every_task(spark: SparkSession, tmp_path: Path) -> None:
+    with Session(str(tmp_path / "store"), spark, runner="spark") as session:
+        session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1), (2), (3)")
+        session.flush()
+    counts = spark.sparkContext.range(0, 8, 1, 8).map(lambda _: gc.get_freeze_count()).collect()
     assert max(counts) > 50_000
 
 
