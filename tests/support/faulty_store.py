@@ -8,13 +8,20 @@
 Typical use: run once undisturbed and count `calls`; then run once per call with a fault there.
 """
 
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TypeVar
 
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore, ObjectStoreUnavailableError
+from tussock.statestore.objectstore.open import open_object_store
 
 T = TypeVar("T")
 
@@ -120,6 +127,29 @@ def next_death(calls: Sequence[tuple[str, str]], number: int) -> int:
     if number >= len(calls):
         return number + 1
     return next((i for i in range(number + 1, len(calls)) if calls[i][0] not in READS), len(calls))
+
+
+def stores_after_deaths(
+    store: Path, run: Callable[[MetaStore], object], calls: list[tuple[str, str]]
+) -> Iterator[Path]:
+    """Yield copies of a store in which `run` was undisturbed, or killed at one of the requests that change the store.
+
+    Args:
+        calls: an empty list, which receives the requests of an undisturbed run.
+    """
+    number = 0
+    while number <= len(calls):
+        copy = Path(shutil.copytree(store, store.with_name(f"{store.name}-{number}")))
+        objects = FaultyObjectStore(open_object_store(str(copy)))
+        if number < len(calls):
+            objects.kill(number)
+        with suppress(Killed, RetryableError, LostRaceError):
+            run(MetaStore(objects, "first", lambda: 1_700_000_100_000))
+        if not calls:
+            calls.extend(objects.calls)
+        yield copy
+        shutil.rmtree(copy)
+        number = next_death(calls, number)
 
 
 def _on_bytes(answer: T, change: Callable[[bytes], bytes]) -> T:

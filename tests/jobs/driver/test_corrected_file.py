@@ -3,8 +3,6 @@
 The expected rows are computed from the written rows, in plain Python. No Spark.
 """
 
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
@@ -13,7 +11,7 @@ import pytest
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.jobs.driver.test_pauses import BAD, FILE_FIELDS, GOOD, Row, per_g, sums_of, write
 from tests.jobs.plan.catalogs import counted, view
-from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
+from tests.support.faulty_store import stores_after_deaths
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LocalRunner
@@ -24,10 +22,7 @@ from tussock.jobs.settings.pipeline import EpochSettings, OnError
 from tussock.jobs.sources import files as files_module
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import reader_of
-from tussock.statestore.errors import RetryableError
-from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.objectstore.open import open_object_store
 
 
 @pytest.fixture
@@ -144,18 +139,8 @@ def test_a_driver_killed_at_any_request_takes_the_corrected_file_exactly_once(
     stopped(meta)
     write(files / "2.parquet", (100, 1, 1))
     calls: list[tuple[str, str]] = []
-    number = 0
-    while number <= len(calls):
-        store = Path(shutil.copytree(tmp_path / "store", tmp_path / f"store-{number}"))
-        objects = FaultyObjectStore(open_object_store(str(store)))
-        if number < len(calls):
-            objects.kill(number)
-        with suppress(Killed, RetryableError, LostRaceError):
-            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000))
-        calls = calls or list(objects.calls)
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), calls):
         other = open_store(store, "second")
         advance(LocalRunner(), other)
         require(other, (100, 1, 1))
-        shutil.rmtree(store)
-        number = next_death(calls, number)
     assert any(name.startswith("sources/") for operation, name in calls if operation.startswith("put"))

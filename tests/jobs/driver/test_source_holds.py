@@ -6,7 +6,6 @@ they were taken. No Spark.
 
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
-from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
+from tests.support.faulty_store import stores_after_deaths
 from tussock.jobs.catalog.show import show
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
@@ -30,8 +29,6 @@ from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateVie
 from tussock.jobs.settings.pipeline import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
-from tussock.statestore.errors import RetryableError
-from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -376,25 +373,15 @@ def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_can_be_continued_wi
     whole = damage(files / "s" / "2.parquet")
     change_the_rest(meta, files)
     calls: list[tuple[str, str]] = []
-    number = 0
-    while number <= len(calls):
-        store = Path(shutil.copytree(tmp_path / "store", tmp_path / f"store-{number}"))
-        objects = FaultyObjectStore(open_object_store(str(store)))
-        if number < len(calls):
-            objects.kill(number)
-        with suppress(Killed, RetryableError, LostRaceError):
-            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000))
-        calls = calls or list(objects.calls)
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), calls):
         other = MetaStore(open_object_store(str(store)), "second", lambda: 1_700_000_200_000)
         advance(LocalRunner(), other)
         require_the_rest_went_on(other)
         assert (rows(other, "of_s"), list(held_sources(other.latest().catalog))) == ([(1, 10)], ["s"]), (
-            f"killed at request {number}"
+            f"killed at the request of {store.name}"
         )
         (files / "s" / "2.parquet").write_bytes(whole)
         run(other)
         assert rows(other, "of_s") == [(1, 10), (2, 20)]
         damage(files / "s" / "2.parquet")
-        shutil.rmtree(store)
-        number = next_death(calls, number)
     assert sum(name.startswith("meta/barrier") for operation, name in calls if operation == "put_if_absent") == 2

@@ -3,8 +3,6 @@
 Other options hold at once. The expected rows are those written into the files. No Spark.
 """
 
-import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
-from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
+from tests.support.faulty_store import stores_after_deaths
 from tussock.jobs.driver.epoch import advance, next_epoch
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
@@ -32,11 +30,8 @@ from tussock.jobs.plan.apply import apply_statement
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, find, source_of
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError
-from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.catalog import RelationKind
-from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (Field("id", "int"), Field("v", "int"))
 Rows = list[tuple[object, ...]]
@@ -215,18 +210,7 @@ def test_a_driver_killed_at_any_request_reads_each_file_with_its_options(
 ) -> None:
     change(meta, gone="on_error", missing="null")
     write(files / "b.parquet", id=[4])
-    calls: list[tuple[str, str]] = []
-    number = 0
-    while number <= len(calls):
-        store = Path(shutil.copytree(tmp_path / "store", tmp_path / f"store-{number}"))
-        objects = FaultyObjectStore(open_object_store(str(store)))
-        if number < len(calls):
-            objects.kill(number)
-        with suppress(Killed, RetryableError, LostRaceError):
-            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000))
-        calls = calls or list(objects.calls)
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), []):
         other = open_store(store, "second")
         run(other)
         assert rows(other, "v") == [(1, 10), (3, 30), (4, None)]
-        shutil.rmtree(store)
-        number = next_death(calls, number)
