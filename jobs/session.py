@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -35,8 +36,8 @@ from tussock.jobs.catalog.show import explain, show
 from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
 from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
 from tussock.jobs.catalog.transaction import DraftTransaction
-from tussock.jobs.driver.barrier import Wish, micros_of
-from tussock.jobs.driver.epoch import next_epoch
+from tussock.jobs.driver.barrier import ALL, Wish, micros_of
+from tussock.jobs.driver.epoch import epochs_of_call
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.restate import Restatement, Restating
@@ -338,8 +339,8 @@ class Session:
     ) -> EpochSummary:
         """Run one epoch over all new input, commit it and publish it. No effect without new input.
 
-        If an unfinished barrier exists, this finishes its epoch instead. If a view compares with now(), a later clock
-        counts as new input.
+        All statements that were logged before the call are committed after it. So if another run left a barrier open,
+        this finishes its epoch first. If a view compares with now(), a later clock counts as new input.
 
         Args:
             interval: take only this data interval's files from sources with a path template.
@@ -354,17 +355,21 @@ class Session:
         with self._at_work(), self._alone("flush"):
             at = None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
-            with recorded(self.meta, "epoch", interval=interval):
-                summary = next_epoch(self._runner, self.meta, Wish(interval, at), settings, progress)
-            if summary is None:
-                version = self.meta.latest()
-                summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
-            else:
+            wish = Wish(interval, at)
+            return self._published(epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)
+
+    def _published(self, epochs: Iterator[EpochSummary], interval: Interval | None = None) -> EpochSummary:
+        """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
+        version, summary = self.meta.latest(), None
+        with recorded(self.meta, "epoch", interval=interval):
+            for summary in epochs:
                 version = publish(self.meta, summary.epoch)
                 self._statements.forget_rows()
                 warn_of_paused(version.catalog, summary)
-            warn_of_held(version.catalog, interval)
-            return summary
+        if summary is None:
+            summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
+        warn_of_held(version.catalog, interval)
+        return summary
 
     def restate(self, source: str, restated: Restated, progress: Progress = no_progress) -> Restatement:
         """Correct the data of a source in its own epoch, and publish it: replace taken rows with the current ones.
@@ -381,8 +386,10 @@ class Session:
             restating = Restating(self.meta, source, restated)
             if restating.begin() is None:
                 return restating.found
-        self.flush(progress=progress)
-        return restating.found
+            settings = EpochSettings(on_error=self._on_error)
+            epochs = epochs_of_call(self._runner, self.meta, ALL, settings, progress)
+            self._published(islice(epochs, 1))  # the restatement's: new input waits
+            return restating.found
 
     def verify(
         self,

@@ -1,5 +1,6 @@
 """Epochs: run one barrier to its commit, or run all waiting input as a train of epochs."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -49,15 +50,44 @@ def next_epoch(
 
     Arguments and errors: as `advance`.
     """
+    return _next(runner, meta, wish, settings, progress)[0]
+
+
+def epochs_of_call(
+    runner: LevelRunner,
+    meta: MetaStore,
+    wish: Wish = ALL,
+    settings: EpochSettings = UNBOUNDED,
+    progress: Progress = no_progress,
+) -> Iterator[EpochSummary]:
+    """Finish the open barrier of another run, if there is one, and then take in waiting input as one epoch.
+
+    So all statements that were in the log at the call are committed at the end. An open barrier alone may end the log
+    before the caller's own statements. Arguments and errors: as `advance`.
+    """
+    summary, left_open = _next(runner, meta, wish, settings, progress)
+    if summary is not None:
+        yield summary
+    if left_open and (summary := next_epoch(runner, meta, wish, settings, progress)) is not None:
+        yield summary
+
+
+def _next(
+    runner: LevelRunner, meta: MetaStore, wish: Wish, settings: EpochSettings, progress: Progress
+) -> tuple[EpochSummary | None, bool]:
+    """As `next_epoch`, and whether another run had left the barrier open."""
     met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
+    left_open: bool | None = None
     while True:
         with Train(runner, meta, 1, progress=progress) as train:
             if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
-                return None
+                return None, False
+            if left_open is None:  # later barriers of this loop supersede the first one
+                left_open = train.resumes
             ran = _ran(train, barrier, met, resting, corrected, settings.on_error)
         if ran:
             (summary,) = train.done
-            return summary
+            return summary, left_open
 
 
 def advance(

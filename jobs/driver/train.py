@@ -200,6 +200,11 @@ class Train:
                 self._taken_in = draft(self.meta, self._base(self._pinned(base)), wish, settings, before, resting)
         return None if self._taken_in is None else self._taken_in.barrier
 
+    @property
+    def resumes(self) -> bool:
+        """Whether another run left the barrier of the last `next_barrier` open."""
+        return self._taken_in is not None and self._taken_in.replayed is None
+
     def run(self, barrier: Barrier) -> None:
         """Run an epoch's levels and start its checkpoint. Waits while `depth` epochs are in flight.
 

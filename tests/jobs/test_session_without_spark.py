@@ -330,3 +330,15 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
     Session(str(folder), create=False, runner="local").flush()
     with pytest.raises(NoStoredRowsError, match="'s' is a source"):
         session.read("s")
+
+
+def test_a_flush_commits_all_statements_logged_before_it_also_if_another_run_left_a_barrier_open(
+    folder: Path, session: Session
+) -> None:
+    session.insert("orders", orders((1, 7, 1.0)))
+    with Session(str(folder), create=False) as other:
+        inject(other.meta)  # the barrier ends the log before the next statement
+    session.insert("orders", orders((2, 7, 2.0)))
+    summary = session.flush()
+    assert session.read("by_shop").to_pylist() == [{"Shop": 7, "n": 2, "total": 3.0}]
+    assert (summary.epoch, summary.rows["orders"].rows_out) == (session.meta.latest().epoch, 1)
