@@ -16,9 +16,8 @@ Spark.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -30,12 +29,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
-from tussock.jobs.catalog.insert import rows_for_table
-from tussock.jobs.catalog.open_transaction import OpenTransaction, TransactionError
-from tussock.jobs.catalog.show import explain, show
+from tussock.jobs.catalog.open_transaction import OpenTransaction
+from tussock.jobs.catalog.selects import Selects
 from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
+from tussock.jobs.catalog.statement_runner import StatementRunner, noted
 from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
-from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.driver.barrier import ALL, Wish, micros_of
 from tussock.jobs.driver.epoch import epochs_of_call
 from tussock.jobs.driver.pauses import warn_of_paused
@@ -45,47 +43,20 @@ from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, cores
 from tussock.jobs.driver.source_holds import warn_of_held
 from tussock.jobs.driver.summary import EpochSummary, holds_of
-from tussock.jobs.logical.errors import NoRelationError, SqlError
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import split_script
-from tussock.jobs.logical.statements import (
-    Bound,
-    Change,
-    CreateFunction,
-    CreatePlainView,
-    CreateView,
-    Delete,
-    Explain,
-    Insert,
-    Query,
-    Show,
-    Single,
-    Update,
-)
-from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
-from tussock.jobs.plan.definition import find
-from tussock.jobs.plan.fed_tables import require_not_fed
-from tussock.jobs.plan.statement_log import PendingCatalog, WaitingLog, statement_text
-from tussock.jobs.reading.epochs import EpochsOf
+from tussock.jobs.plan.statement_log import PendingCatalog
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
-from tussock.jobs.reading.read import WaitingChangesWarning, refuse_unseen, relation_at
-from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
-from tussock.jobs.reading.rejected import rejected
-from tussock.jobs.reading.stored_rows import StoredRows, rows_at
+from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import EpochSettings, OnError, load_pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
-from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.errors import InputError
 from tussock.statestore.extras import extras_named
-from tussock.statestore.meta.catalog import Catalog, RelationKind
-from tussock.statestore.meta.sight import Sight, published_sight
 from tussock.statestore.meta.statement_log import LogMovedError
-from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.months import given_rows
-from tussock.statestore.nested import unsliced
 from tussock.statestore.objectstore.base import AccessDeniedError
 from tussock.statestore.progress import Progress, no_progress
 
@@ -101,9 +72,6 @@ if TYPE_CHECKING:  # imported on use: only SQL needs Spark
 T = TypeVar("T")
 
 __all__ = ["Answer", "Session", "TwoThreadsError"]
-
-
-ATTEMPTS = 10  # to log a statement although other sessions keep changing what it reads
 
 
 class TwoThreadsError(InputError):
@@ -171,7 +139,10 @@ class Session:
         self._pending = PendingCatalog(self.meta)
         self._stored = StoredRows(self.meta, self._pending)
         self._statements = StatementMaker(self.meta, self._stored, self._writer, lambda: self.spark)
-        self._transaction: OpenTransaction | None = None
+        self._selects = Selects(self.meta, self._stored, self._statements)
+        self._statement_runner = StatementRunner(
+            self.meta, self._pending, self._statements, self._writer, self._selects
+        )
         self._working = RLock()  # held during a call
 
     @property
@@ -217,24 +188,19 @@ class Session:
         for statement in split_script(sql):
             try:
                 with self._at_work():
-                    before = self._transaction
-                    answer = self._execute(statement.text, statement.place, base or Path.cwd())
+                    before = self._statement_runner.transaction
+                    answer = self._statement_runner.execute(statement.text, statement.place, base or Path.cwd())
                     if before is None:
-                        began = self._transaction
+                        began = self._statement_runner.transaction
             except BaseException:
-                self._drop(began)
+                self._statement_runner.drop(began)
                 raise
             yield answer
-
-    def _drop(self, transaction: OpenTransaction | None) -> None:
-        """End a transaction if it is still the open one, and certainly not in the log."""
-        if transaction is not None and transaction is self._transaction and not transaction.unsure:
-            self._transaction = None
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open. `close` rolls it back."""
-        return self._transaction is not None
+        return self._statement_runner.transaction is not None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -246,16 +212,16 @@ class Session:
         Raises: TransactionError; as `execute`.
         """
         self.execute("BEGIN")
-        began = self._transaction
+        began = self._statement_runner.transaction
         try:
             yield
         except BaseException:
-            self._transaction = None
+            self._statement_runner.transaction = None
             raise
         try:
             self.execute("COMMIT")
         except BaseException:
-            self._drop(began)
+            self._statement_runner.drop(began)
             raise
 
     def plan(
@@ -297,7 +263,7 @@ class Session:
 
         Raises: InputError branches with the place, and the file in a note; nothing is logged then.
         """
-        with self._at_work(), self._alone("apply"):
+        with self._at_work(), self._statement_runner.alone("apply"):
             while True:
                 try:
                     deployment = self._deployment(scripts, prune, resume, derived, stores_rows=True)
@@ -352,7 +318,7 @@ class Session:
         Warns: HeldSourceWarning for each failing source: its new files wait, and everything else was taken.
             PausedViewWarning for each view that this epoch paused.
         """
-        with self._at_work(), self._alone("flush"):
+        with self._at_work(), self._statement_runner.alone("flush"):
             at = None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
@@ -382,7 +348,7 @@ class Session:
         Warns: as `flush`. An unreadable file leaves everything unchanged.
         Raises: UnknownRelationError; CannotRestateError; EpochUnderWayError: `flush` first.
         """
-        with self._at_work(), self._alone("restate"):
+        with self._at_work(), self._statement_runner.alone("restate"):
             restating = Restating(self.meta, source, restated)
             if restating.begin() is None:
                 return restating.found
@@ -415,7 +381,7 @@ class Session:
             CannotFollowError.
         Cost: that of each SELECT over all its rows, and a scan of each view.
         """
-        with self._at_work(), self._alone("verify") if repair else nullcontext():
+        with self._at_work(), self._statement_runner.alone("verify") if repair else nullcontext():
             from tussock.jobs.verify.record import write_last
             from tussock.jobs.verify.repair import repaired
             from tussock.jobs.verify.verify import verify
@@ -481,8 +447,8 @@ class Session:
                 raise BadMomentError(str(at), f"epoch {epoch} is given as well", "an epoch or a time, not both")
             if pending:
                 self._require_now(epoch if at is None else at)
-                return self._repeated(lambda: self._select_pending(sql))
-            return self._select(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
+                return self._statement_runner.over_waiting(partial(self._selects.select_pending, sql))
+            return self._selects.select(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows like INSERT: a row whose key exists replaces it.
@@ -496,20 +462,7 @@ class Session:
         Raises: UnknownRelationError; UnfitRowsError, NullKeyError: nothing was inserted.
         """
         with self._at_work():
-            if (transaction := self._transaction) is not None:
-                return self._repeated(lambda: transaction.take(partial(self._draft_rows, table, rows)))
-            statement = self._insert(self._pending.at(self.meta.latest()), table, rows)
-            return self._writer.log(f"insert into {statement.table}", statement)
-
-    def _insert(self, catalog: Catalog, table: str, rows: pa.Table) -> Insert:
-        relation = find(catalog, table, RelationKind.TABLE)
-        require_not_fed(catalog, relation, "INSERT INTO")
-        return self._writer.insert(relation.name, rows_for_table(relation, rows))
-
-    def _draft_rows(self, table: str, rows: pa.Table, draft: DraftTransaction, waiting: WaitingLog) -> Answer:
-        statement = self._insert(draft.catalog, table, rows)
-        draft.add(statement)
-        return Answer(f"insert into {statement.table}", _drafted(statement))
+            return self._statement_runner.insert(table, rows)
 
     def read(
         self,
@@ -527,28 +480,13 @@ class Session:
             if not pending:
                 return self._stored.read(relation, columns, epoch)
             self._require_now(epoch)
-            return self._repeated(lambda: self._read_pending(relation, columns))
-
-    def _read_pending(self, relation: str, columns: Sequence[str] | None) -> pa.Table:
-        waiting = self._waiting_now()
-        _warn_of_changes(waiting, [relation.lower()])
-        with self._statements.reading(waiting, [relation.lower()]) as seen:
-            found = relation_at(seen.version, seen.sight, relation)
-            with closing(rows_at(self.meta.objects, seen.version, found, seen.sight.epoch, columns, seen.rows)) as rows:
-                return unsliced(rows.read_all())
+            return self._statement_runner.over_waiting(partial(self._selects.read_pending, relation, columns))
 
     @staticmethod
     def _require_now(epoch: int | datetime | None) -> None:
         """Raise BadMomentError if an epoch or time is given for rows that belong to no epoch yet."""
         if epoch is not None:
             raise BadMomentError(str(epoch), "waiting statements belong to no epoch yet", "no epoch and no time")
-
-    def _waiting_now(self) -> WaitingLog:
-        """The waiting statements, and those of the open transaction."""
-        if self._transaction is not None:
-            return self._transaction.drafted
-        self._pending.at(self.meta.latest())
-        return self._pending.waiting()
 
     def reader(
         self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None
@@ -597,12 +535,12 @@ class Session:
             values, now(); FrameOfAnEpochError; OutdatedFrameError; SqlError for an invalid name or column;
             ReservedNameError.
         """
-        with self._at_work(), self._alone("create_view"):
+        with self._at_work(), self._statement_runner.alone("create_view"):
             catalog = self._pending.at(self.meta.latest())
             binder = self._statements.binder(catalog.live())
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
             require_free_name(view.name)
-            return _noted(self._writer.append(catalog, view.sql, view), binder.notes)
+            return noted(self._writer.append(catalog, view.sql, view), binder.notes)
 
     def _opened_frames(self) -> "Frames":
         if self._frames is None:
@@ -667,185 +605,6 @@ class Session:
                 yield
         finally:
             self._working.release()
-
-    # --- statements ---------------------------------------------------------------------------------------------------
-
-    def _execute(self, text: str, place: Place, base: Path) -> Answer:
-        match transaction_word(text):
-            case TransactionWord.BEGIN:
-                if self._transaction is not None:
-                    raise TransactionError("a transaction is open already", "COMMIT or ROLLBACK it first")
-                self._transaction = OpenTransaction(self.meta, self._pending, self._writer)
-                return Answer(text, "transaction begun; COMMIT logs its statements as one entry")
-            case TransactionWord.COMMIT:
-                return self._commit(text, self._opened_transaction())
-            case TransactionWord.ROLLBACK:
-                position = self._opened_transaction().logged
-                self._transaction = None
-                if position is not None:
-                    raise TransactionError(
-                        f"COMMIT has logged this transaction already, as log entry {position}",
-                        "It can only be undone by other statements",
-                    )
-                return Answer(text, "transaction rolled back; nothing was logged")
-        if (transaction_now := self._transaction) is not None:
-            return self._repeated(lambda: transaction_now.take(partial(self._draft, text, place, base)))
-        return self._repeated(lambda: self._execute_at_end(text, place, base))
-
-    def _commit(self, text: str, transaction: OpenTransaction) -> Answer:
-        """Log the open transaction. It stays open after an error after which COMMIT may be given again."""
-        try:
-            answer = self._repeated(lambda: transaction.commit(text))
-        except BaseException as err:
-            if transaction.unsure:
-                err.add_note(
-                    "COMMIT broke off, so the transaction may be in the log or not. In this session, COMMIT can be "
-                    "given again, and logs it at most once."
-                )
-            if isinstance(err, Exception) and not isinstance(err, RetryableError):
-                self._drop(transaction)
-            raise
-        self._transaction = None
-        return answer
-
-    def _opened_transaction(self) -> OpenTransaction:
-        if self._transaction is None:
-            raise TransactionError("no transaction is open", "Start one with BEGIN")
-        return self._transaction
-
-    @contextmanager
-    def _alone(self, call: str) -> Iterator[None]:
-        """Guard a call that cannot be part of a transaction. Raises TransactionError."""
-        if self._transaction is not None:
-            raise TransactionError(f"{call} cannot run while a transaction is open", "COMMIT or ROLLBACK it first")
-        yield
-
-    @staticmethod
-    def _repeated(statement: Callable[[], T]) -> T:
-        """Run a statement. Run it again if another session has changed its input before it was logged.
-
-        Raises the last LogMovedError or EpochMovedError after ATTEMPTS.
-        """
-        for _ in range(ATTEMPTS - 1):
-            with suppress(LogMovedError, EpochMovedError):
-                return statement()
-        return statement()
-
-    def _execute_at_end(self, text: str, place: Place, base: Path) -> Answer:
-        version = self.meta.latest()
-        catalog, end = self._pending.at(version), self._pending.log_end
-        bound, notes = self._statements.bound(catalog, version, text, place)
-        if (answer := self._read_only(catalog, version, bound, text, place)) is not None:
-            return answer
-        made = self._statements.to_log(catalog, bound, base, self._pending.waiting)
-        statement, notes = made.statement, (*notes, *made.notes)
-        if isinstance(statement, Change) and statement.rows == 0:
-            return _noted(Answer(text, _unchanged(statement)), notes)
-        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
-            return _noted(self._replace(version, catalog, text, statement, end), notes)
-        if made.waiting is not None:
-            return _noted(self._writer.append_read(catalog, text, statement, made.waiting, made.reads), notes)
-        return _noted(self._writer.append(catalog, text, statement), notes)
-
-    def _read_only(
-        self, catalog: Catalog, version: HummockVersion, bound: Bound, text: str, place: Place
-    ) -> Answer | None:
-        """The answer to a statement that only reads; None for others."""
-        match bound:
-            case Query():
-                table = self._select(text, place, None)
-                return Answer(text, f"{table.num_rows} rows", table)
-            case Show():
-                states = rejected(self.meta.objects, version), published_sight(version).held
-                table = pa.table(dict(show(catalog, bound, *states)))
-                return Answer(text, f"{table.num_rows} rows", table)
-            case Explain():
-                explained = explain(catalog, bound, version.epoch + 1)
-                return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
-            case _:
-                return None
-
-    def _draft(self, text: str, place: Place, base: Path, draft: DraftTransaction, before: WaitingLog) -> Answer:
-        """Add a statement to the open transaction."""
-        bound, notes = self._statements.bound(draft.catalog, before.version, text, place)
-        if (answer := self._read_only(draft.catalog, before.version, bound, text, place)) is not None:
-            return answer
-        made = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting(before))
-        notes = (*notes, *made.notes)
-        if isinstance(made.statement, Change) and made.statement.rows == 0:
-            return _noted(Answer(text, _unchanged(made.statement)), notes)
-        if not draft.add(made.statement):
-            return _noted(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
-        self._statements.settle(draft)
-        if isinstance(made.statement, Update | Delete):
-            self._statements.require_replayable(draft.waiting(before), made.statement)
-        return _noted(Answer(text, _drafted(made.statement)), notes)
-
-    def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
-        """Log a CREATE OR REPLACE with its effects on the views that read the old relation. Raises LogMovedError."""
-        draft = DraftTransaction(catalog, version.epoch + 1)
-        if not draft.add(created):
-            return Answer(text, f"nothing to do: {statement_text(created)}")
-        self._statements.settle(draft)
-        return self._writer.log(text, draft.statement(), expected=end)
-
-    def _select(self, text: str, place: Place, epoch: int | Sight | None) -> pa.Table:
-        with self._stored.seeing(epoch) as (
-            version,
-            sight,
-        ):  # the block pins the objects that it reads
-            return self._answer(text, place, version, sight)
-
-    def _select_pending(self, sql: str) -> pa.Table:
-        """The rows of a SELECT, in which tables include the waiting statements."""
-        waiting = self._waiting_now()
-        bound, _ = self._statements.bound(waiting.catalog, waiting.version, sql, Place(1, 1))
-        if not isinstance(bound, Query):
-            raise SqlError("expected a SELECT; pass other statements to execute")
-        _warn_of_changes(waiting, bound.relations)
-        with self._statements.reading(waiting, bound.relations) as seen:
-            return self._rows(bound, seen.version, seen.sight, seen.rows)
-
-    def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
-        try:
-            bound = self._statements.binder(sight.relations(version.catalog)).bind(
-                text, place, EpochsOf(self._stored, version, sight)
-            )
-        except NoRelationError as err:
-            refuse_unseen(version, sight, err.name.strip("`"))
-            self._stored.refuse_if_late(err.name.strip("`"), sight.epoch, version, err)
-            raise
-        if not isinstance(bound, Query):
-            raise SqlError("expected a SELECT; pass other statements to execute, without an epoch")
-        return self._rows(bound, version, sight)
-
-    def _rows(
-        self, bound: Query, version: HummockVersion, sight: Sight, in_flight: RowsInFlight = NOTHING_IN_FLIGHT
-    ) -> pa.Table:
-        from tussock.jobs.spark.collected import collected
-        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
-
-        with spark_errors_as_ours(bound.source):
-            frame = self._statements.frame(bound.source.text, bound, version, sight, in_flight)
-            return given_rows(collected(frame))
-
-
-def _warn_of_changes(waiting: WaitingLog, names: Sequence[str]) -> None:
-    for note in waiting.notes(names):
-        warnings.warn(WaitingChangesWarning(note), stacklevel=5)
-
-
-def _drafted(statement: Single) -> str:
-    return f"in the transaction: {statement_text(statement)}"
-
-
-def _unchanged(statement: Change) -> str:
-    return f"nothing to do: no row of {statement.table} changes"
-
-
-def _noted(answer: Answer, notes: Sequence[str]) -> Answer:
-    """Return the answer with notes on the view that was bound."""
-    return replace(answer, message=answer.message + "".join(f"\n  note: {note}" for note in notes))
 
 
 def _active_spark() -> "SparkSession | None":

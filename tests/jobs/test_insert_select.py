@@ -160,7 +160,7 @@ def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(
 
     rows_to_insert = dml.rows_to_insert
     monkeypatch.setattr(dml, "rows_to_insert", meanwhile)
-    monkeypatch.setattr("tussock.jobs.session.ATTEMPTS", 3)
+    monkeypatch.setattr("tussock.jobs.catalog.statement_runner.ATTEMPTS", 3)
     if times > 1:
         with pytest.raises(LogMovedError):
             session.execute("INSERT INTO taken SELECT id, shop FROM orders")

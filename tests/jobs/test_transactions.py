@@ -203,8 +203,8 @@ def test_what_a_transaction_has_read_is_computed_again_if_another_session_change
     put(session, "k", (1, 1))
     session.execute("BEGIN")
     put(session, "k", (2, 2))
-    assert session._transaction is not None
-    session._transaction.take(insert_count)
+    assert session._statement_runner.transaction is not None
+    session._statement_runner.transaction.take(insert_count)
     put(other, "k", (3, 3))
     session.execute("COMMIT")
     assert counts == [2, 3]
@@ -397,9 +397,9 @@ def test_a_cancelled_statement_is_not_part_of_the_transaction(session: Session) 
 
     session.execute("BEGIN")
     put(session, "k", (1, 1))
-    assert session._transaction is not None
+    assert session._statement_runner.transaction is not None
     with pytest.raises(KeyboardInterrupt):
-        session._transaction.take(cancelled)
+        session._statement_runner.transaction.take(cancelled)
     put(session, "k", (3, 3))
     session.execute("COMMIT")
     session.flush()
@@ -415,8 +415,8 @@ def test_statements_that_only_read_are_not_repeated(session: Session) -> None:
 
     session.execute("BEGIN")
     put(session, "k", (1, 1))
-    assert session._transaction is not None
-    session._transaction.take(select)
+    assert session._statement_runner.transaction is not None
+    session._statement_runner.transaction.take(select)
     log(session, Delete("k", None))
     session.execute("COMMIT")
     assert len(read) == 1
