@@ -22,8 +22,8 @@ from benchmarks.report import Comparison, Series, table_of
 from tussock import Session
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
-from tussock.jobs.settings.pipeline import PublishSettings
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.publication import publish_tables
 

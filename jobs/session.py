@@ -49,8 +49,9 @@ from tussock.jobs.plan.statement_log import PendingCatalog
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
 from tussock.jobs.reading.stored_rows import StoredRows
-from tussock.jobs.settings.pipeline import EpochSettings, OnError, load_pipeline
+from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
+from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours

@@ -13,7 +13,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from tussock.jobs.operations.notifiers import notifier_class
-from tussock.jobs.settings.pipeline import NoticeEvent, NotifierSettings, Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.tables import NoticeEvent, NotifierSettings
 
 log = logging.getLogger(__name__)
 

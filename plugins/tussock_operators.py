@@ -43,8 +43,9 @@ from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
-from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline, Runner, TableEngine, is_local_master
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.tables import NoticeEvent, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.jobs.submitted.which_pipeline import options_of
 from tussock.statestore.errors import DamagedError, InputError

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator
 
 from tussock.jobs.operations.folder import FolderEntry, definitions_in, named_folder
-from tussock.jobs.settings.pipeline import FILE, Pipeline, PipelineError, find_pipeline
+from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:

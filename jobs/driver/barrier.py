@@ -22,7 +22,7 @@ from tussock.jobs.plan.definition import SourceDefinition, definition_of, follow
 from tussock.jobs.plan.source_zone import zoned
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.plan.view_zone import in_one_zone
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval

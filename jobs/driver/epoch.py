@@ -13,7 +13,7 @@ from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pau
 from tussock.jobs.driver.train import Train
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
 from tussock.jobs.plan.builds import is_being_built
-from tussock.jobs.settings.pipeline import EpochSettings, OnError
+from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import InputError

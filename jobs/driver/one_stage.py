@@ -19,7 +19,7 @@ from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.settings.local_disk import local_folder
-from tussock.jobs.settings.pipeline import is_local_master
+from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
 from tussock.jobs.task.stage import flushed, last_units, run_stage

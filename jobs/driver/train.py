@@ -42,7 +42,7 @@ from tussock.jobs.driver.summary import (
 )
 from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.settings.logs import working_on
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.errors import MissingSstError

@@ -12,7 +12,7 @@ from tussock.jobs.gate.index import RESULTS, SuiteResult
 from tussock.jobs.gate.record import Failure, GateVerdict, Metric, ViewQuality, is_source, read_record
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.gate.text import expectation_text
-from tussock.jobs.settings.pipeline import QualitySettings
+from tussock.jobs.settings.tables import QualitySettings
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.base import ObjectStore

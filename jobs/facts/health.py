@@ -23,7 +23,8 @@ from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.gate.arrival import MissingFiles
 from tussock.jobs.gate.record import QualityRecord, is_source
-from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import TussockError
 

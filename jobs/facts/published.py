@@ -7,7 +7,7 @@ import msgspec
 
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.settings.home import place_of, recorded_home
-from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.settings.tables import PublishSettings
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.store import MetaStore
 

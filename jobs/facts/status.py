@@ -18,9 +18,10 @@ from tussock.jobs.facts.verified import VerifiedFacts, verified
 from tussock.jobs.facts.views import ViewFacts, views
 from tussock.jobs.gate.arrival import MissingFiles, missing_files, past_intervals
 from tussock.jobs.gate.record import read_record
-from tussock.jobs.settings.pipeline import ArrivalRule, Pipeline, PublishSettings, RunSchedule
+from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.tables import ArrivalRule, PublishSettings
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.work import work_under_way

@@ -28,7 +28,8 @@ from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.fed_tables import fed_by_source
 from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, intakes
 from tussock.jobs.reading.reader import open_table, stored_table
-from tussock.jobs.settings.pipeline import ArrivalRule, Pipeline, RunSchedule
+from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
+from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.sources.listing import Interval, has_interval
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of

@@ -48,7 +48,8 @@ from tussock.jobs.gate.text import expectation_text, item_text
 from tussock.jobs.gate.valid_suite import require_valid
 from tussock.jobs.gate.without_spark import MOST_ROWS, key_objection, objection
 from tussock.jobs.plan.definition import output_of
-from tussock.jobs.settings.pipeline import GateScope, Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion

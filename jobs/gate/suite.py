@@ -27,7 +27,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tussock.jobs.settings.pipeline import GateScope, QualitySettings
+from tussock.jobs.settings.tables import GateScope, QualitySettings
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation, RelationKind
 

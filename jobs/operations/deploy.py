@@ -17,8 +17,9 @@ from tussock.jobs.gate.suite import Suite, read_suite
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
+from tussock.jobs.settings.tables import NEW_STORE_UNITS
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.errors import AlreadyInitialisedError

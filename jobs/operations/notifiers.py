@@ -12,7 +12,9 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
-from tussock.jobs.settings.pipeline import FILE, NotifierSettings, Pipeline, PipelineError
+from tussock.jobs.settings.pipeline import FILE, Pipeline
+from tussock.jobs.settings.tables import NotifierSettings
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import did_you_mean
 from tussock.statestore.progress import Progress
 

@@ -16,7 +16,7 @@ from tussock.jobs.operations.publication import Publication, publication_of
 from tussock.jobs.operations.quality import has_suites, judge_once, record_unchecked
 from tussock.jobs.operations.quality import require_passed as require_judged_passed
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import GateScope
+from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.progress import Progress, no_progress
 
 

@@ -22,7 +22,7 @@ from tussock.jobs.gate.record import (
 )
 from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import ArrivalRule, GateScope
+from tussock.jobs.settings.tables import ArrivalRule, GateScope
 from tussock.statestore.errors import InputError
 from tussock.statestore.progress import Progress, no_progress
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, cores, no_spark
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import Pipeline, Runner, is_local_master
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.tables import Runner, is_local_master
 from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from tussock.jobs.lake.delta_packages import require_delta_release, with_delta
 from tussock.jobs.lake.location import location_of
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.pipeline import PipelineError, PublishSettings
+from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sinks import publication
 from tussock.jobs.sinks.kinds import needs_spark, sinks_on_spark, sinks_without_spark
 from tussock.jobs.sinks.manifest import TableState, read_manifest

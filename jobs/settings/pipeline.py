@@ -118,8 +118,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -131,41 +129,44 @@ from msgspec import Meta, inspect
 from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlaid
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import in_commands
-from tussock.jobs.settings.retention import BadDurationError, Retention, duration_ms
-from tussock.statestore.decoding import converted
+from tussock.jobs.settings.tables import (
+    OTHER_PLACES,
+    AirflowSettings,
+    AlertSettings,
+    ArrivalRule,
+    DeploySettings,
+    EpochSettings,
+    GateScope,
+    NotifierSettings,
+    PagesSettings,
+    PublishSettings,
+    QualitySettings,
+    RebalanceSettings,
+    TableEngine,
+    TableKind,
+    UpkeepSettings,
+    VerifySettings,
+)
+from tussock.jobs.settings.values import (
+    CRON_OR_NONE,
+    SPAN,
+    TABLE,
+    YES,
+    CronOrNone,
+    PipelineError,
+    Span,
+    Text,
+    Texts,
+    converted_value,
+    described,
+    shown,
+)
+from tussock.jobs.settings.variables import VARIABLE_NAME, substituted, substituted_in_sql, variables_in
 from tussock.statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
-EPOCH_BYTES = 256 << 20  # default for max_bytes: source bytes per epoch
-NEW_STORE_UNITS = 2  # default number of units of a new store
-MAX_KEPT_EPOCHS = 1024  # a version lists at most this many readable epochs
-NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_KEPT_TABLES = 30 * 86_400_000  # ms
-_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_KINDS = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "float",
-    list: "array",
-    dict: "table",
-    date: "date",
-    datetime: "date-time",
-}
-_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
-_PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # the end of msgspec's messages
-
-
-class PipelineError(InputError):
-    """A pipeline's definition is invalid."""
-
-    def __init__(self, file: str, key: str, found: str, expected: str) -> None:
-        super().__init__(file, key, found, expected)
-        self.file, self.key, self.found, self.expected = file, key, found, expected
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.key}: found {self.found}, expected {self.expected}."
+NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class UnknownPipelineError(InputError):
@@ -201,246 +202,6 @@ class RunSchedule:
     end: datetime | None = None
     catchup: bool = False
     partitions: bool = False
-
-
-def _whole(least: int, most: int) -> Meta:
-    return Meta(ge=least, le=most, description=f"a whole number from {least} to {most}")
-
-
-class _Span(int):
-    """Milliseconds of a time span."""
-
-
-_SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
-
-
-class _CronOrNone(str):
-    """A cron expression, or the empty string for "none" in the file."""
-
-
-_CRON_FIELDS = 5
-_SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
-_CRON = f"a cron expression of five fields that some day matches, or one of {', '.join(_PRESETS)}"
-_CRON_OR_NONE = Meta(description=f'{_CRON}, or "none"')
-_TABLE = Meta(description="a table")
-_Text = Annotated[str, Meta(pattern=r"\S", description="a string that is not empty")]
-_Texts = Annotated[
-    tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of strings, at least one")
-]
-_YES = Meta(description="true or false")
-
-
-class Runner(StrEnum):
-    """The process in which a pipeline's epochs run."""
-
-    SPARK = "spark"  # all epochs on Spark
-    AUTO = "auto"  # on the caller's host without a JVM, unless an epoch needs Spark or its machines
-
-
-def is_local_master(master: str) -> bool:
-    """Whether a Spark master runs all tasks on the driver's host."""
-    return master.startswith("local")
-
-
-class OnError(StrEnum):
-    """The reaction of a run to a view whose rows raise an error."""
-
-    STOP = "stop"  # stop the epoch: nothing is committed until a person decides
-    PAUSE = "pause"  # pause the view and the views that read it; commit everything else
-
-
-class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The size of epochs (units, vnodes, source bytes, epochs in flight), their runner, and their error handling."""
-
-    units: Annotated[int, _whole(1, 32768)] | None = (
-        None  # None: as many as the store has; NEW_STORE_UNITS for a new store
-    )
-    vnodes: Annotated[int, _whole(1, 32768)] = 256
-    max_bytes: Annotated[int, _whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None (not expressible in the file): no limit
-    in_flight: Annotated[int, _whole(1, 64)] = 3
-    runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
-    workers: Annotated[int, _whole(1, 64)] | None = None  # None: one per core
-    on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
-    limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms; Airflow stops a task of the DAGs after this time
-
-
-class DeploySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the DAG that applies the pipeline's files. If `approve`, a person must approve the plan."""
-
-    approve: Annotated[bool, _YES] = False
-
-
-class RebalanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the DAG that moves vnodes: the load above which it does, and whether a person must approve."""
-
-    target: Annotated[float, Meta(ge=1, description="a number, 1 or more")] = 1.25
-    approve: Annotated[bool, _YES] = False
-
-
-class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A function that is called for each stale view, in addition to Airflow's log."""
-
-    call: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a function, by its module and name")] | None = None
-
-
-class RowsFor(StrEnum):
-    """Who may see rows on the pages, among the users who may see the pipeline."""
-
-    EDITORS = "editors"  # users who may edit its DAG in Airflow
-    READERS = "readers"  # all of them
-    NOBODY = "nobody"
-
-
-class PagesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the pages in Airflow's UI."""
-
-    rows: Annotated[RowsFor, Meta(description=f"one of {', '.join(RowsFor)}")] = RowsFor.EDITORS
-
-
-class AirflowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of the pipeline's DAGs and tasks. None: Airflow's default."""
-
-    owner: _Text | None = None
-    tags: _Texts | None = None
-    pool: _Text | None = None
-    queue: _Text | None = None
-    priority: Annotated[int, _whole(1, 2**31 - 1)] | None = None
-    retries: Annotated[int, _whole(0, 1000)] = 2
-    retry_delay: Annotated[_Span, _SPAN] = _Span(15_000)
-    run_limit: Annotated[_Span, _SPAN] | None = None
-    max_active_runs: Annotated[int, _whole(1, 1000)] = 1
-    default_args: Annotated[dict[str, Any], _TABLE] = {}
-
-
-_OTHER_PLACES = {
-    **{key: f"airflow.{key}" for key in ("owner", "tags", "pool", "queue", "retries", "retry_delay")},
-    "priority_weight": "airflow.priority",
-    "execution_timeout": "epoch.limit",
-    "start_date": "schedule.start",
-    "end_date": "schedule.end",
-    "on_failure_callback": "a table [notify.NAME]",
-}
-"""Arguments of operators that a key of its own sets."""
-
-
-class NoticeEvent(StrEnum):
-    """An event of a pipeline in Airflow that people may want a message about."""
-
-    FAILED = "failed"  # a task failed after its retries
-    HELD = "held"  # a source is held, or a failed suite holds views back
-    PAUSED = "paused"  # a run paused a view
-    LATE = "late"  # a view is older than its freshness
-
-
-class NotifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A notifier by its import path, the events that it reports, and the arguments of its class."""
-
-    notifier: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a class, by its module and name")]
-    on: Annotated[tuple[NoticeEvent, ...], Meta(description=f"a list of {', '.join(NoticeEvent)}")] = tuple(NoticeEvent)
-    arguments: Annotated[dict[str, Any], _TABLE] = {}
-
-
-class Compression(StrEnum):
-    """The compression of SSTs that compaction writes. SSTs of epochs always use LZ4."""
-
-    LZ4 = "lz4"  # fast
-    ZSTD = "zstd"  # small; releases up to c560332 cannot read it
-
-
-class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules about the files of one source. None: no such rule."""
-
-    expect_files: Annotated[int | tuple[int, int], Meta(description="a number of files, or a list of two")] | None = (
-        None
-    )
-    deadline: Annotated[_Span, _SPAN] = _Span(0)  # ms after the interval's end
-    reject_limit: Annotated[float, Meta(ge=0, description="a share below 1, or a number of records")] | None = None
-    min_rows: Annotated[int, _whole(0, 2**63 - 1)] | None = None
-    severity: Annotated[str, Meta(pattern="^(error|warning)$", description='"error" or "warning"')] = "error"
-
-    @property
-    def files(self) -> tuple[int, int]:
-        """The smallest and the largest expected number of files."""
-        expected = self.expect_files or 0
-        return (expected, expected) if isinstance(expected, int) else expected
-
-
-class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schedule of compaction and vacuum (empty: only when triggered), the retention, and the compression."""
-
-    schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("@hourly")
-    keep: Annotated[_Span, _SPAN] = _Span(Retention().keep_ms)
-    keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
-    compression: Annotated[Compression, Meta(description='"lz4" or "zstd"')] = Compression.LZ4
-
-    @property
-    def retention(self) -> Retention:
-        """Return the retention as one value."""
-        return Retention(self.keep_epochs, int(self.keep))
-
-
-class VerifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schedule of verification (empty: only when triggered), and the percentage of keys that it compares."""
-
-    schedule: Annotated[_CronOrNone, _CRON_OR_NONE] = _CronOrNone("")
-    percent: Annotated[int, _whole(1, 100)] = 100
-
-
-class GateScope(StrEnum):
-    """The views that a failed suite holds back."""
-
-    PIPELINE = "pipeline"  # the whole epoch: all views stay consistent with each other
-    VIEW = "view"  # the suite's view and the views that read it; the others are published
-
-
-@dataclass(frozen=True, slots=True)
-class QualitySettings:
-    """The folder of a pipeline's suites (read-only), the folder of its Data Docs, and the scope of a failed suite."""
-
-    folder: Path
-    docs: Path
-    scope: GateScope = GateScope.PIPELINE
-
-    def suites(self) -> tuple[Path, ...]:
-        """Return the suite files in name order. Each is named after its view. Cost: one directory listing."""
-        return tuple(sorted(self.folder.glob("*.json")))
-
-    def assertions(self) -> tuple[Path, ...]:
-        """Return the files of the assertions in name order. Cost: one directory listing."""
-        return tuple(sorted(self.folder.glob("*.sql")))
-
-
-class TableKind(StrEnum):
-    """The format of published tables."""
-
-    DELTA = "delta"
-    PARQUET = "parquet"
-
-
-class TableEngine(StrEnum):
-    """The writer of Delta tables."""
-
-    DELTALAKE = "deltalake"  # the Python package, in the calling process
-    SPARK = "spark"
-
-
-class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The folder, the relations (None: all materialized views) and the format of published tables.
-
-    In a loaded pipeline, `to` is an absolute path or an `s3://` address. `keep` is how long a state of a table stays
-    readable after the next one.
-    """
-
-    to: _Text
-    relations: _Texts | None = None
-    kind: Annotated[TableKind, Meta(description='"delta" or "parquet"')] = TableKind.DELTA
-    engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
-    keep: Annotated[_Span, _SPAN] = _Span(7 * 86_400_000)
-
-    @property
-    def keep_ms(self) -> int:
-        """`keep` in milliseconds."""
-        return int(self.keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +262,7 @@ class Pipeline:
 
     def _texts(self, files: tuple[Path, ...]) -> tuple[tuple[Path, str], ...]:
         values = os.environ | self.own_variables | ({"data": self.data} if self.data else {})
-        return tuple((path, _substitute_in_sql(_text_of(path, self.folder), values, str(path))) for path in files)
+        return tuple((path, substituted_in_sql(_text_of(path, self.folder), values, str(path))) for path in files)
 
     def variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
@@ -511,7 +272,7 @@ class Pipeline:
         texts = [_text_of(path, self.folder) for path in self.sql]
         values = os.environ | self.own_variables
         return dict(self.used_variables) | {
-            k: v for text in texts for k, v in _variables_in(text, values).items() if k != "data"
+            k: v for text in texts for k, v in variables_in(text, values).items() if k != "data"
         }
 
 
@@ -567,46 +328,50 @@ def pipeline_names(pipelines: Path) -> tuple[str, ...]:
 
 
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cron: Annotated[_CronOrNone, _CRON_OR_NONE]
+    cron: Annotated[CronOrNone, CRON_OR_NONE]
     start: Any  # a date or a datetime; msgspec does not support their union
     end: Any = None
-    catchup: Annotated[bool, _YES] = False
-    partitions: Annotated[bool, _YES] = False
+    catchup: Annotated[bool, YES] = False
+    partitions: Annotated[bool, YES] = False
 
 
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    folder: _Text = "quality"
-    docs: _Text | None = None
+    folder: Text = "quality"
+    docs: Text | None = None
     scope: Annotated[GateScope, Meta(description='"pipeline" or "view"')] = GateScope.PIPELINE
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: _Text
-    store: _Text
-    sql: _Texts
-    description: _Text = ""
-    data: _Text | None = None
+    name: Text
+    store: Text
+    sql: Texts
+    description: Text = ""
+    data: Text | None = None
     time_zone: Annotated[ZoneInfo, Meta(description="the name of a time zone, e.g. UTC or Europe/Berlin")] = ZoneInfo(
         "UTC"
     )
-    schedule: Annotated[_Schedule, _TABLE] | None = None
-    epoch: Annotated[EpochSettings, _TABLE] = EpochSettings()
-    spark: Annotated[dict[str, Any], _TABLE] = {}
-    upkeep: Annotated[UpkeepSettings, _TABLE] = UpkeepSettings()
-    verify: Annotated[VerifySettings, _TABLE] = VerifySettings()
-    deploy: Annotated[DeploySettings, _TABLE] = DeploySettings()
-    rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
-    freshness: Annotated[dict[str, Any], _TABLE] = {}
-    arrival: Annotated[dict[str, Any], _TABLE] = {}
-    alerts: Annotated[AlertSettings, _TABLE] = AlertSettings()
-    airflow: Annotated[AirflowSettings, _TABLE] = AirflowSettings()
-    pages: Annotated[PagesSettings, _TABLE] = PagesSettings()
-    notify: Annotated[dict[str, Any], _TABLE] = {}
-    prices: Annotated[Prices, _TABLE] = Prices()
-    quality: Annotated[_Quality, _TABLE] | None = None
-    publish: Annotated[PublishSettings, _TABLE] | None = None
-    variables: Annotated[dict[str, Any], _TABLE] = {}
-    env: Annotated[dict[str, Any], _TABLE] = {}
+    schedule: Annotated[_Schedule, TABLE] | None = None
+    epoch: Annotated[EpochSettings, TABLE] = EpochSettings()
+    spark: Annotated[dict[str, Any], TABLE] = {}
+    upkeep: Annotated[UpkeepSettings, TABLE] = UpkeepSettings()
+    verify: Annotated[VerifySettings, TABLE] = VerifySettings()
+    deploy: Annotated[DeploySettings, TABLE] = DeploySettings()
+    rebalance: Annotated[RebalanceSettings, TABLE] = RebalanceSettings()
+    freshness: Annotated[dict[str, Any], TABLE] = {}
+    arrival: Annotated[dict[str, Any], TABLE] = {}
+    alerts: Annotated[AlertSettings, TABLE] = AlertSettings()
+    airflow: Annotated[AirflowSettings, TABLE] = AirflowSettings()
+    pages: Annotated[PagesSettings, TABLE] = PagesSettings()
+    notify: Annotated[dict[str, Any], TABLE] = {}
+    prices: Annotated[Prices, TABLE] = Prices()
+    quality: Annotated[_Quality, TABLE] | None = None
+    publish: Annotated[PublishSettings, TABLE] | None = None
+    variables: Annotated[dict[str, Any], TABLE] = {}
+    env: Annotated[dict[str, Any], TABLE] = {}
+
+
+def _fields_of(table: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    return cast(inspect.StructType, inspect.type_info(table)).fields
 
 
 def known_keys() -> dict[str, str]:
@@ -617,7 +382,7 @@ def known_keys() -> dict[str, str]:
 
     def add(table: inspect.StructType, above: str) -> None:
         for key in table.fields:
-            kind, expected = _described(key.type)
+            kind, expected = described(key.type)
             if isinstance(kind, inspect.StructType):
                 add(kind, f"{above}{key.name}.")
             else:
@@ -627,84 +392,15 @@ def known_keys() -> dict[str, str]:
     return found
 
 
-def _fields_of(table: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
-    return cast(inspect.StructType, inspect.type_info(table)).fields
-
-
-def _read(kind: type, value: Any) -> Any:
-    """Convert a value to one of this module's own types, or to a time zone, for msgspec. Raises ValueError."""
-    if kind is _CronOrNone and value == "none":
-        return _CronOrNone()
-    try:
-        if isinstance(value, str) and (kind is not _CronOrNone or _is_cron(value)):
-            return _Span(duration_ms(value)) if kind is _Span else kind(value)
-    except (BadDurationError, OSError, KeyError) as err:
-        raise ValueError from err
-    raise ValueError
-
-
-def _is_cron(text: str) -> bool:
-    from croniter import CroniterBadDateError, croniter  # a dependency of Airflow that Spark's workers do not need
-
-    if text in _PRESETS or text.startswith("@"):
-        return text in _PRESETS
-    if len(text.split()) != _CRON_FIELDS or not croniter.is_valid(text):
-        return False  # a sixth field would be seconds
-    try:
-        croniter(text, _SOME_DAY).get_next()
-    except CroniterBadDateError:  # such as the 31st of February
-        return False
-    return True
-
-
-def _converted(value: Any, kind: Any, file: str, key: str = "") -> Any:
-    """Convert `value` to `kind`. Raises PipelineError with the key, the value, and the description of its type."""
-    try:
-        return converted(value, kind, dec_hook=_read)
-    except msgspec.ValidationError as err:
-        place = _PLACE.search(str(err))
-    (type_, expected), keys = _described(inspect.type_info(kind)), [key] if key else []
-    for name in place[1].split(".") if place else ():
-        type_, expected = next(_described(field.type) for field in type_.fields if field.name == name)
-        value, keys = value[name], [*keys, name]
-    if isinstance(type_, inspect.StructType) and isinstance(value, dict):
-        name, found, expected = _wrong_key(type_, value)
-        raise PipelineError(file, ".".join([*keys, name]), found, expected)
-    raise PipelineError(file, ".".join(keys), _shown(value), expected)
-
-
-def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return a key that `table` does not define, or a required key that `values` lacks; found and expected text."""
-    known = [field.name for field in table.fields]
-    if (unknown := next((name for name in values if name not in known), None)) is not None:
-        near = get_close_matches(unknown, known, n=1)
-        return (
-            unknown,
-            "an unknown key",
-            f"{near[0]!r}, the nearest known key" if near else f"one of {', '.join(known)}",
-        )
-    missing = next(field.name for field in table.fields if field.required and field.name not in values)
-    return missing, "nothing", "a value: the key is required"
-
-
-def _described(kind: inspect.Type) -> tuple[Any, str]:
-    """Return the type of a key, without None, and its description."""
-    if isinstance(kind, inspect.UnionType):
-        kind = next(t for t in kind.types if not isinstance(t, inspect.NoneType))
-    return (
-        (kind.type, (kind.extra_json_schema or {})["description"]) if isinstance(kind, inspect.Metadata) else (kind, "")
-    )
-
-
 def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> Pipeline:
     """Check the file in each of its environments, and return the pipeline in the chosen one."""
     file = str(folder / FILE)
     tables = _environments(file, values.get("env", {}))
     if not tables:
-        _converted(values, _Document, file)  # before the choice, since the table of environments may be mistyped
+        converted_value(values, _Document, file)  # before the choice, since the table of environments may be mistyped
     for name in tables:
         with _placed_in(name, values):
-            _converted(overlaid(values, tables[name]), _Document, file)
+            converted_value(overlaid(values, tables[name]), _Document, file)
     if chosen := chosen_environment(file, tuple(tables), asked):
         with _placed_in(chosen, values):
             return _pipeline_of(overlaid(values, tables[chosen]), folder, chosen)
@@ -722,13 +418,13 @@ def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> 
 def _environments(file: str, tables: Any) -> dict[str, dict[str, Any]]:
     """Check the names of environments and that they contain tables. Their values are not checked."""
     if not isinstance(tables, dict):
-        raise PipelineError(file, "env", _shown(tables), "a table with a table per environment")
+        raise PipelineError(file, "env", shown(tables), "a table with a table per environment")
     for name, table in tables.items():
         key = f"env.{name}"
         if NAME.fullmatch(name) is None:
             raise PipelineError(file, key, repr(name), "a lower-case letter, then lower-case letters, digits and _")
         if not isinstance(table, dict):
-            raise PipelineError(file, key, _shown(table), "a table with the settings of an environment")
+            raise PipelineError(file, key, shown(table), "a table with the settings of an environment")
         if (same := next((key for key in SAME_EVERYWHERE if key in table), None)) is not None:
             raise PipelineError(file, f"{key}.{same}", "a value", "none: it is the same in all environments")
     return tables
@@ -749,7 +445,7 @@ def _placed_in(environment: str, values: Mapping[str, Any]) -> Iterator[None]:
 
 def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipeline:
     file, home = str(folder / FILE), folder.parent.parent
-    document: _Document = _converted(values, _Document, file)
+    document: _Document = converted_value(values, _Document, file)
     error = partial(PipelineError, file)
     variables = {name: _variable(file, name, value) for name, value in document.variables.items()}
     values_of_names = os.environ | variables
@@ -758,8 +454,8 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
 
     def text(key: str, value: str) -> str:
         if not key.startswith(("spark.", "notify.")):
-            used.update(_variables_in(value, values_of_names))
-        return _substitute(value, values_of_names, file, key)
+            used.update(variables_in(value, values_of_names))
+        return substituted(value, values_of_names, file, key)
 
     name = text("name", document.name)
     if NAME.fullmatch(name) is None:
@@ -777,8 +473,8 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     if epoch.vnodes & (epoch.vnodes - 1):
         raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
     for argument in document.airflow.default_args:
-        if argument in _OTHER_PLACES:
-            raise error(f"airflow.default_args.{argument}", "an argument that has its own key", _OTHER_PLACES[argument])
+        if argument in OTHER_PLACES:
+            raise error(f"airflow.default_args.{argument}", "an argument that has its own key", OTHER_PLACES[argument])
     if epoch.units is not None and epoch.units > epoch.vnodes:
         raise error("epoch.units", str(epoch.units), f"at most vnodes, {epoch.vnodes}")
     return Pipeline(
@@ -791,22 +487,22 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         time_zone=document.time_zone.key,
         schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
         epoch=epoch,
-        spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
+        spark={k: text(f"spark.{k}", converted_value(v, Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         deploy=document.deploy,
         rebalance=document.rebalance,
         freshness={
-            view: int(_converted(v, Annotated[_Span, _SPAN], file, f"freshness.{view}"))
+            view: int(converted_value(v, Annotated[Span, SPAN], file, f"freshness.{view}"))
             for view, v in document.freshness.items()
         },
         arrival={
-            source: _converted(rule, ArrivalRule, file, f"arrival.{source}")
+            source: converted_value(rule, ArrivalRule, file, f"arrival.{source}")
             for source, rule in document.arrival.items()
         },
         alerts=document.alerts,
         airflow=document.airflow,
         pages=document.pages,
         notify={
-            of: _with_text(_converted(table, NotifierSettings, file, f"notify.{of}"), partial(text, f"notify.{of}"))
+            of: _notifier(converted_value(table, NotifierSettings, file, f"notify.{of}"), partial(text, f"notify.{of}"))
             for of, table in document.notify.items()
         },
         prices=document.prices,
@@ -825,14 +521,14 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
 def _variable(file: str, name: str, value: Any) -> str:
     """Return the value of an entry of `[variables]`. It may contain environment variables."""
     key = f"variables.{name}"
-    if name == "data" or _VARIABLE_NAME.fullmatch(name) is None:
+    if name == "data" or VARIABLE_NAME.fullmatch(name) is None:
         raise PipelineError(
             file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, a key of its own"
         )
-    return _substitute(_converted(value, _Text, file, key), os.environ, file, key)
+    return substituted(converted_value(value, Text, file, key), os.environ, file, key)
 
 
-def _with_text(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
+def _notifier(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
     """Substitute the variables in the arguments of a notifier."""
 
     def filled(value: Any) -> Any:
@@ -878,54 +574,9 @@ def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule | 
 
 def _moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
     if not isinstance(value, date):  # datetime is a subclass of date
-        raise PipelineError(file, key, _shown(value), "a date, e.g. 2013-01-01, or a date with a time")
+        raise PipelineError(file, key, shown(value), "a date, e.g. 2013-01-01, or a date with a time")
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
-
-
-def _shown(value: Any) -> str:
-    kind = _KINDS.get(type(value), type(value).__name__)
-    return f"{kind} {value.isoformat() if isinstance(value, date) else repr(value)}"
-
-
-def _substitute(
-    text: str, variables: Mapping[str, str], file: str, key: str, written: Callable[[str], str] = str
-) -> str:
-    def value_of(match: re.Match[str]) -> str:
-        if value := variables.get(match[1]):
-            return written(value)
-        if match[2] is None:
-            raise PipelineError(
-                file, key, f"{match[0]}, which is not set", f"a variable with a value, or a default: ${{{match[1]}:-…}}"
-            )
-        return match[2]
-
-    return _VARIABLE.sub(value_of, text)
-
-
-def _substitute_in_sql(text: str, variables: Mapping[str, str], file: str) -> str:
-    """Substitute the variables of a script. Within a string constant, quotes and backslashes of a value are escaped."""
-    from tussock.jobs.logical.quoting import within_string
-    from tussock.jobs.logical.source_text import SourceText
-    from tussock.jobs.logical.tokens import tokens_of
-
-    if _VARIABLE.search(text) is None:
-        return text
-    try:
-        tokens = tokens_of(SourceText(text))
-    except InputError:  # an unterminated string; the parser of the script reports its place
-        return _substitute(text, variables, file, "the script")
-    filled, at = "", 0
-    for token in tokens:
-        if token.kind == "string" and token.text[0] in "'\"":
-            filled += _substitute(text[at : token.start], variables, file, "the script")
-            filled += _substitute(token.text, variables, file, "the script", within_string)
-            at = token.end
-    return filled + _substitute(text[at:], variables, file, "the script")
-
-
-def _variables_in(text: str, values: Mapping[str, str]) -> dict[str, str]:
-    return {match[1]: values.get(match[1]) or match[2] or "" for match in _VARIABLE.finditer(text)}
 
 
 def _place(text: str, home: Path) -> str:

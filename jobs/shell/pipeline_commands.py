@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.settings.pipeline import EPOCH_BYTES, NEW_STORE_UNITS
+from tussock.jobs.settings.tables import EPOCH_BYTES, NEW_STORE_UNITS
 from tussock.jobs.shell.command import (
     Command,
     chosen_store,

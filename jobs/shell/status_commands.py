@@ -12,8 +12,8 @@ EXIT_WRONG = 4
 def _status(chosen: argparse.Namespace) -> int:
     from tussock.jobs.facts.health import broken_definition, unreadable_store
     from tussock.jobs.facts.status import now_of, status_of
-    from tussock.jobs.settings.pipeline import PipelineError
     from tussock.jobs.settings.process import clock_ms
+    from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
     from tussock.statestore.errors import DamagedError, RetryableError
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from tussock.jobs.lake.location import Location, folder_name
 from tussock.jobs.logical.quoting import quoted, string_text
-from tussock.jobs.settings.pipeline import TableEngine
+from tussock.jobs.settings.tables import TableEngine
 from tussock.jobs.sinks.base import BeatenError, Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of

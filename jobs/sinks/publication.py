@@ -21,7 +21,7 @@ from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.home import home_of
-from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Outline, Sink, SinkBusyError, SinkState
 from tussock.jobs.sinks.difference import difference_of
 from tussock.jobs.sinks.lineage import StoreHistory

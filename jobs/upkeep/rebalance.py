@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.settings.pipeline import FILE, Pipeline, RebalanceSettings
+from tussock.jobs.settings.pipeline import FILE, Pipeline
+from tussock.jobs.settings.tables import RebalanceSettings
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import process_cache

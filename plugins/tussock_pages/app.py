@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from tussock.jobs.facts.health import broken_definition
 from tussock.jobs.settings.environments import UnknownEnvironmentError
-from tussock.jobs.settings.pipeline import PipelineError
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.errors import NotInitialisedError
 from tussock_pages import actions, dag, epochs, overview, quality, rows, verified

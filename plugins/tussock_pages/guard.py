@@ -24,7 +24,7 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
 from starlette.responses import Response
 
-from tussock.jobs.settings.pipeline import RowsFor
+from tussock.jobs.settings.tables import RowsFor
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "

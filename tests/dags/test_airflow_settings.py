@@ -17,7 +17,9 @@ from tussock_operators import UndoneError
 from tests.dags.test_epoch_dag import parsed
 from tussock.jobs.driver.source_holds import HeldSourcesError
 from tussock.jobs.operations.notifiers import check_notifiers
-from tussock.jobs.settings.pipeline import NoticeEvent, Pipeline, PipelineError, load_pipeline
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.settings.tables import NoticeEvent
+from tussock.jobs.settings.values import PipelineError
 
 pytestmark = pytest.mark.airflow
 SHOP = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'

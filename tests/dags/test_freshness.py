@@ -21,8 +21,9 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.settings.pipeline import PipelineError, load_pipeline
+from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 

@@ -19,7 +19,7 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store

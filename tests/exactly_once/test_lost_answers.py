@@ -20,7 +20,7 @@ from tests.s3_servers import BUCKET, moto_server
 from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
 from tussock.jobs.driver import epoch
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore

@@ -34,7 +34,7 @@ CORE_ALONE = """
     import pyarrow as pa
     from tussock import Session, TussockError
     from tussock.jobs.cli import main
-    from tussock.jobs.settings.pipeline import PublishSettings
+    from tussock.jobs.settings.tables import PublishSettings
     from tussock.jobs.sources.base import Restated
 
     def answer(call):

@@ -11,7 +11,7 @@ from tussock.jobs.operations import alerts, compaction, epochs, news, publicatio
 from tussock.jobs.operations import publish as publishing
 from tussock.jobs.operations.epochs import Wish
 from tussock.jobs.operations.runners import Where
-from tussock.jobs.settings.pipeline import Runner
+from tussock.jobs.settings.tables import Runner
 from tussock.jobs.sinks.manifest import TableState
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.texts.restatement import begun_lines

@@ -26,7 +26,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateTable
 from tussock.jobs.operations.news import SourceNews, Told
 from tussock.jobs.reading import intake
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))

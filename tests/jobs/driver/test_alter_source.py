@@ -22,7 +22,7 @@ from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, Crea
 from tussock.jobs.plan.alter_source import CannotAlterSourceError
 from tussock.jobs.plan.apply import RelationExistsError, apply_statement
 from tussock.jobs.plan.definition import find, source_of
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore

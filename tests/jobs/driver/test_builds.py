@@ -46,7 +46,8 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.plan.apply import apply_statement
 from tussock.jobs.plan.builds import BeingBuiltError
 from tussock.jobs.plan.definition import UnknownRelationError, find
-from tussock.jobs.settings.pipeline import EpochSettings, load_pipeline
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.hummock.compaction_picker import dropped_tables

@@ -18,7 +18,7 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.settings.pipeline import EpochSettings, OnError
+from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources import files as files_module
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import reader_of

@@ -30,7 +30,7 @@ from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.flow.failure import ViewFailedError
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
-from tussock.jobs.settings.pipeline import EpochSettings, OnError
+from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError

@@ -41,7 +41,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
 from tussock.jobs.plan.fed_tables import FedTableError
 from tussock.jobs.reading.rejected import rejected
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.registry import reader_of

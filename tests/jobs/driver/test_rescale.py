@@ -33,7 +33,7 @@ from tussock.jobs.logical.nodes import (
     Scan,
 )
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.meta.barrier import MutationKind
 from tussock.statestore.meta.store import MetaStore
 

@@ -26,7 +26,7 @@ from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Show, Shown
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.store import MetaStore

@@ -26,7 +26,9 @@ from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
 from tussock.jobs.gate.arrival import MissingFiles
 from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
-from tussock.jobs.settings.pipeline import Pipeline, PipelineError, PublishSettings
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.epoch import COUNTER_BITS

@@ -16,8 +16,8 @@ from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.upkeep import upkeep
 from tussock.jobs.gate.record import Failure, GateVerdict, Metric
 from tussock.jobs.gate.suite import read_suite
-from tussock.jobs.settings.pipeline import PublishSettings, QualitySettings
 from tussock.jobs.settings.retention import Retention
+from tussock.jobs.settings.tables import PublishSettings, QualitySettings
 from tussock.jobs.upkeep.vacuum import clean
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.store import MetaStore

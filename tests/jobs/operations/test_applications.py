@@ -10,8 +10,9 @@ from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations import deploy, tables
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import open_pipeline
-from tussock.jobs.settings.pipeline import Pipeline, PublishSettings, TableEngine
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import create_store
+from tussock.jobs.settings.tables import PublishSettings, TableEngine
 from tussock.statestore.progress import no_progress
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.jobs.settings.test_pipeline import MINIMAL, write
 from tussock.jobs.settings.environments import UnknownEnvironmentError
-from tussock.jobs.settings.pipeline import Pipeline, PipelineError, load_pipeline
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.shell.command import NoPipelineError, build_parser, chosen_pipeline
 from tussock.jobs.shell.status_commands import COMMANDS
 

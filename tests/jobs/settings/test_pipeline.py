@@ -11,17 +11,15 @@ from tests.names import QUICK, names
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.settings.pipeline import (
-    Compression,
-    PipelineError,
-    Runner,
-    TableKind,
     UnknownPipelineError,
-    _substitute_in_sql,
     find_pipeline,
     load_pipeline,
     pipeline_names,
 )
 from tussock.jobs.settings.retention import Retention
+from tussock.jobs.settings.tables import Compression, Runner, TableKind
+from tussock.jobs.settings.values import PipelineError
+from tussock.jobs.settings.variables import substituted_in_sql
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
 
@@ -314,6 +312,6 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
 def test_a_variable_in_a_string_is_replaced_by_its_exact_value(value: str, quote: str) -> None:
     """Strings follow Spark's rules, as in statements. Outside of strings, and in a default, the text is unchanged."""
     script = f"SELECT {quote}a ${{V}} b{quote}, ${{N}}, ${{D:-'it\\'s'}} -- {quote}${{N}}\n"
-    filled = _substitute_in_sql(script, {"V": value, "N": "1 + 'x'"}, "views.sql")
+    filled = substituted_in_sql(script, {"V": value, "N": "1 + 'x'"}, "views.sql")
     found = [token.value() for token in tokens_of(SourceText(filled)) if token.kind == "string"]
     assert found == [f"a {value} b", "x", "it's"]

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from tests.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
 from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import PublishSettings, TableEngine
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.tables import PublishSettings, TableEngine
 from tussock.jobs.sinks.kinds import sinks_on_spark, sinks_without_spark
 from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
 from tussock.jobs.spark.session import spark_session

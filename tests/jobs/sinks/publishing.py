@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from tussock.jobs.settings.pipeline import PublishSettings, TableKind
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.tables import PublishSettings, TableKind
 from tussock.jobs.sinks import delta_rs, lineage, parquet, publication
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.publication import publish_tables

@@ -15,7 +15,7 @@ from tests.jobs.driver.embedded import append
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Statement
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import PublishSettings, TableKind
+from tussock.jobs.settings.tables import PublishSettings, TableKind
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.publication import PublishedTable, publish_tables
 from tussock.statestore.meta.store import MetaStore

@@ -25,7 +25,7 @@ from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.lake.location import location_of
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Drop
-from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.sinks.base import SinkBusyError
 from tussock.jobs.sinks.delta_state import translated
 from tussock.jobs.sinks.kinds import sinks_without_spark

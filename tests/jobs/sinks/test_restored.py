@@ -42,8 +42,8 @@ from tussock.jobs.settings.home import (
     place_of,
     recorded_home,
 )
-from tussock.jobs.settings.pipeline import PublishSettings, TableKind
 from tussock.jobs.settings.process import clock_ms, open_meta
+from tussock.jobs.settings.tables import PublishSettings, TableKind
 from tussock.jobs.sinks.base import ForeignTableError
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest

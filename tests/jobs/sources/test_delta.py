@@ -30,7 +30,7 @@ from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,

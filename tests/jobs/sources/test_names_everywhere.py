@@ -23,7 +23,7 @@ from tests.s3_servers import BUCKET, moto_process
 from tussock.jobs.lake.location import location_of
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import PublishSettings, TableKind
+from tussock.jobs.settings.tables import PublishSettings, TableKind
 from tussock.statestore.errors import InputError
 
 NAMES = [

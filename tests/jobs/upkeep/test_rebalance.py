@@ -23,7 +23,7 @@ from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.texts.rebalance import rebalance_text
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.rebalance import (
