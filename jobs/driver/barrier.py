@@ -163,12 +163,12 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def _log_barrier(done: str, barrier: Barrier) -> None:
     log.info(
-        "barrier %d after %d %s: %d log entries, %d files, %s %s",
+        "barrier %d after %d %s: %d log entries, input of %d sources, %s %s",
         barrier.epoch,
         barrier.prev_epoch,
         done,
         barrier.log_end - barrier.log_start,
-        sum(len(files) for files in barrier.splits.values()),
+        len(barrier.splits),
         barrier.mutation.kind,
         ", ".join(map(str, barrier.mutation.relations)),
     )

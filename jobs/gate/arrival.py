@@ -198,7 +198,7 @@ def judge_arrivals(
                 rows,
                 1,
                 failures=() if warns else failures,
-                suite=digest_of(rule),
+                suite=repr(rule),
                 warnings=(*failures, *unseen) if warns else unseen,
                 holds=holds,
             )
@@ -206,9 +206,9 @@ def judge_arrivals(
     return found
 
 
-def digest_of(rule: ArrivalRule) -> str:
-    """Return a text that changes with a rule."""
-    return repr(rule)
+def digest_of(rules: Mapping[str, ArrivalRule]) -> str:
+    """Return a text that changes with the rules, by source. Empty without rules."""
+    return "; ".join(f"{source}: {rules[source]!r}" for source in sorted(rules))
 
 
 def _ruled(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.gate.arrival import judge_arrivals
+from tussock.jobs.gate.arrival import digest_of, judge_arrivals
 from tussock.jobs.gate.assertions import Assertion, judge_assertions, read_assertions
 from tussock.jobs.gate.history import earlier_values, with_bounds
 from tussock.jobs.gate.measured import ViewMeasures, measured
@@ -305,6 +305,7 @@ def _validate(
         epoch,
         (*(views | broken).values(), *asserted, *arrived),
         (*(suite.view for suite in suites if suite.view in still), *paused),
+        arrival=msgspec.UNSET if asked.only_views else digest_of(pipeline.arrival) or msgspec.UNSET,
     )
 
 

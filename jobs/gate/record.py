@@ -104,6 +104,7 @@ class QualityRecord(msgspec.Struct, frozen=True):
     ] = ()  # views with a suite that were skipped: they are paused, and readers already see their rows
     # The command that published this epoch without its checks. `views` then contains the failures of earlier checks.
     unchecked: str | msgspec.UnsetType = msgspec.UNSET
+    arrival: str | msgspec.UnsetType = msgspec.UNSET  # digest of the rules on arrival; unset: there were none
 
     def view(self, name: str) -> ViewQuality | None:
         """Return the result of a view's suite."""
@@ -210,24 +211,17 @@ def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
     return record
 
 
-def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str], no_rule: str) -> QualityRecord | None:
-    """Return the record of `epoch` if the current suites and assertions made it; None if they must run.
+def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str], arrival: str) -> QualityRecord | None:
+    """Return the record of `epoch` if the current suites, assertions and rules made it; None if they must run.
 
     Args:
-        digests_now: their digests, by view, assertion or source.
-        no_rule: the digest of a source without a rule.
+        digests_now: digests of suites and assertions, by view or assertion.
+        arrival: the digest of the rules on arrival; empty: there are none.
     """
-    if (record := read_record(objects, epoch)) is None or record.unchecked:
+    if (record := read_record(objects, epoch)) is None or record.unchecked or (record.arrival or "") != arrival:
         return None
-    found = {view.view: view.suite for view in record.views}
-    # A record lacks the sources that brought no input, and has some without a rule.
-    wanted = {name: no_rule for name in found if is_source(name)}
-    wanted |= {
-        name: digest
-        for name, digest in digests_now.items()
-        if name not in record.paused and (name in found or not is_source(name))
-    }
-    return record if found == wanted else None
+    found = {view.view: view.suite for view in record.views if not is_source(view.view)}
+    return record if found == {k: v for k, v in digests_now.items() if k not in record.paused} else None
 
 
 def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tussock.jobs.gate.arrival import SUBJECT, digest_of
+from tussock.jobs.gate.arrival import digest_of
 from tussock.jobs.gate.assertions import read_assertions
 from tussock.jobs.gate.record import (
     GateVerdict,
@@ -22,7 +22,7 @@ from tussock.jobs.gate.record import (
 )
 from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.tables import ArrivalRule, GateScope
+from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.errors import InputError
 from tussock.statestore.progress import Progress, no_progress
 
@@ -47,8 +47,7 @@ def known(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of `epoch` for the current suites; None if they have not run on it."""
     digests = {suite.view: suite.digest for suite in read_suites(at.pipeline.quality)}
     digests |= {one.name: one.digest for one in read_assertions(at.pipeline)}
-    digests |= {f"{SUBJECT}{source}": digest_of(rule) for source, rule in at.pipeline.arrival.items()}
-    return judged(at.meta.objects, epoch, digests, digest_of(ArrivalRule()))
+    return judged(at.meta.objects, epoch, digests, digest_of(at.pipeline.arrival))
 
 
 def verdict(at: PipelineStore, epoch: int) -> GateVerdict:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append
@@ -17,6 +19,9 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.gate.arrival import judge_arrivals, past_intervals
+from tussock.jobs.gate.record import GateVerdict
+from tussock.jobs.operations.quality import judge_here, verdict
+from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.reading.intake import intakes
 from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
 from tussock.jobs.sources.base import Restated
@@ -132,6 +137,22 @@ def test_a_removed_rule_is_judged_again(shop: Shop, data: Path) -> None:
     toml.write_text(before)
     code, printed = day(shop, 1)
     assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
+
+
+def test_a_first_rule_of_a_source_judges_an_epoch_that_was_judged_without_it(shop: Shop) -> None:
+    folder = shop.folder / "data"
+    folder.mkdir()
+    append(shop.meta, source(folder / "{start:%Y-%m-%d}.parquet", on_error="fail"), view("ids", 0))
+    shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    types = {"id": pa.int32(), "v": pa.int16(), "s": pa.string()}
+    row = pa.table({name: pa.array([None], kind) for name, kind in types.items()})
+    pq.write_table(row, folder / "2026-01-01.parquet")
+    assert day(shop, 1)[0] == 0
+    verdicts = [verdict(PipelineStore(load_pipeline(shop.folder / "pipelines/shop"), shop.meta), shop.published)]
+    shop.configure("[arrival.events]\nmin_rows = 3\n")
+    at = PipelineStore(load_pipeline(shop.folder / "pipelines/shop"), shop.meta)
+    verdicts += [verdict(at, shop.published), judge_here(at, shop.published).verdict, verdict(at, shop.published)]
+    assert verdicts == [GateVerdict.PASSED, GateVerdict.NONE, GateVerdict.FAILED, GateVerdict.FAILED]
 
 
 def restate(shop: Shop, folder: Path, number: int, *records: Record) -> tuple[int, str]:
