@@ -167,7 +167,7 @@ def unreadable_store(err: Exception, store: str) -> Trouble:
 
 def missing_store(pipeline: Pipeline) -> Trouble:
     """Return the note of a pipeline that was never applied."""
-    do = f"`tussock apply {pipeline.name}` or the pipeline's deploy DAG creates it."
+    do = f"`tussock apply {pipeline.argument}` or the pipeline's deploy DAG creates it."
     return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist yet", do, wrong=False)
 
 

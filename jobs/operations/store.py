@@ -9,6 +9,7 @@ from pathlib import Path
 from tussock.jobs.settings import process
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,27 @@ class PipelineStore:
         return datetime.fromtimestamp(self.clock_ms() / 1000, UTC)
 
 
+class NeverAppliedError(NotInitialisedError):
+    """A pipeline has no store, because it was never applied. Args: the store's address, and `Pipeline.argument`."""
+
+    def __init__(self, uri: str, pipeline: str) -> None:
+        super().__init__(uri)
+        self.args, self.pipeline = (uri, pipeline), pipeline
+
+    def __str__(self) -> str:
+        return (
+            f"{self.uri} contains no store. Create it with `tussock apply {self.pipeline}`, or correct `store` in "
+            "pipeline.toml."
+        )
+
+
 def open_pipeline(pipeline: Pipeline) -> PipelineStore:
-    """Open a pipeline's store. Raises NotInitialisedError if it does not exist."""
+    """Open a pipeline's store. Raises NeverAppliedError if it does not exist."""
     meta = process.open_meta(pipeline.store)
-    _ = meta.settings  # read now, so that a missing store is an error before any work
+    try:
+        _ = meta.settings  # read now, so that a missing store is an error before any work
+    except NotInitialisedError as err:
+        raise NeverAppliedError(err.uri, pipeline.argument) from err
     log.info("pipeline %s: store %s", pipeline.title, pipeline.store)
     return PipelineStore(pipeline, meta)
 
@@ -43,7 +61,8 @@ def open_pipeline(pipeline: Pipeline) -> PipelineStore:
 def open_at_home(pipeline: Pipeline) -> PipelineStore:
     """Like `open_pipeline`, for processes that write outside of the store.
 
-    Raises CopiedStoreError for a copied store, because its tables and events belong to the original.
+    Raises CopiedStoreError for a copied store, because its tables and events belong to the original, and as
+    `open_pipeline`.
     """
     at = open_pipeline(pipeline)
     home_of(at.meta.objects)

@@ -3,15 +3,16 @@
 import argparse
 import os
 
-from tussock.jobs.shell.command import Command, WhichStoreError, chosen_store, opened, pipelines_folder
+from tussock.jobs.shell.command import Command, WhichStoreError, chosen_store, named_pipeline, opened, pipelines_folder
 
 EXIT_WRONG = 4
 """Exit code if the pipeline has a problem. The command itself succeeded."""
 
 
 def _status(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.facts.health import broken_definition, unreadable_store
+    from tussock.jobs.facts.health import broken_definition, missing_store, unreadable_store
     from tussock.jobs.facts.status import now_of, status_of
+    from tussock.jobs.operations.store import NeverAppliedError
     from tussock.jobs.settings.process import clock_ms
     from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
@@ -24,12 +25,16 @@ def _status(chosen: argparse.Namespace) -> int:
     try:
         at = opened(chosen)
         found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
-    except (PipelineError, DamagedError, RetryableError) as err:
+    except (PipelineError, DamagedError, RetryableError, NeverAppliedError) as err:
         name = chosen.pipeline or ""
-        broken = isinstance(err, PipelineError)
-        trouble = broken_definition(err) if broken else unreadable_store(err, chosen_store(chosen))
+        if isinstance(err, PipelineError):
+            trouble = broken_definition(err)
+        elif isinstance(err, NeverAppliedError):
+            trouble = missing_store(named_pipeline(chosen))
+        else:
+            trouble = unreadable_store(err, chosen_store(chosen))
         print(_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))
-        return EXIT_WRONG
+        return EXIT_WRONG if trouble.wrong else 0
     print(_json(found) if chosen.json else status_text(found, chosen.most))
     return EXIT_WRONG if found.wrong else 0
 

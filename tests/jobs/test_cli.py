@@ -228,6 +228,23 @@ def test_a_missing_store(tussock: Tussock) -> None:
         failed(tussock(*command, "--store", "nowhere"), "nowhere contains no store", "tussock init")
 
 
+def test_a_pipeline_that_was_never_applied(tussock: Tussock, tmp_path: Path) -> None:
+    text = 'name = "days"\nstore = "store"\nsql = ["views.sql"]\n[env.prod]\nstore = "prod"\n'
+    write_pipeline(tmp_path, text)
+    for command in (("show",), ("epoch",), ("read", "people"), ("inspect", "versions")):
+        failed(tussock(*command, "--pipeline", "days"), "contains no store", "`tussock apply days`")
+        failed(tussock(*command, "--pipeline", "days", "--env", "prod"), "`tussock apply days --env prod`")
+    for name, line in {
+        "days": tussock("status").out,
+        "days --env prod": tussock("status", "--env", "prod").out,
+    }.items():
+        one = tussock("status", *name.split())
+        assert one.code == 0
+        assert "does not exist yet" in line
+        assert "does not exist yet" in one.out
+        assert f"`tussock apply {name}`" in one.out
+
+
 def test_an_invalid_address(tussock: Tussock) -> None:
     failed(tussock("show", "--store", "s3://"), "s3://")
     failed(tussock("show", "--store", "gs://bucket/x"), "gs://bucket/x")

@@ -314,6 +314,11 @@ def a_view_that_waits(shop: Shop) -> str:
 
 def no_store(shop: Shop) -> str:
     shutil.rmtree(shop.store)
+    return shop.fails("epoch", "--store", str(shop.store))
+
+
+def never_applied(shop: Shop) -> str:
+    shutil.rmtree(shop.store)
     return shop.fails("epoch", "--pipeline", "shop")
 
 
@@ -469,6 +474,7 @@ SITUATIONS = (
     Situation(("WaitingStatementsError",), statements_wait, ("epoch",)),
     Situation(("NotThereYetError",), a_view_that_waits, ("epoch",)),
     Situation(("NotInitialisedError",), no_store, ("init",), after=has_store),
+    Situation(("NeverAppliedError",), never_applied, ("apply shop",), after=has_store),
     Situation(("UnknownPipelineError",), no_pipeline, ("new sales",), after=has_pipeline),
     Situation(("NoSuchPinError",), unknown_pin, ("pin list",)),
     Situation(("NoApprovalError",), no_plan, ("plan shop", "plan shop --save")),
@@ -510,7 +516,7 @@ def new_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def kinds_of(shop: Shop) -> set[str]:
     """The classes of the raised error, and of the causes that its message contains."""
     kinds = {type(err).__name__ for err in shop.raised if err is not None}
-    if "NotInitialisedError" in kinds or "UnknownPipelineError" in kinds:
+    if kinds & {"NotInitialisedError", "NeverAppliedError", "UnknownPipelineError"}:
         return kinds
     return kinds | {hold.kind for r in shop.meta.latest().catalog.live() for hold in r.holds}
 
