@@ -50,7 +50,7 @@ class TroubleKind(StrEnum):
     SOURCE_HELD = "source_held"
     SOURCE_UNLISTED = "source_unlisted"
     REJECTS = "rejects"
-    FILES_MISSING = "files_missing"  # an interval has not brought the files that pipeline.toml expects
+    FILES_MISSING = "files_missing"  # an interval has brought fewer files than pipeline.toml expects, or more
     VIEW_PAUSED = "view_paused"
     VIEW_HELD_BACK = "view_held_back"
     SUITE_FAILED = "suite_failed"
@@ -356,9 +356,7 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
 
 def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
     for one in found.missing:
-        span = f"{one.interval.start.isoformat()} {one.interval.end.isoformat()}"
-        do = f"Deliver the files, and run the interval again: `tussock epoch --interval {span}`, or clear its run."
-        yield Trouble(TroubleKind.FILES_MISSING, f"source {one.source}", one.what, do, since=one.due)
+        yield Trouble(TroubleKind.FILES_MISSING, f"source {one.source}", one.what, one.do, since=one.due)
 
 
 def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:

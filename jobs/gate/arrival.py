@@ -43,17 +43,14 @@ SUBJECT = "source "
 
 
 class MissingFilesError(InputError):
-    """An interval has not brought the files that pipeline.toml expects."""
+    """An interval has brought fewer files than pipeline.toml expects, or more."""
 
     def __init__(self, missing: "Sequence[MissingFiles]") -> None:
         super().__init__(list(missing))
         self.missing = tuple(missing)
 
     def __str__(self) -> str:
-        span = self.missing[0].interval
-        command = f"`tussock epoch --interval {span.start.isoformat()} {span.end.isoformat()}`"
-        do = f"Deliver them, and run the interval again: {command}, or clear the run in Airflow."
-        return "\n".join([*(str(one) for one in self.missing), do])
+        return "\n".join([*(str(one) for one in self.missing), *dict.fromkeys(one.do for one in self.missing)])
 
 
 class UnknownArrivalError(InputError):
@@ -70,20 +67,41 @@ class UnknownArrivalError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class MissingFiles:
-    """The number of files of a source for an interval, which differs from the expected one."""
+    """The files of a source for an interval, whose number is not the expected one: too few, or too many.
+
+    `least`, `most`: the expected number. `due`: the deadline, in UTC.
+    """
 
     source: str
     interval: Interval
-    found: int
-    expected: str
-    due: datetime  # the deadline, in UTC
+    files: tuple[str, ...]
+    least: int
+    most: int
+    due: datetime
 
     @property
     def what(self) -> str:
         """The finding, without the source."""
         span = f"{self.interval.start:%Y-%m-%d %H:%M} to {self.interval.end:%Y-%m-%d %H:%M}"
-        files = f"{self.found} file{'s' * (self.found != 1)}"
-        return f"has {files} for the interval from {span}, expected {self.expected} by {self.due:%Y-%m-%d %H:%M} UTC"
+        found = f"has {len(self.files)} file{'s' * (len(self.files) != 1)} for the interval from {span}"
+        expected = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+        named = f": {', '.join(self.files[:_MOST])}" if self._too_many else ""
+        return f"{found}, expected {expected} by {self.due:%Y-%m-%d %H:%M} UTC{named}"
+
+    @property
+    def do(self) -> str:
+        """The next step."""
+        span = f"{self.interval.start.isoformat()} {self.interval.end.isoformat()}"
+        if self._too_many:
+            return (
+                f"Remove the files that do not belong there, then their rows: `tussock restate {self.source} "
+                f"--interval {span}`. Or correct expect_files in [arrival.{self.source}] of pipeline.toml."
+            )
+        return f"Deliver the files, and run the interval again: `tussock epoch --interval {span}`, or clear its run."
+
+    @property
+    def _too_many(self) -> bool:
+        return len(self.files) > self.most
 
     def __str__(self) -> str:
         return f"source {self.source} {self.what}."
@@ -121,16 +139,15 @@ def missing_files(
             due = interval.end.astimezone(UTC) + timedelta(milliseconds=rule.deadline)
             if now < due:
                 continue
+            files = {name for name in taken if reader.wants(statement, interval, name)}
             try:
-                waiting = len(reader.waiting(statement, table, interval))
+                files.update(item.name for item in reader.waiting(statement, table, interval))  # changed ones too
             except RetryableError:
                 continue
             except InputError:
-                waiting = 0  # nothing lies at the path of this interval
-            count = waiting + sum(reader.wants(statement, interval, name) for name in taken)
-            if not least <= count <= most:
-                expected = str(least) if least == most else f"{least} to {most}"
-                found.append(MissingFiles(relation.name, interval, count, expected, due))
+                pass  # nothing lies at the path of this interval
+            if not least <= len(files) <= most:
+                found.append(MissingFiles(relation.name, interval, tuple(sorted(files)), least, most, due))
     return found
 
 

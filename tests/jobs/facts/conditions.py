@@ -97,7 +97,7 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         TroubleKind.REJECTS: _source(facts, rejects=1_200),
         TroubleKind.FILES_MISSING: {
             "missing": (
-                MissingFiles("orders", Interval(AT - timedelta(days=1), AT), 0, "1", AT + timedelta(minutes=5)),
+                MissingFiles("orders", Interval(AT - timedelta(days=1), AT), (), 1, 1, AT + timedelta(minutes=5)),
             )
         },
         TroubleKind.VIEW_PAUSED: _view(facts, state=ViewState.PAUSED, reason="division by zero in row k=1", since=AT),

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append
-from tests.jobs.driver.test_rejects import Record, source, view, write
+from tests.jobs.driver.test_rejects import FIELDS, Record, source, view, write
 from tests.jobs.shell.test_quality_commands import Shop, shop
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance
@@ -20,10 +20,13 @@ from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.gate.arrival import judge_arrivals, past_intervals
 from tussock.jobs.gate.record import GateVerdict
+from tussock.jobs.logical.nodes import Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import judge_here, verdict
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.reading.intake import intakes
 from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
+from tussock.jobs.settings.printed_commands import commands_in
 from tussock.jobs.sources.base import Restated
 
 __all__ = ["shop"]
@@ -64,6 +67,37 @@ def test_a_day_without_its_file_fails_after_its_deadline_and_is_healed_by_the_fi
     assert found in " ".join(printed.split()), printed
     files(data, 2)
     assert day(shop, 2)[0] == 0
+    assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
+
+
+def test_too_many_files_are_named_and_the_printed_command_removes_the_rows_of_the_additional_one(
+    shop: Shop, data: Path
+) -> None:
+    options = {"path": f"{data}/{{start:%Y-%m-%d}}*.parquet", "retain": "files", "on_error": "quarantine"}
+    append(shop.meta, CreateSource("sent", "parquet", FIELDS, options))
+    append(shop.meta, CreateView("sent_ids", "SELECT …", Scan("sent", (0,), FIELDS[:1])))
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-01\n')
+    shop.configure("[arrival.sent]\nexpect_files = 1\n")
+
+    def ids() -> int:
+        return len(shop.run("read", "--pipeline", "shop", "sent_ids", "--csv")[1].splitlines()) - 1
+
+    files(data, 1)
+    assert day(shop, 1)[0] == 0
+    files(data, 1, records=(GOOD, GOOD))
+    assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1], "a corrected file is one file"
+    first, again = data / "2026-01-01.parquet", data / "2026-01-01 again.parquet"
+    again.write_bytes(first.read_bytes())
+    code, printed = day(shop, 1)
+    assert code == 1
+    span = "has 2 files for the interval from 2026-01-01 00:00 to 2026-01-02 00:00"
+    assert f"source sent {span}, expected 1 by 2026-01-02 00:00 UTC: {again}, {first}." in printed, printed
+    assert ids() == 4
+    again.unlink()
+    (command,) = (c for c in commands_in(printed) if c[0] == "restate")
+    code, printed = shop.run(*command)
+    assert code == 0, printed
+    assert ids() == 2
     assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
 
 
