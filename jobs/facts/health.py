@@ -268,7 +268,10 @@ def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
             yield Trouble(TroubleKind.SOURCE_UNLISTED, about, f"cannot be checked: {source.trouble}", do)
         if source.rejects:
             table = rejects_name(source.source)
-            do = f"See them: SELECT * FROM {table}. Correct and restate the files, or TRUNCATE TABLE {table}."
+            do = (
+                f"`tussock read {table}` shows them. Correct their files and restate them (`tussock restate "
+                f"{source.source}`), or empty the table (`tussock query 'TRUNCATE TABLE {table}'`)."
+            )
             yield Trouble(TroubleKind.REJECTS, about, f"has {source.rejects:,} unreadable records", do, wrong=False)
 
 

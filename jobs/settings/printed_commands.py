@@ -44,9 +44,11 @@ def addressed(text: str, *, pipeline: str = "", store: str = "") -> str:
         if first in _WITHOUT_STORE or "--pipeline" in command or "--store" in command:
             return found[0]
         if first in _BY_NAME:
-            missing = pipeline and f" {pipeline} " not in f"{command} "
-            name = f" {pipeline}" if missing else ""
-            return f"`tussock {first}{name}{command[len(first) :]}`"
+            if not pipeline or "--env" in command:
+                return found[0]
+            alone = f"{first} {pipeline.split()[0]}"  # the message names the pipeline, perhaps without its environment
+            known = alone if f"{command} ".startswith(f"{alone} ") else first
+            return f"`tussock {first} {pipeline}{command[len(known) :]}`"
         return f"`tussock {command}{where}`"
 
     return _COMMAND.sub(whole, text)

@@ -658,3 +658,7 @@ def test_commands_of_messages_get_the_pipeline_or_the_store() -> None:
     twice = addressed("`tussock plan` and `tussock plan shop` and `tussock epoch --store /s`", pipeline="shop")
     assert twice == "`tussock plan shop` and `tussock plan shop` and `tussock epoch --store /s`"
     assert addressed(twice, pipeline="shop") == twice
+    named = "`tussock plan shop` and `tussock test shop --make v` and `tussock check v` and `tussock apply shop`"
+    in_dev = addressed(named, pipeline="shop --env dev")
+    assert in_dev == named.replace("check v", "check shop v").replace("shop", "shop --env dev")
+    assert addressed(in_dev, pipeline="shop --env dev") == in_dev
