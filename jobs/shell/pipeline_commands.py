@@ -359,7 +359,11 @@ COMMANDS = (
         "Reads at most 4 MB of each of three files, without Spark, and creates nothing. Paste the statement into a SQL "
         "file of a pipeline, or start a pipeline with `tussock new NAME --from PATH`. Whole numbers become bigint, "
         "numbers with leading zeros text. Dates and times are recognised in ISO 8601 only.",
-        ("tussock preview 'data/*.csv'", "tussock preview 's3://bucket/events/*.json' --name events"),
+        (
+            "tussock preview 'data/*.csv'",
+            "tussock preview 's3://bucket/events/*.json' --name events",
+            "tussock preview 's3://bucket/{start:%Y-%m-%d}.csv?endpoint=http://localhost:9000&path_style=true'",
+        ),
         _preview,
         _preview_arguments,
         names_store=False,
