@@ -358,8 +358,19 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
 
 
 def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
+    """Yield one trouble per source: that of its oldest interval, with a list of the others."""
+    by_source: dict[str, list[MissingFiles]] = {}
     for one in found.missing:
-        yield Trouble(TroubleKind.FILES_MISSING, f"source {one.source}", one.what, one.do, since=one.due)
+        by_source.setdefault(one.source, []).append(one)
+    for source, missing in by_source.items():
+        first, *others = sorted(missing, key=lambda one: one.interval.start)
+        what = first.what
+        if others:
+            named = ", ".join(f"{one.interval.start:%Y-%m-%d %H:%M} has {len(one.files)}" for one in others[:_NAMED])
+            more = f" and {len(others) - _NAMED} more" * (len(others) > _NAMED)
+            what += f". Later intervals with another number of files than expected: {named}{more}"
+        about = f"source {source}"
+        yield Trouble(TroubleKind.FILES_MISSING, about, what, first.do, wrong=not first.warns, since=first.due)
 
 
 def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:

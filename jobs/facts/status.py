@@ -192,7 +192,7 @@ def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int =
     )
 
 
-_INTERVALS = 3  # the newest, whose files must have arrived
+_INTERVALS = 31  # the newest, whose files must have arrived
 
 
 def _missing(

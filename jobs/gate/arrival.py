@@ -30,7 +30,7 @@ from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, intakes
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.tables import ArrivalRule
-from tussock.jobs.sources.listing import Interval, has_interval
+from tussock.jobs.sources.listing import Interval, has_interval, named_files
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError, RetryableError, did_you_mean
@@ -69,7 +69,10 @@ class UnknownArrivalError(InputError):
 class MissingFiles:
     """The files of a source for an interval, whose number is not the expected one: too few, or too many.
 
-    `least`, `most`: the expected number. `due`: the deadline, in UTC.
+    Args:
+        least, most: the expected number.
+        due: the deadline, in UTC.
+        warns: the rule has the severity "warning", so the finding is only reported.
     """
 
     source: str
@@ -78,6 +81,7 @@ class MissingFiles:
     least: int
     most: int
     due: datetime
+    warns: bool = False
 
     @property
     def what(self) -> str:
@@ -115,6 +119,9 @@ def require_sources(rules: Mapping[str, ArrivalRule], catalog: Catalog) -> None:
             raise UnknownArrivalError(name, tuple(sorted(names)))
 
 
+RECENT = 3  # intervals whose files are expected even if the source has no earlier file
+
+
 def missing_files(
     meta: MetaStore,
     version: HummockVersion,
@@ -126,20 +133,25 @@ def missing_files(
 
     Only sources with the interval in their path can be judged. A source that cannot be listed is omitted: it is held.
 
-    Cost: one scan of the taken files per source with a rule, and one listing per interval.
+    Args:
+        intervals: newest first. After the newest RECENT ones, those before the source's first file are omitted.
+
+    Cost: one scan of the taken files per source with a rule, and one listing per interval that lacks files.
     """
     found: list[MissingFiles] = []
     for relation, statement, rule in _ruled(version, rules):
-        if rule.expect_files is None or not has_interval(statement.options.get("path", "")):
+        path = statement.options.get("path", "")
+        if rule.expect_files is None or not has_interval(path):
             continue
         least, most = rule.files
         reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
-        taken = [item.name for item in reader.taken_items(table)]
-        for interval in intervals:
+        names = [item.name for item in reader.taken_items(table)]
+        taken = [set(named_files(path, statement.options, names, interval)) for interval in intervals]
+        begun = max((number + 1 for number, files in enumerate(taken) if files), default=0)
+        for interval, files in list(zip(intervals, taken, strict=True))[: max(RECENT, begun)]:
             due = interval.end.astimezone(UTC) + timedelta(milliseconds=rule.deadline)
-            if now < due:
+            if now < due or least <= len(files) <= most:
                 continue
-            files = {name for name in taken if reader.wants(statement, interval, name)}
             try:
                 files.update(item.name for item in reader.waiting(statement, table, interval))  # changed ones too
             except RetryableError:
@@ -147,7 +159,8 @@ def missing_files(
             except InputError:
                 pass  # nothing lies at the path of this interval
             if not least <= len(files) <= most:
-                found.append(MissingFiles(relation.name, interval, tuple(sorted(files)), least, most, due))
+                warns = rule.severity in REPORTS
+                found.append(MissingFiles(relation.name, interval, tuple(sorted(files)), least, most, due, warns))
     return found
 
 

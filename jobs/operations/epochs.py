@@ -1,5 +1,6 @@
 """Epochs of a pipeline: run them, pause views, commit, and check that a run took in all requested input."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,8 @@ from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
+
+log = logging.getLogger(__name__)
 
 __all__ = [
     "Advanced",
@@ -158,6 +161,8 @@ def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interv
 def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: Interval | None) -> None:
     """Raises MissingFilesError if the interval's deadline has passed and its files are not the expected ones.
 
+    Rules with the severity "warning" only log.
+
     Args:
         done: the epochs of the run. They do not matter, because a file that lies in its place has arrived.
 
@@ -167,8 +172,12 @@ def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: I
         return
     from tussock.jobs.gate.arrival import MissingFilesError, missing_files
 
-    if missing := missing_files(at.meta, at.meta.latest(), at.pipeline.arrival, [interval], at.now):
-        raise MissingFilesError(missing)
+    missing = missing_files(at.meta, at.meta.latest(), at.pipeline.arrival, [interval], at.now)
+    for one in missing:
+        if one.warns:
+            log.warning("%s", one)
+    if failing := [one for one in missing if not one.warns]:
+        raise MissingFilesError(failing)
 
 
 def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> None:

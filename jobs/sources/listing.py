@@ -142,12 +142,17 @@ def printable(text: str) -> str:
 
 def names_file(path: str, options: Mapping[str, str], file: str, interval: Interval | None = None) -> bool:
     """Return whether `list_files` would return this file if it were the only one. Does no I/O. Raises BadPathError."""
+    return bool(named_files(path, options, (file,), interval))
+
+
+def named_files(
+    path: str, options: Mapping[str, str], files: Sequence[str], interval: Interval | None = None
+) -> list[str]:
+    """Return the files that `list_files` would return if only they existed. Does no I/O. Raises BadPathError."""
     place = _place_of(path, options, interval)
-    if not file.startswith(place.root):
-        return False
-    return bool(
-        _selected(place.name.split("/") if place.name else [], [file.removeprefix(place.root)], _is_recursive(options))
-    )
+    below = [file.removeprefix(place.root) for file in files if file.startswith(place.root)]
+    chosen = _selected(place.name.split("/") if place.name else [], below, _is_recursive(options))
+    return sorted(f"{place.root}{name}" for name in chosen)
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:

@@ -70,6 +70,30 @@ def test_a_day_without_its_file_fails_after_its_deadline_and_is_healed_by_the_fi
     assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
 
 
+def test_a_missing_day_is_reported_until_it_arrives_however_many_days_follow(shop: Shop, data: Path) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-09\n')
+    shop.configure("[arrival.events]\nexpect_files = 1\n")
+    files(data, 2, 5, 6, 7, 8, 9)
+    assert shop.run("epoch", "--pipeline", "shop")[0] == 0
+    code, printed = shop.run("status", "--pipeline", "shop")
+    shown = " ".join(printed.split())
+    assert code == 4
+    assert "source events (since 2026-01-04" in shown, printed
+    assert "has 0 files for the interval from 2026-01-03 00:00 to 2026-01-04 00:00" in shown
+    assert "Later intervals with another number of files than expected: 2026-01-04 00:00 has 0 -> Deliver" in shown
+    assert printed.count("WRONG") == 1, "one trouble for both days, and none for a day before the first file"
+    files(data, 3, 4)
+    assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
+
+
+def test_a_rule_that_only_warns_fails_no_run_and_is_a_note(shop: Shop, data: Path) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-01\n')
+    shop.configure('[arrival.events]\nexpect_files = 1\nseverity = "warning"\n')
+    assert day(shop, 1)[0] == 0
+    code, printed = shop.run("status", "--pipeline", "shop")
+    assert (code, "note" in printed, "has 0 files for the interval" in " ".join(printed.split())) == (0, True, True)
+
+
 def test_too_many_files_are_named_and_the_printed_command_removes_the_rows_of_the_additional_one(
     shop: Shop, data: Path
 ) -> None:
