@@ -17,6 +17,7 @@ PARSERS = {
     "jobs/sources/listing.py": "file: paths of sources",
     "jobs/lake/delta_log.py": "paths in a Delta log",
     "jobs/sources/spark_files.py": "paths that Spark reports",
+    "jobs/sources/object_gateway.py": "requests of Hadoop's client",
     "jobs/lake/location.py": "URLs for the deltalake package",
     "jobs/sources/errors.py": "commands that errors print",
     "jobs/sources/kafka_errors.py": "commands that errors print",

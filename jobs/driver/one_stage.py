@@ -20,6 +20,7 @@ from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.settings.local_disk import local_folder
 from tussock.jobs.settings.tables import is_local_master
+from tussock.jobs.spark.session import ENCRYPTION, driver_address
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
 from tussock.jobs.task.stage import flushed, last_units, run_stage
@@ -36,7 +37,6 @@ SETTING = "spark.tussock.exchange"
 ATTEMPTS = 4  # as Spark's default for tasks and stages
 QUIET_S, EXECUTORS_S = 2.0, 30.0  # of waiting for the executors of a new application
 _NOT_REPEATED = "Could not recover from a failed barrier ResultStage"  # in Spark's message
-_ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.encryption.enabled")
 
 
 class BadExchangeError(InputError):
@@ -62,7 +62,7 @@ def reason_for_files(context: SparkContext) -> str | None:
         return f"{SETTING} is {wanted}"
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return "Spark runs no barrier stages with dynamic allocation"
-    if found := [name for name in _ENCRYPTION if conf.get(name, "false") == "true"]:
+    if found := [name for name in ENCRYPTION if conf.get(name, "false") == "true"]:
         return f"{found[0]} is on"
     return None
 
@@ -113,11 +113,7 @@ def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: b
     Args:
         settled: whether unit `u` belongs to task `u % count`, because an exchange of Spark sends its cells there.
     """
-    if is_local(context):
-        bind = host = "127.0.0.1"
-    else:
-        host = str(context.getConf().get("spark.driver.host"))
-        bind = str(context.getConf().get("spark.driver.bindAddress", host))
+    bind, host = driver_address(context)
     with Rendezvous(bind, host, count, task.unit_count, settled=settled) as rendezvous:
         yield rendezvous
 

@@ -116,13 +116,19 @@ def hold_of(error: InputError | SourceAwayError, before: tuple[Hold, ...] = ()) 
     If `before` contains a hold with the same cause, that one is returned, so that a persistent error causes no epochs.
     """
     reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file name may contain bytes that are not UTF-8
-    found = Hold(reason, 0, str(_kind_of(error)), getattr(error, "path", ""))
+    found = Hold(_without_source(reason), 0, str(_kind_of(error)), getattr(error, "path", ""))
     return next((h for h in before if _about(h) == _about(found)), found)
+
+
+def _without_source(reason: str) -> str:
+    """Return a reason without the source's name, which each place that shows a hold adds."""
+    return re.sub(r"^source '\w+'(?:: | (?=cannot ))", lambda found: "" if ":" in found[0] else "it ", reason)
 
 
 def _about(hold: Hold) -> tuple[str, str, str]:
     """Return the key that compares holds. For unforeseen errors it contains the text, without numbers."""
-    text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == HoldKind.UNFORESEEN else ""
+    reason = _without_source(hold.reason)  # earlier releases stored it with the name
+    text = re.sub(r"0x[0-9a-f]+|\d+", "#", reason) if hold.kind == HoldKind.UNFORESEEN else ""
     return hold.kind, hold.file, text
 
 

@@ -14,6 +14,7 @@ _SAY_NOTHING = (
     "Job aborted",
     "Python worker exited unexpectedly",
     "Task failed while writing rows",
+    "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file",
 )
 # Class names that add nothing to the message.
 _PLAIN = frozenset(

@@ -1,5 +1,6 @@
 """Avro files, read by Spark. Spark's Avro reader is a separate module that the session has to load."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -7,11 +8,16 @@ import msgspec
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import SchemaMismatchError
 from tussock.jobs.sources.spark_files import SparkTypedFiles, require_module
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_MISMATCH = re.compile(
+    r"Cannot convert Avro field '(?:.+)' to SQL field '(.+)' because schema is incompatible "
+    r"\(avroType = (.+), sqlType = (.+)\)"
+)
 _PACKAGE = "org.apache.spark:spark-avro_2.13"
 
 
@@ -30,3 +36,7 @@ class AvroFiles(SparkTypedFiles):
     ) -> "DataFrame":
         require_module(source, spark, _PACKAGE)
         return super().frame(spark, source, document, columns)
+
+    def mismatch(self, path: str, cause: str) -> SchemaMismatchError | None:
+        found = _MISMATCH.search(cause)
+        return None if found is None else SchemaMismatchError(path, found[1], found[2].strip('"'), found[3].lower())

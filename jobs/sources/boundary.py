@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import msgspec
 
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import Divided, PlainReader, ReadPart, SourceReader
-from tussock.jobs.sources.errors import ways_on
+from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.object_ticket import with_object_names
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
 
@@ -45,7 +47,8 @@ class SourceTroubleError(SourceFileError):
     def __str__(self) -> str:
         if self.path:
             return (
-                f"file {self.path} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
+                f"file {self.path} cannot be read as {self.format}: "
+                f"{without_path(self.reason, self.path).rstrip('.')}. "
                 f"Repair it, and the next run reads it. {ways_on(self.path)}."
             )
         return (
@@ -121,7 +124,8 @@ class BoundedReader:
         """See InputReader."""
         with boundary(source):
             return _union(
-                self._reader.by_spark(session, as_of, some) for as_of, some in _alike(self._reader, source, document)
+                _with_present_columns(self._reader.by_spark(session, as_of, some), as_of, source)
+                for as_of, some in _alike(self._reader, source, document)
             )
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
@@ -138,12 +142,20 @@ class BoundedReader:
 def _alike(
     reader: SourceReader, source: CreateSource, document: msgspec.Raw
 ) -> Sequence[tuple[CreateSource, msgspec.Raw]]:
-    """The parts of a document, each with the source as of the options by which it was first read."""
+    """The parts of a document, each with the source as of the time when it was first read."""
     return reader.alike(source, document) if isinstance(reader, FileSource) else [(source, document)]
 
 
 def _read_as(reader: SourceReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
     return reader.read_as(source, part) if isinstance(reader, FileSource) else source
+
+
+def _with_present_columns(frame: "DataFrame", as_of: CreateSource, source: CreateSource) -> "DataFrame":
+    """Give the columns of earlier files their present names and types. Spark converts the values."""
+    if as_of.fields == source.fields:
+        return frame
+    pairs = zip(as_of.fields, source.fields, strict=True)
+    return frame.selectExpr(*(f"CAST({quoted(was.name)} AS {now.type}) AS {quoted(now.name)}" for was, now in pairs))
 
 
 def _union(frames: "Iterator[DataFrame]") -> "DataFrame":
@@ -197,4 +209,4 @@ def boundary(source: CreateSource, path: str = "", store: str = "") -> Iterator[
     except BaseException as err:
         if not isinstance(err, Exception) and not is_panic(err):
             raise
-        raise SourceTroubleError(source.name, path, source.format, cause_of(err)) from err
+        raise SourceTroubleError(source.name, path, source.format, with_object_names(cause_of(err))) from err

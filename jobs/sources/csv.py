@@ -95,7 +95,7 @@ class CsvFiles(SparkTexts):
             if k.lower() not in ("header", "inferschema", "mode", _KEEP.lower())
         }
         options = own | {"mode": "PERMISSIVE", _KEEP: "text", "header": "false"}
-        first = self.load(spark, options, [file], "name string, text string").select("name", "text").head()
+        first = self.load(spark, source, options, [file], "name string, text string").select("name", "text").head()
         if first is None:
             return None
         return [first.name or ""] if first.text is None else _cells(spark, first.text, own)

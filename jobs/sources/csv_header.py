@@ -51,8 +51,7 @@ class CsvHeaderError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}: its header has the columns ({', '.join(self.found)}), and the source declares "
-            f"({', '.join(self.expected)}): {self.difference}. Write the file with the source's columns in their "
+            f"file {self.path}: {self.difference}. Write the file with the source's columns in their "
             "order, and the next run reads it. To match columns by position, create the source with the header's "
             f"names, or with OPTIONS (…, enforceSchema 'true'). {ways_on(self.path)}."
         )
@@ -131,9 +130,11 @@ def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: b
     for n, (there, wanted) in enumerate(zip(found, declared, strict=False), start=1):
         if folded(there) in ("", folded(wanted)) or (only_swaps and folded(there) not in known):
             continue
-        return f"column {n} is called {there!r} in the header, not {wanted!r}"
+        return f"column {n} of its header is {there!r}, and the source declares {wanted!r} there"
     if len(found) != len(declared) and not only_swaps:
-        return f"it has {len(found)} columns, not {len(declared)}"
+        more, which = (found, "its header") if len(found) > len(declared) else (declared, "the source")
+        rest = ", ".join(map(repr, more[min(len(found), len(declared)) :]))
+        return f"its header has {len(found)} columns, and the source declares {len(declared)}; only {which} has {rest}"
     return None
 
 

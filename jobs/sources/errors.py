@@ -3,6 +3,7 @@
 No row of a faulty file is processed; `driver/source_holds.py` decides how the run continues.
 """
 
+import re
 import shlex
 
 from tussock.jobs.flow.failure import SourceFileError
@@ -18,6 +19,12 @@ def ways_on(path: str) -> str:
         f"it stay. If no epoch has read it yet, `tussock barrier abandon --repin-file {path}` retries the file in its "
         "current state"
     )
+
+
+def without_path(reason: str, path: str) -> str:
+    """Return a library's reason without the path of the file, which the message already contains."""
+    place = re.escape(path.removeprefix("s3://"))
+    return re.sub(rf" *(?:\b(?:file|s3a?):)?/{{0,2}}{place}(?![\w/])", "", reason)
 
 
 class BadPathError(InputError):
@@ -213,7 +220,7 @@ class UnreadableFileError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
+            f"file {self.path} cannot be read as {self.format}: {without_path(self.reason, self.path).rstrip('.')}. "
             f"Repair it, and the next run reads it. {ways_on(self.path)}."
         )
 
@@ -332,6 +339,22 @@ class MissingSparkModuleError(InputError):
             f"source {self.source!r}: to read {self.format}, Spark needs a module that this session was started "
             f"without. Start Spark with the setting spark.jars.packages = {self.package} (spark-submit --packages "
             f"{self.package}); Spark downloads it once."
+        )
+
+
+class NeedsHadoopAwsError(InputError):
+    """Spark's executors cannot read S3: they have no module for it, and the driver must not serve the files."""
+
+    def __init__(self, reason: str, package: str) -> None:
+        super().__init__(reason, package)
+        self.reason, self.package = reason, package
+
+    def __str__(self) -> str:
+        return (
+            "Spark's executors cannot read files in S3: they have no module for it, and the driver does not serve the "
+            f"files over HTTP, because {self.reason}. Start Spark with the setting spark.jars.packages = "
+            f"{self.package} (spark-submit --packages {self.package}); Spark downloads it once, and reads S3 with the "
+            "credentials of each executor."
         )
 
 

@@ -30,7 +30,7 @@ from tussock.jobs.sources.errors import BadOptionError, SchemaMismatchError, Too
 from tussock.jobs.sources.far_int96 import far_years_as_spark
 from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
-from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
+from tussock.jobs.sources.kept import hadoop_options
 from tussock.jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from tussock.jobs.sources.listing import open_file
 from tussock.jobs.sources.narrowing import narrowed, narrows, not_fitting
@@ -169,13 +169,13 @@ def _fitting_rows(
     """
     from pyspark.sql.types import NumericType
 
-    from tussock.jobs.sources.spark_files import _spark_path, is_text
+    from tussock.jobs.sources.spark_files import is_text, spark_path_of
 
     verify_pin(file, source.options)
     frame = (
         session.read.format("parquet")
         .options(**{**options, **hadoop_options([file])})
-        .load(_spark_path(place_of_bytes(file)))
+        .load(spark_path_of(session, file, source.options))
     )
     found = {field.name.lower(): field for field in frame.schema}
     columns, fitting = [], []

@@ -42,20 +42,23 @@ from tussock.jobs.sources.errors import (
     BadOptionError,
     BadRowError,
     MissingSparkModuleError,
+    SchemaMismatchError,
     UndeclaredColumnsError,
     UnreadableFileError,
 )
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
-from tussock.jobs.sources.listing import server_options
+from tussock.jobs.sources.listing import open_file, server_options
+from tussock.jobs.sources.object_ticket import SCHEME, with_object_names
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
-from tussock.jobs.sources.pins import PinnedFile, verify_pin
+from tussock.jobs.sources.pins import PinnedFile, open_pinned, verify_pin
 from tussock.jobs.sources.rejects import chunk_of, first_reasons, marked, not_text, quarantines, reason_where
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.errors import TussockError
 from tussock.statestore.nested import relabelled
+from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:  # only processes with a session import Spark
@@ -175,13 +178,18 @@ class SparkFiles(FileSource):
         options = self.reader_options(source)
         if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
             options[TIME_ZONE] = time_zone
-        read = self.load(session, options, files, declared)
+        read = self.load(session, source, options, files, declared)
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
         values = (read[name] if text == name else expr(text) for name, text in texts)
         # mapInArrow finds columns by unquoted names, so a name with a dot would fail.
         rows = read.select(*(value.alias(f"c{n}") for n, value in enumerate(values)), path)
-        return rows.mapInArrow(_packer(files, source, width, columns, self), OUTPUT_DDL)
+        addresses = [spark_path_of(session, f, source.options) for f in files]
+        by_address = {
+            address if address.startswith(SCHEME) else place_of_bytes(f): f
+            for address, f in zip(addresses, files, strict=True)
+        }
+        return rows.mapInArrow(_packer(by_address, source, width, columns, self), OUTPUT_DDL)
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
         """Reject a file whose values Spark's reader would change silently, by its types.
@@ -192,14 +200,19 @@ class SparkFiles(FileSource):
     def load(
         self,
         session: "SparkSession",
+        source: CreateSource,
         options: Mapping[str, str],
         files: Sequence[PinnedFile],
         declared: str | None = None,
     ) -> "DataFrame":
-        """Read pinned files with the declared columns, or those that Spark infers."""
+        """Read pinned files with the declared columns, or those that Spark infers.
+
+        Args:
+            options: of Spark's reader.
+        """
         reader = session.read.format(self.format).options(**{**options, **hadoop_options(files)})
         typed = reader if declared is None else reader.schema(declared)
-        return typed.load([_spark_path(place_of_bytes(f)) for f in files])
+        return typed.load([spark_path_of(session, f, source.options) for f in files])
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         """See InputReader. Unparsable records raise an error, or are omitted if the source quarantines them."""
@@ -226,11 +239,11 @@ class SparkFiles(FileSource):
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """Return an error of the pinned file that Spark's error names; None if it names none.
 
-        The result is a ChangedFileError or an UnreadableFileError.
+        The result is a ChangedFileError, an UnreadableFileError or that of `mismatch`.
         """
         if not isinstance(error, spark_errors()):
             return None
-        text = unquote(str(error))
+        text = with_object_names(unquote(str(error)))
         # Longest first: one path may be a prefix of another.
         for file in sorted(files_of(document), key=lambda f: -len(place_of_bytes(f))):
             if place_of_bytes(file).removeprefix("s3://") in text:
@@ -238,7 +251,12 @@ class SparkFiles(FileSource):
                     verify_pin(file, source.options)
                 except TussockError as changed:
                     return changed
-                return UnreadableFileError(file.path, source.format, cause_of(error))
+                cause = with_object_names(cause_of(error))
+                return self.mismatch(file.path, cause) or UnreadableFileError(file.path, source.format, cause)
+        return None
+
+    def mismatch(self, path: str, cause: str) -> SchemaMismatchError | None:
+        """Return the error of a file whose type Spark's reader refused; None if the cause is another one."""
         return None
 
 
@@ -272,7 +290,7 @@ def read_by_spark(
             f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more]
         )
         reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
-        frame = reader.load([_spark_path(place_of_bytes(f)) for f in some])
+        frame = reader.load([spark_path_of(session, f, source.options) for f in some])
         frame = _handed_over(frame, session) if whole_records else frame
         if quarantines(source):
             texts = [
@@ -369,16 +387,16 @@ class SparkTypedFiles(SparkFiles):
         if source.fields:
             return source.fields
         file = self.require_file(source, first)
+        session, store_and_name = spark(), open_file(file.path, source.options)
         try:
             found = (
-                spark()
-                .read.format(self.format)
+                session.read.format(self.format)
                 .options(**self.reader_options(source))
-                .load(_spark_path(file.path))
+                .load(_address(session, file.path, *store_and_name))
                 ._jdf.schema()
             )
         except spark_errors() as err:
-            raise UnreadableSchemaError(file.path, self.format, cause_of(err)) from err
+            raise UnreadableSchemaError(file.path, self.format, with_object_names(cause_of(err))) from err
         return tuple(Field(f.name(), name_of_type(f.dataType())) for f in found.fields())
 
 
@@ -442,9 +460,33 @@ def _spark_path(path: str) -> str:
     return "s3a://" + literal.removeprefix("s3://") if path.startswith("s3://") else "file://" + literal
 
 
-def _pinned_path(spark_path: str) -> str:
-    """Return the path of a PinnedFile from `_metadata.file_path` (an encoded URI)."""
+def spark_path_of(session: "SparkSession", file: PinnedFile, options: Mapping[str, str]) -> str:
+    """Return the address under which Spark reads a pinned file's bytes.
+
+    Args:
+        options: the source's options, which locate an object's server.
+
+    Raises: NeedsHadoopAwsError; BadStoreError.
+    """
+    return _address(session, place_of_bytes(file), *open_pinned(file, options))
+
+
+def _address(session: "SparkSession", place: str, store: ObjectStore, name: str) -> str:
+    if not place.startswith("s3://"):
+        return _spark_path(place)
+    from tussock.jobs.sources.object_gateway import gateway_of  # only drivers with such files serve HTTP
+
+    gateway = gateway_of(session)
+    return _spark_path(place) if gateway is None else gateway.url(store, name)
+
+
+def _reported(spark_path: str) -> str:
+    """Return the place of a file from `_metadata.file_path` (an encoded URI); an address of a gateway is returned as it
+    is.
+    """
     scheme, _, rest = spark_path.partition(":")
+    if scheme == SCHEME:
+        return spark_path
     return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
 
 
@@ -452,16 +494,19 @@ _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _packer(
-    files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles
+    files: Mapping[str, PinnedFile], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles
 ) -> _Stage:
-    """Return the Python side: it packs record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
+    """Return the Python side: it packs record batches of one task's files, file after file, into rows of OUTPUT_DDL.
+
+    Args:
+        files: by the place that `_reported` returns.
+    """
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        by_path = {place_of_bytes(f): f for f in files}
         current: _FileChunks | None = None
         for batch in batches:
             for path, rows in _by_file(batch):
-                file = by_path[_pinned_path(path)]
+                file = files[_reported(path)]
                 if current is None or current.file != file:
                     if current is not None:
                         yield from current.guarded(current.finish())
@@ -601,10 +646,11 @@ class _FileChunks:
         first = pc.index(corrupt.is_valid(), True).as_py()
         text = corrupt[first].as_buffer().to_pybytes().decode(errors="backslashreplace")
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-        reason = f"the declared columns are ({self._declared})"
-        if (bad := self._bad_value(text, rows, first)) is not None:
+        if (bad := self._bad_value(text, rows, first)) is None:
+            reason = f"the declared columns are ({self._declared})"
+        else:
             field, value = bad
-            reason = f"column {field.name!r} contains {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}; {reason}"
+            reason = f"column {field.name!r} contains {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}"
         return BadRowError(self.file.path, self._position + first + 1, shown, reason)
 
     def _bad_value(self, text: str, rows: pa.RecordBatch, row: int) -> tuple[Field, str] | None:

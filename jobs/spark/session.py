@@ -17,12 +17,16 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tussock.jobs.settings.debugging import debugging
+from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.jobs.spark.executor_watch import watch_executors
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_MASTER = "local[2,4]"  # 4 attempts per task; plain local[N] never retries
+
+#: With one of these settings on, Spark encrypts what its processes exchange. The engine's own sockets do not.
+ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.encryption.enabled")
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -92,6 +96,14 @@ class _Users:
 
 
 _users = _Users()
+
+
+def driver_address(context: SparkContext) -> tuple[str, str]:
+    """The address on which the driver listens for tasks, and the name under which they reach it."""
+    if is_local_master(str(context.master)):
+        return "127.0.0.1", "127.0.0.1"
+    host = str(context.getConf().get("spark.driver.host"))
+    return str(context.getConf().get("spark.driver.bindAddress", host)), host
 
 
 def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:

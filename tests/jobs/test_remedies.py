@@ -603,7 +603,8 @@ NOT_RUN = {
         PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
         WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
-        MissingCalendarError MissingExtraError MissingSparkModuleError NoPipelinesFolderError NotInstalledError
+        MissingCalendarError MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
+        NotInstalledError
         SparkReleaseError""",
     "The remedy is a copy of the damaged object": """
         BadDeltaError BrokenTableError DamagedDocumentError DamagedSstError LostCopyError MissingSstError
