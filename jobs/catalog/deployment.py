@@ -19,7 +19,7 @@ import msgspec
 
 from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, fingerprint, statement_items
 from tussock.jobs.catalog.once import Once
-from tussock.jobs.catalog.source_options import changed_options, edited_options, effect_notes
+from tussock.jobs.catalog.source_changes import change_notes, edited_source
 from tussock.jobs.catalog.statement_maker import StatementMaker
 from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.catalog.unchanged import unchanged_relation
@@ -44,6 +44,7 @@ from tussock.jobs.logical.statements import (
     Drop,
     Explain,
     Query,
+    SetSourceColumns,
     SetSourceOptions,
     Show,
     Single,
@@ -277,8 +278,14 @@ class Deploying:
         self._waiting = self._waiting or self.waiting()
         return self._draft.waiting(self._waiting)
 
-    def _to_log(self, bound: Bound, base: Path) -> Single:
-        """The statement to log. An existing relation is kept or replaced, as the files require."""
+    def _to_log(self, bound: Bound, base: Path) -> Sequence[Single]:
+        """The statements to log. An existing relation is kept, changed or replaced, as the files require."""
+        made = self._made(bound, base)
+        if isinstance(made, CreateSource):
+            return edited_source(self._draft.catalog, made, self.maker.spark) or [made]
+        return [made]
+
+    def _made(self, bound: Bound, base: Path) -> Single:
         if isinstance(bound, BoundCreateTableAs) and not self.stores_rows:
             return msgspec.structs.replace(bound.table, if_not_exists=True)
         if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
@@ -288,8 +295,6 @@ class Deploying:
         match made:
             case CreateView() | CreatePlainView() | CreateFunction():
                 return msgspec.structs.replace(made, or_replace=True, if_not_exists=False)
-            case CreateSource() if (edited := edited_options(self._draft.catalog, made, self.maker.spark)) is not None:
-                return edited
             case CreateSource() | CreateTable():
                 return msgspec.structs.replace(made, if_not_exists=True)
             case CreateTableAs(table):
@@ -304,20 +309,23 @@ class Deploying:
         )
         return f"being built {building}" if building else _pause_note(relation)
 
-    def _create_or_run(self, made: Single, text: str, place: str, notes: Sequence[str], once: str | None) -> None:
-        draft = self._draft
+    def _create_or_run(
+        self, statements: Sequence[Single], text: str, place: str, notes: Sequence[str], once: str | None
+    ) -> None:
+        draft, made = self._draft, statements[-1]
         name = _created_name(made)
         before = next((r for r in draft.catalog.live() if r.name == name), None)
         follows = before is not None and draft.is_unsettled(before)
-        changed = draft.add(made, once)
+        changed = sum(draft.add(statement, once) for statement in statements) > 0
+        changes: tuple[str, ...] = ()
+        if isinstance(made, SetSourceOptions | SetSourceColumns):
+            changes = tuple(change_notes(_source(draft.catalog, made.name), statements))
         if name is None:
-            action = StepAction.DROP if isinstance(made, Drop) else StepAction.RUN
-            self._add(
-                Step(action if changed else StepAction.NONE, _in_few_words(text), place, text=text, bound=once or "")
-            )
+            action = (StepAction.DROP if isinstance(made, Drop) else StepAction.RUN) if changed else StepAction.NONE
+            note = "; ".join(changes)
+            self._add(Step(action, _in_few_words(text), place, note=note, text=text, bound=once or ""))
             return
-        if isinstance(made, SetSourceOptions):
-            notes = (*notes, *effect_notes(_source(draft.catalog, name), changed_options(made)))
+        notes = (*notes, *changes)
         self._named.add(name)
         code = made.code if isinstance(made, CreateFunction) else ()
         self._code |= {f"{FOLDER}/{module.name}.py": module.source for module in code}
@@ -375,8 +383,11 @@ class Deploying:
 
     def _settle(self) -> None:
         """Bind the views again that read changed relations and that the files do not name. Raises CannotFollowError."""
-        while (view := self._draft.next_unsettled()) is not None:
-            self._add(self._created(view, self._bound_again(view), True, True, "", ""))
+        before = dict[str, Relation]()
+        for view in self.maker.settle(self._draft):
+            before.setdefault(view.name, view)
+        for view in before.values():
+            self._add(self._created(view, find(self._draft.catalog, view.name), True, True, "", ""))
 
     def _add(self, step: Step) -> None:
         self._steps.append(step)
@@ -427,6 +438,8 @@ def _created_name(statement: Single) -> str | None:
             return statement.name.lower()
         case SetSourceOptions(declared=True):
             return statement.name.lower()
+        case SetSourceColumns(name, declared=tuple()):
+            return name.lower()
         case _:
             return None
 

@@ -39,11 +39,16 @@ Step = Callable[[DraftTransaction, WaitingLog], Answer]
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """The transaction of a session, from BEGIN to COMMIT or ROLLBACK."""
+    """The transaction of a session, from BEGIN to COMMIT or ROLLBACK.
+
+    Args:
+        settle: binds the views again that read a changed relation. Raises CannotFollowError.
+    """
 
     meta: MetaStore
     pending: PendingCatalog
     writer: StatementWriter
+    settle: Callable[[DraftTransaction], object]
     _steps: list[Step] = field(default_factory=list)
     _draft: DraftTransaction | None = None  # of the steps so far
     _before: WaitingLog | None = None  # under the draft
@@ -103,6 +108,7 @@ class OpenTransaction:
         draft, before = self._current()
         if not draft.statements:
             return Answer(text, "nothing to commit")
+        self.settle(draft)
         statement = draft.statement()
         self._unsure = True
         try:

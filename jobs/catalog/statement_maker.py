@@ -181,7 +181,7 @@ class StatementMaker:
                     source = described(source, self._spark)
                 return ToLog(source)
             case BoundSourceOptions():
-                from tussock.jobs.catalog.source_options import set_options
+                from tussock.jobs.catalog.source_changes import set_options
 
                 return ToLog(set_options(catalog, bound, base, self._spark))
             case CreateFunction():
@@ -193,10 +193,33 @@ class StatementMaker:
             case _:
                 return ToLog(bound)
 
-    def settle(self, draft: "DraftTransaction") -> None:
-        """Bind the views again that read replaced relations, until all are settled. Raises CannotFollowError."""
-        while (view := draft.next_unsettled()) is not None:
-            self.bind_again(draft, view)
+    def settle(self, draft: "DraftTransaction", *, last: bool = True) -> tuple[Relation, ...]:
+        """Bind the views again that read changed relations, until all are settled.
+
+        Args:
+            last: no later statement of the draft can settle a view. Otherwise those that cannot follow are left.
+
+        Returns: the views that were bound again, as they were, in that order.
+
+        Raises: CannotFollowError.
+        """
+        from tussock.jobs.catalog.transaction import CannotFollowError
+
+        bound = list[Relation]()
+        while views := draft.unsettled:
+            failed = list[CannotFollowError]()
+            for view in views:
+                try:
+                    self.bind_again(draft, view)
+                    bound.append(view)
+                except CannotFollowError as err:
+                    failed.append(err)
+            if len(failed) == len(views):
+                if last:
+                    first, *rest = failed
+                    raise CannotFollowError(first.view, first.reason, tuple(err.view for err in rest)) from first
+                break
+        return tuple(bound)
 
     def bind_again(self, draft: "DraftTransaction", view: Relation, *, rebuilt: bool = False) -> None:
         """Bind an existing view's SELECT over the draft's catalog, and add it to the draft.

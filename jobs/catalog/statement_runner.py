@@ -27,6 +27,7 @@ from tussock.jobs.logical.statements import (
     Explain,
     Insert,
     Query,
+    SetSourceColumns,
     Show,
     Single,
     Update,
@@ -75,7 +76,7 @@ class StatementRunner:
             case TransactionWord.BEGIN:
                 if self.transaction is not None:
                     raise TransactionError("a transaction is open already", "COMMIT or ROLLBACK it first")
-                self.transaction = OpenTransaction(self._meta, self._pending, self._writer)
+                self.transaction = OpenTransaction(self._meta, self._pending, self._writer, self._statements.settle)
                 return Answer(text, "transaction begun; COMMIT logs its statements as one entry")
             case TransactionWord.COMMIT:
                 return self._commit(text, self._opened_transaction())
@@ -177,7 +178,8 @@ class StatementRunner:
         statement, notes = made.statement, (*notes, *made.notes)
         if isinstance(statement, Change) and statement.rows == 0:
             return noted(Answer(text, _unchanged(statement)), notes)
-        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
+        replaces = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
+        if replaces or isinstance(statement, SetSourceColumns):
             return noted(self._replace(version, catalog, text, statement, end), notes)
         if made.waiting is not None:
             return noted(self._writer.append_read(catalog, text, statement, made.waiting, made.reads), notes)
@@ -212,13 +214,13 @@ class StatementRunner:
             return noted(Answer(text, _unchanged(made.statement)), notes)
         if not draft.add(made.statement):
             return noted(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
-        self._statements.settle(draft)
+        self._statements.settle(draft, last=False)
         if isinstance(made.statement, Update | Delete):
             self._statements.require_replayable(draft.waiting(before), made.statement)
         return noted(Answer(text, _drafted(made.statement)), notes)
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
-        """Log a CREATE OR REPLACE with its effects on the views that read the old relation. Raises LogMovedError."""
+        """Log a statement that changes a relation, with its effects on the views that read it. Raises LogMovedError."""
         draft = DraftTransaction(catalog, version.epoch + 1)
         if not draft.add(created):
             return Answer(text, f"nothing to do: {statement_text(created)}")

@@ -17,17 +17,24 @@ from tussock.statestore.meta.catalog import Catalog, Relation
 
 
 class CannotFollowError(InputError):
-    """A view reads a replaced relation, and its SELECT is not valid over the new one."""
+    """Views read a relation that changes, and their SELECTs are not valid over the new one.
 
-    def __init__(self, view: str, reason: str) -> None:
-        super().__init__(view, reason)
-        self.view, self.reason = view, reason
+    Args:
+        view: the first of them.
+        others: the other ones.
+    """
+
+    def __init__(self, view: str, reason: str, others: tuple[str, ...] = ()) -> None:
+        super().__init__(view, reason, others)
+        self.view, self.reason, self.others = view, reason, others
 
     def __str__(self) -> str:
+        also = f"The same is true of {', '.join(map(repr, self.others))}. " if self.others else ""
+        these = "these views" if self.others else f"{self.view!r}"
         return (
-            f"view {self.view!r} reads a relation that is replaced here, and its SELECT is not valid over the new one: "
-            f"{self.reason}\nNothing was changed. Change {self.view!r} in the same `tussock apply`, or drop it first "
-            f"(DROP MATERIALIZED VIEW {self.view})."
+            f"view {self.view!r} reads a relation that changes here, and its SELECT is not valid over the new one: "
+            f"{self.reason}\n{also}Nothing was changed. Change {these} in the same `tussock apply`, or by CREATE OR "
+            f"REPLACE in the same transaction (BEGIN … COMMIT)."
         )
 
 
@@ -97,9 +104,10 @@ class DraftTransaction:
         """Whether a relation must still be bound again, because it reads a replaced relation."""
         return any(r.id == relation.id for r in self._applying.unsettled)
 
-    def next_unsettled(self) -> Relation | None:
-        """A view that must still be bound again, and whose inputs are all settled. None if there is none."""
-        return next(iter(self._applying.unsettled), None)
+    @property
+    def unsettled(self) -> tuple[Relation, ...]:
+        """The views that must still be bound again. Readers come after their input."""
+        return self._applying.unsettled
 
     def statement(self) -> Statement:
         """The statement to log. Requires: at least one statement, and nothing unsettled."""

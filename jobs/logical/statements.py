@@ -40,12 +40,23 @@ class EarlierOptions(msgspec.Struct, frozen=True):
     below: int
 
 
+class EarlierColumns(msgspec.Struct, frozen=True):
+    """Files that a source took when its columns had other names or narrower types.
+
+    Files numbered below `below` are read with `fields` in place of as many first columns.
+    """
+
+    fields: tuple[Field, ...]
+    below: int
+
+
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
     """A stream of external rows. `options` contains `path` and the options of the format.
 
     `narrower` is set after columns were added: fewest columns first; unset is not stored. `zoned_from` is the number
     of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
     `earlier` is set after options that decide rows were changed: the oldest change first; unset is not stored.
+    `earlier_columns` is set after columns got other names or types: the oldest first; unset is not stored.
     """
 
     name: str
@@ -56,30 +67,49 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     narrower: tuple[Narrower, ...] | msgspec.UnsetType = msgspec.UNSET
     zoned_from: int | msgspec.UnsetType = msgspec.UNSET
     earlier: tuple[EarlierOptions, ...] | msgspec.UnsetType = msgspec.UNSET
+    earlier_columns: tuple[EarlierColumns, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def changes(self) -> tuple[EarlierOptions, ...]:
         """`earlier`, or empty if it is unset."""
         return () if isinstance(self.earlier, msgspec.UnsetType) else self.earlier
 
-    def as_of(self, file: int) -> "CreateSource":
-        """The source with the options by which the file with this number is read; `self` if they are the present ones.
+    @property
+    def reshapes(self) -> tuple[EarlierColumns, ...]:
+        """`earlier_columns`, or empty if it is unset."""
+        return () if isinstance(self.earlier_columns, msgspec.UnsetType) else self.earlier_columns
 
-        Each change of options is undone if the file is older, the newest change first.
+    def as_of(self, file: int) -> "CreateSource":
+        """The source with the options and columns by which the file with this number is read.
+
+        `self` if they are the present ones. Each change of options is undone if the file is older, the newest first.
         """
-        if not any(file < change.below for change in self.changes):
+        if self.era_of(file) == (0, 0):
             return self
         options = dict(self.options)
         for change in reversed(self.changes):
             if file < change.below:
                 options = {k: v for k, v in options.items() if k not in change.added} | change.were
-        return msgspec.structs.replace(self, options=options, earlier=msgspec.UNSET)
+        were = next((change.fields for change in self.reshapes if file < change.below), ())
+        return msgspec.structs.replace(
+            self,
+            options=options,
+            fields=(*were, *self.fields[len(were) :]),
+            earlier=msgspec.UNSET,
+            earlier_columns=msgspec.UNSET,
+        )
+
+    def era_of(self, file: int) -> tuple[int, int]:
+        """Files of one era are read with the same options and columns. (0, 0): with the present ones."""
+        options = next((change.below for change in self.changes if file < change.below), 0)
+        return options, next((change.below for change in self.reshapes if file < change.below), 0)
 
     @property
     def first_number(self) -> int:
         """The least number of a file that is read with the present columns, options and time zone."""
         zoned_from = 0 if isinstance(self.zoned_from, msgspec.UnsetType) else self.zoned_from
-        return max(0, zoned_from, *(n.below for n in self.widths), *(c.below for c in self.changes))
+        changes = (*self.widths, *self.changes, *self.reshapes)
+        return max(0, zoned_from, *(change.below for change in changes))
 
     @property
     def widths(self) -> tuple[Narrower, ...]:
@@ -284,6 +314,21 @@ class SetSourceOptions(msgspec.Struct, frozen=True, tag=True):
     declared: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class SetSourceColumns(msgspec.Struct, frozen=True, tag=True):
+    """Renames columns of a source, widens their types, or adds columns: `known` becomes `fields`.
+
+    It holds for files taken from now on. Rejected if the source has other columns than `known`. A transaction also
+    contains the views that read the source, bound again.
+
+    `declared`: a CREATE SOURCE in the files has these columns now. Unset is not stored.
+    """
+
+    name: str
+    known: tuple[Field, ...]
+    fields: tuple[Field, ...]
+    declared: tuple[Field, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
 class Change(msgspec.Struct, frozen=True, tag=True):
     """The rows that a statement changed, computed over the rows that the earlier entries of the log leave.
 
@@ -316,7 +361,8 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
-Single = _Create | AlterTable | AddColumns | AddSourceColumns | SetSourceOptions | Drop | RowChange
+_Alter = AlterTable | AddColumns | AddSourceColumns | SetSourceColumns | SetSourceOptions
+Single = _Create | _Alter | Drop | RowChange
 
 
 class Transaction(msgspec.Struct, frozen=True, tag=True):
@@ -450,6 +496,7 @@ Bound = (
     | AlterTable
     | AddColumns
     | AddSourceColumns
+    | SetSourceColumns
     | BoundSourceOptions
     | CreateView
     | CreatePlainView

@@ -1,25 +1,39 @@
-"""ALTER SOURCE: add columns to a source, or change its options, for the files that it takes from then on.
+"""ALTER SOURCE: change the columns or the options of a source, for the files that it takes from then on.
 
 Files that were taken before have NULL in the new columns, also for views that are created later. Whether their
 records can be read is already decided, and two views over one source never differ in their rows. So a source records
 the number of columns that its earlier files have (`CreateSource.narrower`). The statement cannot contain the file
 number, because files are taken until its epoch; the barrier of that epoch sets it (`settled`).
 
+RENAME COLUMN and ALTER COLUMN … TYPE: files that were taken before are read by their earlier names and types
+(`CreateSource.earlier_columns`), and their values are converted to the present types. So a type may only become wider.
+The views that read the source are bound again in the same entry of the log.
+
 SET OPTIONS: an option that locates input or only decides when it is read, such as `path`, holds at once. An option that
 decides rows, such as `sep`, holds for files taken from then on. A source records the earlier values
 (`CreateSource.earlier`), because views that are created later, and restatements, read earlier files again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, EarlierOptions, Narrower, SetSourceOptions
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import (
+    AddSourceColumns,
+    CreateSource,
+    EarlierColumns,
+    EarlierOptions,
+    Narrower,
+    SetSourceColumns,
+    SetSourceOptions,
+)
 from tussock.jobs.plan.create import columns_of
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, encoded, find
 from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.jobs.sources.widening import WIDER_TYPES, is_wider
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
@@ -42,21 +56,66 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
 
     Raises: CannotAlterSourceError.
     """
+    fields = (*statement.known, *statement.fields)
+    return set_source_columns(catalog, SetSourceColumns(statement.name, statement.known, fields))
+
+
+def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog:
+    """Rename, widen or add columns of a source. Raises: CannotAlterSourceError."""
     relation = find(catalog, statement.name, RelationKind.SOURCE)
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
-    before = definition.statement
+    before, fields = definition.statement, statement.fields
     if before.fields != statement.known:
         raise CannotAlterSourceError(
             relation.name, "it was altered after this statement was checked; run the statement again"
         )
-    narrower = (*before.widths, Narrower(len(before.fields), _NOT_SETTLED))
-    to = msgspec.structs.replace(before, fields=(*before.fields, *statement.fields), narrower=narrower)
-    if not isinstance(READERS.get(to.format), FileSource):
-        raise CannotAlterSourceError(relation.name, f"only CREATE SOURCE defines the columns of a {to.format} source")
+    if not isinstance(READERS.get(before.format), FileSource):
+        raise CannotAlterSourceError(
+            relation.name, f"only CREATE SOURCE defines the columns of a {before.format} source"
+        )
+    if (objection := columns_objection(before.fields, fields)) is not None:
+        raise CannotAlterSourceError(relation.name, objection)
+    width, to = len(before.fields), msgspec.structs.replace(before, fields=fields)
+    if len(fields) > width:
+        to = msgspec.structs.replace(to, narrower=(*before.widths, Narrower(width, _NOT_SETTLED)))
+    if reshapes(statement):
+        were = EarlierColumns(before.fields, _NOT_SETTLED)
+        to = msgspec.structs.replace(to, earlier_columns=(*before.reshapes, were))
+        # A file that did not fit may fit now.
+        relation = msgspec.structs.replace(relation, holds=())
     reader_of(to).check(to)
-    created = before if isinstance(definition.created, msgspec.UnsetType) else definition.created
+    created = created_source(definition)
+    if not isinstance(statement.declared, msgspec.UnsetType):
+        created = msgspec.structs.replace(created, fields=statement.declared)
     return _with(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+
+
+def reshapes(statement: SetSourceColumns) -> bool:
+    """Whether a statement changes names or types, and not only adds columns."""
+    return statement.fields[: len(statement.known)] != statement.known
+
+
+def columns_objection(known: Sequence[Field], fields: Sequence[Field]) -> str | None:
+    """Why the columns of a source cannot become these; None if they can.
+
+    Columns keep their places. Each keeps its name or gets one that is new, and keeps its type or gets a wider one.
+    """
+    if len(fields) < len(known):
+        return f"columns cannot be removed ({', '.join(f.name for f in known[len(fields) :])})"
+    names = [f.name.lower() for f in fields]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"it would have two columns {twice!r}"
+    were = {f.name.lower() for f in known}
+    for was, now in zip(known, fields, strict=False):
+        if was.name.lower() != now.name.lower() and now.name.lower() in were:
+            return f"column {now.name!r} cannot change its place"
+        if was.type != now.type and not is_wider(was.type, now.type):
+            return (
+                f"column {was.name!r} cannot change from {was.type} to {now.type}, because earlier values might not be "
+                f"the same ones. {WIDER_TYPES}"
+            )
+    return None
 
 
 def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog:
@@ -99,10 +158,13 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
         if not isinstance(definition, SourceDefinition):
             continue
         statement = definition.statement
-        if _NOT_SETTLED in (*(n.below for n in statement.widths), *(c.below for c in statement.changes)):
+        if _NOT_SETTLED in (c.below for c in (*statement.widths, *statement.changes, *statement.reshapes)):
             below = next_number(relation)
             statement = msgspec.structs.replace(
-                statement, narrower=_put_in(statement.widths, below), earlier=_options_put_in(statement.changes, below)
+                statement,
+                narrower=_put_in(statement.widths, below),
+                earlier=_options_put_in(statement.changes, below),
+                earlier_columns=_columns_put_in(statement.reshapes, below),
             )
             catalog = _with(catalog, relation, msgspec.structs.replace(definition, statement=statement))
     return catalog
@@ -130,6 +192,19 @@ def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[Earl
         if one.below != _NOT_SETTLED or below
     )
     return tuple(found) or msgspec.UNSET
+
+
+def _columns_put_in(changes: Iterable[EarlierColumns], below: int) -> tuple[EarlierColumns, ...] | msgspec.UnsetType:
+    """Set the missing file number. If several changes have one number, the first counts, which has the files' columns.
+
+    A change before the first file is dropped.
+    """
+    found: dict[int, EarlierColumns] = {}
+    for one in changes:
+        number = below if one.below == _NOT_SETTLED else one.below
+        found.setdefault(number, EarlierColumns(one.fields, number))
+    found.pop(0, None)
+    return tuple(found.values()) or msgspec.UNSET
 
 
 def _with(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:

@@ -24,6 +24,7 @@ from tussock.jobs.logical.statements import (
     Drop,
     Insert,
     RowChange,
+    SetSourceColumns,
     SetSourceOptions,
     Single,
     Statement,
@@ -31,7 +32,13 @@ from tussock.jobs.logical.statements import (
     Update,
     append_only_refusal,
 )
-from tussock.jobs.plan.alter_source import add_source_columns, created_source, set_source_options
+from tussock.jobs.plan.alter_source import (
+    add_source_columns,
+    created_source,
+    reshapes,
+    set_source_columns,
+    set_source_options,
+)
 from tussock.jobs.plan.alter_table import add_columns, alter
 from tussock.jobs.plan.builds import BeingBuiltError, given_up, is_being_built, planned, undisturbed, unpaused
 from tussock.jobs.plan.create import created
@@ -304,10 +311,18 @@ class Applying:
                 return add_columns(catalog, statement)
             case AddSourceColumns():
                 return add_source_columns(catalog, statement)
+            case SetSourceColumns():
+                return self._set_columns(statement)
             case SetSourceOptions():
                 return self._set_options(statement)
             case _:
                 return self._create(statement)
+
+    def _set_columns(self, statement: SetSourceColumns) -> Catalog:
+        """Change a source's columns. Views that read it must be bound again if names or types change."""
+        if reshapes(statement):
+            self._replacing.disturb_readers(self.catalog, find(self.catalog, statement.name, RelationKind.SOURCE))
+        return set_source_columns(self.catalog, statement)
 
     def _set_options(self, statement: SetSourceOptions) -> Catalog:
         """Change a source's options. A source that sets records aside from now on gets its table of rejects."""
@@ -367,7 +382,7 @@ def changed_table(statement: Statement) -> str | None:
             return table.lower()
         case AlterTable(table) | AddColumns(table):
             return table.name.lower()
-        case AddSourceColumns(name) | SetSourceOptions(name):
+        case AddSourceColumns(name) | SetSourceColumns(name) | SetSourceOptions(name):
             return name.lower()
         case _:
             return None

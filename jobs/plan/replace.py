@@ -13,11 +13,12 @@ A view that is fed a difference sees deleted rows. So a view whose plan assumes 
 which only grow) is replaced.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from tussock.jobs.logical.nodes import Plan, Scan
 from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateView
 from tussock.jobs.plan.create import columns_of, created, read_by, upstream
 from tussock.jobs.plan.definition import ViewDefinition, created_by, definition_of, encoded, in_order, with_readers
@@ -26,7 +27,7 @@ from tussock.jobs.plan.fragments import Input
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 Replacement = CreateView | CreatePlainView | CreateFunction
 
@@ -72,6 +73,8 @@ class Replacing:
         default_factory=set
     )  # relations that lose rows in this epoch even if they are append-only
 
+    _reshaped: set[str] = field(default_factory=set)  # sources whose columns get other names or types
+
     def replaced(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         """The catalog after the statement has replaced the relation with its name and kind.
 
@@ -90,6 +93,13 @@ class Replacing:
             if read.id in readers and read.id in _read_by(after, new):
                 raise CannotReplaceError(new.name, read.name)
         return in_order(after)
+
+    def disturb_readers(self, catalog: Catalog, source: Relation) -> None:
+        """Note that the views which read a source must be bound again, because its columns change."""
+        self._reshaped.add(source.name)
+        for relation in catalog.live():
+            if source.id in relation.depends_on and relation.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW):
+                self.unsettled.setdefault(relation.id, source.name)
 
     def require_settled(self, catalog: Catalog) -> None:
         """Raises UnsettledError if a view still reads a replaced relation. Another session created it meanwhile."""
@@ -121,7 +131,8 @@ class Replacing:
         renamed = (
             columns_of(statement.plan.fields) != view.columns
         )  # reads of earlier epochs use the names of that time
-        if renamed or view.paused is not None or not self._same_state(view, before, planned):
+        retyped = _scanned(before.plan, self._reshaped) != _scanned(statement.plan, self._reshaped)
+        if renamed or retyped or view.paused is not None or not self._same_state(view, before, planned):
             return None
         append_only = plan_view(statement.plan, view.id, known, first).output.append_only
         output = msgspec.structs.replace(planned.output, append_only=append_only)
@@ -184,6 +195,14 @@ def _with(catalog: Catalog, changed: Relation) -> Catalog:
     return msgspec.structs.replace(
         catalog, relations=tuple(changed if r.id == changed.id else r for r in catalog.relations)
     )
+
+
+def _scanned(plan: Plan, sources: Collection[str]) -> set[tuple[str, int, str]]:
+    """The columns of sources that a plan reads: (source, column, type)."""
+    found = {of for below in plan.inputs for of in _scanned(below, sources)}
+    if isinstance(plan, Scan) and plan.relation in sources:
+        found |= {(plan.relation, c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)}
+    return found
 
 
 def _read_by(catalog: Catalog, relation: Relation) -> set[int]:

@@ -140,17 +140,17 @@ class FileSource:
         return OptionEffect.AT_ONCE if at_once else OptionEffect.NEW_INPUT
 
     def alike(self, source: CreateSource, document: msgspec.Raw) -> list[tuple[CreateSource, msgspec.Raw]]:
-        """Return the document in parts whose files are read with the same options, each with the source as of them."""
-        if not source.changes:
+        """Return the document in parts whose files are read in the same way, each with the source as of them."""
+        if not (source.changes or source.reshapes):
             return [(source, document)]
-        found: dict[int, list[PinnedFile]] = {}
+        found: dict[tuple[int, int], list[PinnedFile]] = {}
         for file in files_of(document):
-            found.setdefault(next((c.below for c in source.changes if file.number < c.below), 0), []).append(file)
+            found.setdefault(source.era_of(file.number), []).append(file)
         return [(source.as_of(files[0].number), document_of(files)) for files in found.values()]
 
     def read_as(self, source: CreateSource, part: msgspec.Raw) -> CreateSource:
-        """Return the source with the options by which the file of a part is read."""
-        return source.as_of(_part.decode(part).file.number) if source.changes else source
+        """Return the source with the options and columns by which the file of a part is read."""
+        return source.as_of(_part.decode(part).file.number) if source.changes or source.reshapes else source
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)

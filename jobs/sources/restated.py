@@ -46,7 +46,8 @@ def restated_files(
     if restated.time_zone:
         goes, comes = _again(source, taken, source.awaits_zone)
     elif restated.options:
-        goes, comes = _again(source, taken, lambda file: source.as_of(file) is not source)
+        goes, comes = _again(source, taken, lambda file: _is_read_otherwise(source, file))
+        _require_same_names(source, goes)
     else:
         goes, comes = (
             _of_file(source, taken, restated)
@@ -119,6 +120,25 @@ def _again(source: CreateSource, taken: StorageTable, read_otherwise: Callable[[
     was = [f for f in taken_files(taken) if f.rows and read_otherwise(f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
     return goes, [msgspec.structs.replace(f, number=number) for number, f in enumerate(was, start=first)]
+
+
+def _is_read_otherwise(source: CreateSource, file: int) -> bool:
+    """Return whether the file with this number was read with other options or narrower types than the present ones."""
+    was = source.as_of(file)
+    return was.options != source.options or [f.type for f in was.fields] != [f.type for f in source.fields]
+
+
+def _require_same_names(source: CreateSource, files: Sequence[PinnedFile]) -> None:
+    """Raise CannotRestateError if the bytes of a file contain a column under an earlier name."""
+    for file in files:
+        for was, now in zip(source.as_of(file.number).fields, source.fields, strict=True):
+            if was.name.lower() != now.name.lower():
+                reason = (
+                    f"column {now.name!r} is called {was.name!r} in {file.path} and in other files that were read "
+                    f"before it was renamed, so these files can only be read as before. Write the files with the "
+                    f"column {now.name!r}; then `tussock restate {source.name} --file FILE` reads each of them"
+                )
+                raise CannotRestateError(source.name, reason)
 
 
 def _replacement(source: CreateSource, taken: StorageTable, known: dict[str, PinnedFile], path: str) -> PinnedFile:

@@ -1,7 +1,8 @@
 """Parse statements, or parts of statements, that Spark's grammar lacks. Spark parses a SELECT inside, from its offset.
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
-ALTER SOURCE name ADD COLUMN[S] column type, …
+ALTER SOURCE name ADD COLUMN[S] column type, … | RENAME COLUMN column TO column
+ALTER SOURCE name ALTER COLUMN column TYPE type
 ALTER SOURCE name SET OPTIONS (key 'value', …) | UNSET OPTIONS (key, …)
 CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
 CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …)

@@ -3,20 +3,23 @@
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.statements import AddSourceColumns, BoundSourceOptions
+from tussock.jobs.logical.statements import AddSourceColumns, BoundSourceOptions, SetSourceColumns
 from tussock.jobs.sql.grammar import Cursor, option_names, read_options
 from tussock.jobs.sql.sandbox import Sandbox, items
-from tussock.jobs.sql.table_ddl import declared_fields, offset_of
+from tussock.jobs.sql.table_ddl import column_of, declared_fields, offset_of, word_of
 from tussock.statestore.meta.catalog import RelationKind
 
 _EXPECTED = (
-    "expected ADD COLUMN name type, ADD COLUMNS (name type, …), SET OPTIONS (name 'value', …), or "
-    "UNSET OPTIONS (name, …)"
+    "expected ADD COLUMN name type, ADD COLUMNS (name type, …), RENAME COLUMN name TO name, ALTER COLUMN name TYPE "
+    "type, SET OPTIONS (name 'value', …), or UNSET OPTIONS (name, …)"
 )
 
 
-def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns | BoundSourceOptions:
-    """A statement after ALTER SOURCE: name ADD COLUMN[S] name type, …, or SET or UNSET OPTIONS. Raises SqlError."""
+BoundAlterSource = AddSourceColumns | SetSourceColumns | BoundSourceOptions
+
+
+def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> BoundAlterSource:
+    """A statement after ALTER SOURCE: ADD, RENAME or ALTER COLUMN, or SET or UNSET OPTIONS. Raises SqlError."""
     source, begin = cursor.source, cursor.at
     name = cursor.name("the source")
     relation = sandbox.relations.get(name)
@@ -35,6 +38,11 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns | Bo
         removed = option_names(cursor)
         cursor.end()
         return BoundSourceOptions(name, {}, removed)
+    known = tuple(Field(c.name, c.type) for c in relation.columns)
+    if cursor.accept("RENAME", "COLUMN"):
+        return _renamed(cursor, name, known)
+    if cursor.accept("ALTER", "COLUMN") or cursor.accept("ALTER"):
+        return _widened(sandbox, cursor, name, known)
     offset = cursor.offset
     if not cursor.comes("ADD"):
         raise cursor.error(_EXPECTED)
@@ -52,7 +60,6 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns | Bo
                 "a new column of a source is only a name and a type, after the existing columns; its values come "
                 "from files",
             )
-    known = tuple(Field(c.name, c.type) for c in relation.columns)
     fields = declared_fields(source, offset, [(c.colName(), c.dataType()) for c in columns])
     taken = {f.name.lower() for f in known}
     for field in fields:
@@ -61,6 +68,50 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns | Bo
                 source, offset_of(source, offset, field.name), f"source {name!r} already has a column {field.name!r}"
             )
     return AddSourceColumns(name, known, fields)
+
+
+def _renamed(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
+    """A statement after ALTER SOURCE name RENAME COLUMN."""
+    column = column_of(cursor, "source", name, known)
+    cursor.expect("TO")
+    begin = cursor.at
+    new = word_of(cursor, "the column's new name").value()
+    return _checked(cursor, begin, name, known, column, Field(new, known[column].type))
+
+
+def _widened(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
+    """A statement after ALTER SOURCE name ALTER COLUMN. Spark parses the type, as that of an added column."""
+    column = column_of(cursor, "source", name, known)
+    word = cursor.at
+    cursor.accept("SET", "DATA") or cursor.accept("DATA")
+    cursor.expect("TYPE")
+    begin, source, text = cursor.at, cursor.source, cursor.source.text
+    start = cursor.offset
+    lines = "".join(c if c == "\n" else " " for c in text[:start])  # places in Spark's errors stay right
+    as_table = f"ALTER TABLE {name} ADD COLUMN c "
+    head = lines[: lines.find("\n")] if "\n" in lines else lines
+    parsed = sandbox.parse_statement(
+        SourceText(as_table.ljust(len(head)) + lines[len(head) :] + text[start:], source.start)
+    )
+    columns = list(items(parsed.columnsToAdd())) if parsed.productPrefix() == "AddColumns" else []
+    extras = [e for c in columns for e in (c.path(), c.default(), c.comment(), c.position())]
+    if len(columns) != 1 or any(extra.isDefined() for extra in extras) or not columns[0].nullable():
+        cursor.at = word
+        raise cursor.complaint("expected TYPE and a type, and nothing after it")
+    (field,) = declared_fields(source, start, [(known[column].name, columns[0].dataType())])
+    return _checked(cursor, begin, name, known, column, field)
+
+
+def _checked(
+    cursor: Cursor, begin: int, name: str, known: tuple[Field, ...], column: int, to: Field
+) -> SetSourceColumns:
+    """The statement that changes one column. Raises SqlError at the token `begin`."""
+    fields = tuple(to if i == column else field for i, field in enumerate(known))
+    if any(f.name.lower() == to.name.lower() for i, f in enumerate(known) if i != column):
+        cursor.at = begin
+        raise cursor.complaint(f"source {name!r} already has a column {to.name!r}")
+    cursor.end()
+    return SetSourceColumns(name, known, fields)
 
 
 def _as_table(cursor: Cursor) -> SourceText:

@@ -84,17 +84,17 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
     if cursor.accept("RENAME", "TO"):
         to = msgspec.structs.replace(table, name=cursor.name("the table"))
     elif cursor.accept("RENAME", "COLUMN"):
-        column = _column(cursor, table)
+        column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("TO")
         begin = cursor.offset
-        name = _word(cursor, "the column's new name").value()
+        name = word_of(cursor, "the column's new name").value()
         if any(f.name.lower() == name.lower() for i, f in enumerate(table.fields) if i != column):
             raise sql_error(cursor.source, begin, f"table {table.name!r} already has a column {name!r}")
         fields = tuple(Field(name, f.type) if i == column else f for i, f in enumerate(table.fields))
         to = msgspec.structs.replace(table, fields=fields)
     elif cursor.accept("ALTER"):
         cursor.accept("COLUMN")
-        column = _column(cursor, table)
+        column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("COMMENT")
         to = _commented(table, column, _comment(cursor))
     elif cursor.comes("ADD"):
@@ -184,7 +184,7 @@ def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
             raise cursor.error("expected table.column")
         del cursor.tokens[dot]  # a relation's name is never qualified, so `name` would reject the dot
         table = table_of(named_table(sandbox, cursor))
-        column = _column(cursor, table)
+        column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("IS")
         to = _commented(table, column, _comment(cursor))
     else:
@@ -211,7 +211,8 @@ def _comment(cursor: Cursor) -> str | None:
     return token.value()
 
 
-def _word(cursor: Cursor, what: str) -> Token:
+def word_of(cursor: Cursor, what: str) -> Token:
+    """The next token, which must be a name. Raises SqlError."""
     token = cursor.next(what)
     if token.kind not in ("word", "name"):
         cursor.at -= 1
@@ -219,13 +220,14 @@ def _word(cursor: Cursor, what: str) -> Token:
     return token
 
 
-def _column(cursor: Cursor, table: CreateTable) -> int:
+def column_of(cursor: Cursor, kind: str, relation: str, fields: Sequence[Field]) -> int:
+    """The place of the column that is named next. Raises SqlError. `kind`: of the relation, for the error."""
     begin = cursor.offset
-    name = _word(cursor, "the name of a column").value()
-    for i, field in enumerate(table.fields):
+    name = word_of(cursor, "the name of a column").value()
+    for i, field in enumerate(fields):
         if field.name.lower() == name.lower():
             return i
-    reason = f"table {table.name!r} has no column {name!r}; its columns: {', '.join(f.name for f in table.fields)}"
+    reason = f"{kind} {relation!r} has no column {name!r}; its columns: {', '.join(f.name for f in fields)}"
     raise sql_error(cursor.source, begin, reason)
 
 

@@ -32,6 +32,7 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
 from tussock.jobs.sources.rejects import parted
 from tussock.jobs.sources.row_ids import file_of
+from tussock.jobs.sources.widening import widened
 from tussock.jobs.task.chain import Put, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
@@ -304,7 +305,8 @@ class Unit:
                 found.append(parted(pa.ipc.open_stream(chunk).read_all()))
             undeclared.update(text for part in found for text in part.undeclared)
             rejects = [empty_chunk(REJECT_TYPES), *(part.rejects for part in found if part.rejects is not None)]
-            return pa.concat_tables([empty_chunk(types), *(part.rows for part in found)]), pa.concat_tables(rejects)
+            chunks = [empty_chunk(types), *(widened(part.rows, types) for part in found)]
+            return pa.concat_tables(chunks), pa.concat_tables(rejects)
 
         delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # files of earlier epochs were reported then

@@ -26,22 +26,25 @@ from tussock.jobs.logical.statements import (
     AddSourceColumns,
     AlterTable,
     BoundCreateTableAs,
+    BoundSourceOptions,
     CreateFunction,
     CreatePlainView,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
+    SetSourceColumns,
+    SetSourceOptions,
     Single,
 )
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.plan.definition import created_by
+from tussock.jobs.plan.definition import created_by, find, source_of
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.sources.describe import described, placed
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 
 if TYPE_CHECKING:
@@ -121,7 +124,11 @@ class BoundFiles:
                 return msgspec.structs.replace(bound, if_not_exists=True)
             case CreateView() | CreatePlainView() | CreateFunction():
                 return msgspec.structs.replace(bound, or_replace=True, if_not_exists=False)
-            case AlterTable() | AddColumns() | AddSourceColumns() | Drop():
+            case BoundSourceOptions(name):  # decides which files are read, and a test of a view reads none
+                known = source_of(find(catalog, name, RelationKind.SOURCE))
+                assert known is not None
+                return SetSourceOptions(name, known.options, known.options)
+            case AlterTable() | AddColumns() | AddSourceColumns() | SetSourceColumns() | Drop():
                 return bound
             case _:
                 raise AssertionError(f"{type(bound).__name__} defines no relation")

@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs import cli
+from tussock.jobs.catalog.transaction import CannotFollowError
 from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.plan.alter_source import CannotAlterSourceError
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.sources.errors import BadOptionError, MissingPathError
@@ -157,3 +159,62 @@ def test_options_of_new_files_and_of_earlier_ones_in_views_and_restatements(
     assert cli.main(["restate", "s", "--options", "--store", str(store)]) == 0
     restated = [tuple(row) for row in spark.read.schema("id string, name string").csv(str(files)).collect()]
     assert sorted(map(repr, rows_of("v"))) == sorted(map(repr, rows_of("late"))) == sorted(map(repr, restated))
+
+
+def test_renamed_and_wider_columns_in_sessions_and_pipelines(spark: SparkSession, tmp_path: Path) -> None:
+    """The producer renames `v` to `amount`, which then exceeds an int. Expected: Spark's read of each file by its own
+    columns.
+    """
+    files, store, folder = tmp_path / "in", tmp_path / "store", tmp_path / "shop"
+    files.mkdir()
+    folder.mkdir()
+    (folder / "pipeline.toml").write_text(f'name = "shop"\nstore = "{store}"\nsql = ["views.sql"]\n')
+    (files / "a.csv").write_text('id,v\n1,10\n"2","20"\n')
+
+    def apply_with(columns: str, amount: str) -> str:
+        (folder / "views.sql").write_text(
+            f"CREATE SOURCE s ({columns}) USING csv OPTIONS (path '{files}', header 'true');\n"
+            "CREATE MATERIALIZED VIEW whole AS SELECT * FROM s;\n"
+            "CREATE MATERIALIZED VIEW ids AS SELECT id, count(*) AS n FROM s GROUP BY id;\n"
+            f"CREATE MATERIALIZED VIEW total AS SELECT sum({amount}) AS total FROM s;\n"
+        )
+        with Session(str(store), spark, create=True) as session:
+            found = deployment_text(session.apply(load_pipeline(folder).scripts()), "shop")
+            session.flush()
+        return found
+
+    apply_with("id int, v int", "v")
+    said = apply_with("id int, amount bigint, note string", "amount")
+    assert "v is now amount: files that are read from now on must call it amount (otherwise they are held)" in said
+    assert "amount: bigint for files that are read from now on, and earlier values are converted" in said
+    assert "view ids" not in "".join(line for line in said.splitlines() if "rebuil" in line)
+    (files / "b.csv").write_text('id,amount,note\n3,"9999999999",x\n')
+    with Session(str(store), spark) as session:
+        session.flush()
+        old = spark.read.option("header", True).schema("id int, v int").csv(str(files / "a.csv"))
+        new = spark.read.option("header", True).schema("id int, amount bigint, note string").csv(str(files / "b.csv"))
+        expected = old.selectExpr("id", "cast(v AS bigint) AS amount", "cast(NULL AS string) AS note").union(new)
+        whole = session.query("SELECT * FROM whole").to_pylist()
+        assert sorted(map(repr, whole)) == sorted(repr(row.asDict()) for row in expected.collect())
+        assert session.query("SELECT total FROM total").to_pylist() == [{"total": 9999999999 + 30}]
+        assert session.verify().proven
+        with pytest.raises(CannotFollowError, match=r"view 'total' reads a relation that changes here"):
+            session.execute("ALTER SOURCE s RENAME COLUMN amount TO cents")
+        session.execute(
+            "BEGIN; ALTER SOURCE s RENAME COLUMN amount TO cents; ALTER SOURCE s ALTER COLUMN id TYPE bigint;"
+            "CREATE OR REPLACE MATERIALIZED VIEW total AS SELECT sum(cents) AS total FROM s; COMMIT"
+        )
+        session.flush()
+        assert session.read("whole").schema.names == ["id", "cents", "note"]
+        assert sorted(row["n"] for row in session.read("ids").to_pylist()) == [1, 1, 1]
+        assert session.verify().proven
+        for statement, reason in {
+            "ALTER SOURCE s RENAME COLUMN v TO w": "source 's' has no column 'v'; its columns: id, cents, note",
+            "ALTER SOURCE s RENAME COLUMN cents TO Note": "source 's' already has a column 'Note'",
+            "ALTER SOURCE s ALTER COLUMN id TYPE": "expected TYPE and a type|Syntax error|syntax error",
+            "ALTER SOURCE s ALTER COLUMN id TYPE int NOT NULL": "nothing after it",
+        }.items():
+            with pytest.raises(SqlError, match=reason):
+                session.execute(statement)
+        with pytest.raises(CannotAlterSourceError, match="cannot change from bigint to string"):
+            session.execute("ALTER SOURCE s ALTER COLUMN cents TYPE string")

@@ -209,6 +209,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
         ((1, "0a1b/1"),),
     ),
     "add_source_columns": statements.AddSourceColumns("sales", _FIELDS, (Field("n", "int"),)),
+    "set_source_columns": statements.SetSourceColumns("sales", _FIELDS, _FIELDS[::-1], declared=_FIELDS),
     "set_source_options": statements.SetSourceOptions("sales", {"path": "/a"}, {"path": "/b"}, declared=True),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
@@ -335,6 +336,9 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     ),
     "source_with_other_options": SourceDefinition(
         msgspec.structs.replace(_CREATE_SOURCE, earlier=(statements.EarlierOptions({"sep": ";"}, ("quote",), 2),)), 11
+    ),
+    "source_with_other_columns": SourceDefinition(
+        msgspec.structs.replace(_CREATE_SOURCE, earlier_columns=(statements.EarlierColumns(_FIELDS, 2),)), 11
     ),
     "source_zoned": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, zoned_from=2), 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),

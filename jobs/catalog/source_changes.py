@@ -1,0 +1,175 @@
+"""Changes of a source's options and columns: by ALTER SOURCE, and by an edited CREATE SOURCE in a pipeline."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import BoundSourceOptions, CreateSource, SetSourceColumns, SetSourceOptions
+from tussock.jobs.plan.alter_source import CannotAlterSourceError, columns_objection, created_source
+from tussock.jobs.plan.definition import SourceDefinition, definition_of, find
+from tussock.jobs.plan.difference import differences
+from tussock.jobs.sources.base import OptionEffect
+from tussock.jobs.sources.csv_header import has_header, is_enforced
+from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.files import MISSING
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import quarantines
+from tussock.statestore.meta.catalog import Catalog, RelationKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def set_options(
+    catalog: Catalog, bound: BoundSourceOptions, base: Path, spark: "Callable[[], SparkSession]"
+) -> SetSourceOptions:
+    """The statement of the log for ALTER SOURCE … SET or UNSET OPTIONS.
+
+    Raises: BadOptionError, with the nearest name for a mistyped option; MissingPathError for a new path.
+    """
+    source = _definition(catalog, bound.name).statement
+    options = _without(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
+    return _checked(source, placed(msgspec.structs.replace(source, options=options), base).options, spark)
+
+
+def edited_source(
+    catalog: Catalog, wanted: CreateSource, spark: "Callable[[], SparkSession]"
+) -> Sequence[SetSourceOptions | SetSourceColumns]:
+    """The changes by which a source gets the options and columns of its edited CREATE SOURCE.
+
+    What ALTER SOURCE changed stays, unless the edit changes it too. Empty if the source does not exist, if nothing
+    differs, or if something differs that cannot change.
+
+    Raises: as `set_options`; CannotAlterSourceError for a type that is not wider.
+    """
+    there = next((r for r in catalog.live() if r.name == wanted.name.lower()), None)
+    if there is None or there.kind is not RelationKind.SOURCE:
+        return ()
+    definition = _definition(catalog, there.name)
+    was, now = created_source(definition), definition.statement
+    columns = wanted.fields or was.fields
+    if not (differences(was, wanted) and differences(now, wanted)):
+        return ()
+    if differences(msgspec.structs.replace(was, options=wanted.options, fields=columns), wanted):
+        return ()
+    found = list[SetSourceOptions | SetSourceColumns]()
+    if columns != was.fields:
+        fields = _edited_columns(was.fields, columns, now.fields)
+        if fields is None:
+            return ()
+        if (objection := columns_objection(now.fields, fields)) is not None:
+            raise CannotAlterSourceError(there.name, objection)
+        found.append(SetSourceColumns(now.name, now.fields, fields, declared=columns))
+        now = msgspec.structs.replace(now, fields=fields)
+    if differences(msgspec.structs.replace(was, fields=columns), wanted):
+        edited = {o: v for o, v in wanted.options.items() if was.options.get(o) != v}
+        gone = [o for o in was.options if o not in wanted.options]
+        change = _checked(now, _without(now.options, (*edited, *gone)) | edited, spark)
+        found.append(msgspec.structs.replace(change, declared=True))
+    return found
+
+
+def _edited_columns(was: Sequence[Field], wanted: Sequence[Field], now: Sequence[Field]) -> tuple[Field, ...] | None:
+    """The present columns with the changes between two texts of CREATE SOURCE.
+
+    A column with another name at its place was renamed, if its old name is gone and the new one is new. None if
+    columns were removed or exchanged.
+    """
+    names = {f.name.lower() for f in was}
+    if len(wanted) < len(was):
+        return None
+    fields = list(now)
+    for place, (before, after) in enumerate(zip(was, wanted, strict=False)):
+        if before.name.lower() != after.name.lower() and after.name.lower() in names:
+            return None
+        if before != after:
+            fields[place] = after
+    there = {f.name.lower(): place for place, f in enumerate(fields)}
+    for added in wanted[len(was) :]:
+        if (place := there.get(added.name.lower())) is None:
+            fields.append(added)
+        else:
+            fields[place] = added
+    return tuple(fields)
+
+
+def change_notes(source: CreateSource, changes: Iterable[object]) -> Iterator[str]:
+    """Describe when changes of a source take effect, and what they require.
+
+    Args:
+        source: as changed.
+    """
+    for change in changes:
+        match change:
+            case SetSourceOptions():
+                yield from _option_notes(source, changed_options(change))
+            case SetSourceColumns(_, known, fields):
+                yield from _column_notes(source, known, fields)
+
+
+def _column_notes(source: CreateSource, known: Sequence[Field], fields: Sequence[Field]) -> Iterator[str]:
+    for was, now in zip(known, fields, strict=False):
+        if was.name != now.name:
+            yield (
+                f"{was.name} is now {now.name}: files that are read from now on must call it {now.name}"
+                f"{_if_not(source)}. Rows of earlier files keep their values"
+            )
+        if was.type != now.type:
+            yield (
+                f"{now.name}: {now.type} for files that are read from now on, and earlier values are converted. Views "
+                "that read it are rebuilt"
+            )
+            if quarantines(source):
+                yield (
+                    f"to read rejected records of earlier files again, run, after the next epoch, `tussock restate "
+                    f"{source.name} --options`"
+                )
+    for added in fields[len(known) :]:
+        yield f"{added.name}: for files that are read from now on, NULL in rows of earlier files"
+
+
+def _if_not(source: CreateSource) -> str:
+    """What happens to a file without a declared column."""
+    if source.format in ("json", "xml", "orc", "avro") or source.options.get(MISSING) == "null":
+        return " (without it, the value is NULL)"
+    by_header = source.format == "csv" and has_header(source.options) and not is_enforced(source.options)
+    return " (otherwise they are held)" if by_header or source.format == "parquet" else ""
+
+
+def _option_notes(source: CreateSource, options: Iterable[str]) -> Iterator[str]:
+    reader = reader_of(source)
+    of_rows = [o for o in options if reader.effect_of(o) is OptionEffect.NEW_INPUT]
+    at_once = [o for o in options if reader.effect_of(o) is OptionEffect.AT_ONCE]
+    if at_once:
+        yield f"{', '.join(at_once)}: from the next epoch on"
+    if of_rows:
+        yield (
+            f"{', '.join(of_rows)}: for files that are read from now on. To read earlier files again, run, after the "
+            f"next epoch, `tussock restate {source.name} --options`"
+        )
+
+
+def changed_options(change: SetSourceOptions) -> tuple[str, ...]:
+    """The names of the options that a statement changes."""
+    names = dict.fromkeys((*change.known, *change.options))
+    return tuple(o for o in names if change.known.get(o) != change.options.get(o))
+
+
+def _definition(catalog: Catalog, name: str) -> SourceDefinition:
+    definition = definition_of(find(catalog, name, RelationKind.SOURCE))
+    assert isinstance(definition, SourceDefinition)
+    return definition
+
+
+def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """The options without those of these names, in any case of letters, as Spark reads them."""
+    folded = {name.lower() for name in names}
+    return {option: value for option, value in options.items() if option.lower() not in folded}
+
+
+def _checked(source: CreateSource, options: dict[str, str], spark: "Callable[[], SparkSession]") -> SetSourceOptions:
+    described(msgspec.structs.replace(source, options=options, earlier=msgspec.UNSET), spark)
+    return SetSourceOptions(source.name, source.options, options)
