@@ -225,7 +225,7 @@ class Deploying:
         """Process one statement of a file. False if it and all later ones must wait. `own`: the project derived it."""
         text, base, draft = statement.text, path.parent, self._draft
         place = f"{path.name}:{statement.place.line}"
-        there = unchanged_relation(draft.catalog, text, base)
+        there = unchanged_relation(draft.catalog, text, base, self.meta.objects)
         if there is not None and not draft.is_unsettled(there):
             self._named.add(there.name)
             self._add(Step(StepAction.NONE, _what(there), place, note=self._note(there)))

@@ -10,7 +10,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import BoundSourceOptions, CreateSource, SetSourceColumns, SetSourceOptions
 from tussock.jobs.plan.alter_source import CannotAlterSourceError, columns_objection, created_source
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, find
-from tussock.jobs.plan.difference import differences
+from tussock.jobs.plan.difference import differences, is_same_place
 from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.csv_header import has_header, is_enforced
 from tussock.jobs.sources.describe import described, placed
@@ -18,21 +18,23 @@ from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import quarantines
 from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock.statestore.objectstore.base import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def set_options(
-    catalog: Catalog, bound: BoundSourceOptions, base: Path, spark: "Callable[[], SparkSession]"
+    catalog: Catalog, bound: BoundSourceOptions, base: Path, store: ObjectStore, spark: "Callable[[], SparkSession]"
 ) -> SetSourceOptions:
-    """The statement of the log for ALTER SOURCE … SET or UNSET OPTIONS.
+    """The statement of the log for ALTER SOURCE … SET or UNSET OPTIONS. `base`: the folder for a relative path.
 
     Raises: BadOptionError, with the nearest name for a mistyped option; MissingPathError for a new path.
     """
     source = _definition(catalog, bound.name).statement
     options = _without(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
-    return _checked(source, placed(msgspec.structs.replace(source, options=options), base).options, spark)
+    to = placed(msgspec.structs.replace(source, options=options, relative=msgspec.UNSET), base, store)
+    return _checked(source, to, spark)
 
 
 def edited_source(
@@ -65,9 +67,11 @@ def edited_source(
         found.append(SetSourceColumns(now.name, now.fields, fields, declared=columns))
         now = msgspec.structs.replace(now, fields=fields)
     if differences(msgspec.structs.replace(was, fields=columns), wanted):
-        edited = {o: v for o, v in wanted.options.items() if was.options.get(o) != v}
+        same = {"path"} if is_same_place(was, wanted) else set()
+        edited = {o: v for o, v in wanted.options.items() if was.options.get(o) != v and o not in same}
         gone = [o for o in was.options if o not in wanted.options]
-        change = _checked(now, _without(now.options, (*edited, *gone)) | edited, spark)
+        to = msgspec.structs.replace(wanted, options=_without(now.options, (*edited, *gone)) | edited)
+        change = _checked(now, to, spark)
         found.append(msgspec.structs.replace(change, declared=True))
     return found
 
@@ -170,6 +174,8 @@ def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]
     return {option: value for option, value in options.items() if option.lower() not in folded}
 
 
-def _checked(source: CreateSource, options: dict[str, str], spark: "Callable[[], SparkSession]") -> SetSourceOptions:
-    described(msgspec.structs.replace(source, options=options, earlier=msgspec.UNSET), spark)
-    return SetSourceOptions(source.name, source.options, options)
+def _checked(source: CreateSource, to: CreateSource, spark: "Callable[[], SparkSession]") -> SetSourceOptions:
+    """The statement that gives a source the options of another one. Raises errors of its reader."""
+    described(msgspec.structs.replace(source, options=to.options, earlier=msgspec.UNSET), spark)
+    moves = source.options.get("path") != to.options.get("path")
+    return SetSourceOptions(source.name, source.options, to.options, relative=to.relative if moves else msgspec.UNSET)

@@ -176,14 +176,14 @@ class StatementMaker:
                     require_not_fed(catalog, find(catalog, bound.table.name), word)
                 return self._change(waiting(), bound)
             case CreateSource():
-                source = placed(bound, base)
+                source = placed(bound, base, self._meta.objects)
                 if all(r.name != source.name for r in catalog.live()):  # IF NOT EXISTS must not need the files
                     source = described(source, self._spark)
                 return ToLog(source)
             case BoundSourceOptions():
                 from tussock.jobs.catalog.source_changes import set_options
 
-                return ToLog(set_options(catalog, bound, base, self._spark))
+                return ToLog(set_options(catalog, bound, base, self._meta.objects, self._spark))
             case CreateFunction():
                 from tussock.jobs.catalog.function_code import with_code
 

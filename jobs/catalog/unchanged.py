@@ -18,15 +18,17 @@ from tussock.jobs.sources.describe import placed
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
 from tussock.jobs.sql.grammar import Cursor, read_source, read_view
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.objectstore.base import ObjectStore
 
 
-def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | None:
+def unchanged_relation(catalog: Catalog, text: str, base: Path, store: ObjectStore) -> Relation | None:
     """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines, if it is unchanged.
 
     None: it is changed, or the text cannot decide.
 
     Args:
         base: the folder that relative paths of sources start from.
+        store: the store of the catalog.
 
     Raises: SqlError if the head of the statement is invalid.
     """
@@ -39,7 +41,7 @@ def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | No
     if cursor.accept("VIEW"):
         return _view(catalog, RelationKind.PLAIN_VIEW, cursor, or_replace)
     if cursor.accept("SOURCE"):
-        return _source(catalog, cursor, base)
+        return _source(catalog, cursor, base, store)
     if cursor.accept("TABLE"):
         return _table(catalog, cursor)
     return None
@@ -60,14 +62,14 @@ def _view(catalog: Catalog, kind: RelationKind, cursor: Cursor, or_replace: bool
     return found if same else None
 
 
-def _source(catalog: Catalog, cursor: Cursor, base: Path) -> Relation | None:
+def _source(catalog: Catalog, cursor: Cursor, base: Path, store: ObjectStore) -> Relation | None:
     header = read_source(cursor, tuple(READERS), WITHOUT_PATH)
     if (found := _found(catalog, header.name, RelationKind.SOURCE)) is None:
         return None
     definition = definition_of(found)
     assert isinstance(definition, SourceDefinition)
     there = created_source(definition)
-    if differences(there, placed(CreateSource(header.name, header.format, (), header.options), base)):
+    if differences(there, placed(CreateSource(header.name, header.format, (), header.options), base, store)):
         return None
     declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]
     return found if not declared or _folded(declared) == _folded(declared_text(there.fields)) else None

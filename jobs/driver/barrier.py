@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from xxhash import xxh3_64_hexdigest
 
 from tussock.jobs.driver.builds import Building
 from tussock.jobs.driver.detour import Detour, dropped
@@ -19,6 +20,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.alter_source import settled
 from tussock.jobs.plan.apply import Replayed, paused
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, follows_moment
+from tussock.jobs.plan.move_source import move_of, moved_sources
 from tussock.jobs.plan.source_zone import zoned
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.plan.view_zone import in_one_zone
@@ -105,6 +107,7 @@ def take_in(
             held.writer,
         )
         return TakenIn(held, None)
+    _follow_moves(meta, version)
     pinning = _pinning(meta, Base(version), wish, settings, resting)
     if not pinning.waiting():
         return None
@@ -113,6 +116,15 @@ def take_in(
     barrier = meta.inject_barrier(version.epoch, pinning.plan)
     _log_barrier("injected", barrier)
     return pinning.intake(barrier)
+
+
+def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
+    """Log the moves of sources whose folder moved with the store. Cost: two stats per source with a relative path."""
+    for move in moved_sources(version.catalog, meta.objects):
+        log.warning("source %s: the folder %s is now %s; its files stay taken", move.name, move.was, move.base)
+        # Another process may log it too. Only the first entry has an effect.
+        place = xxh3_64_hexdigest(f"{move.name}\0{move.was}\0{move.base}".encode())
+        meta.append_log(f"moved/{version.epoch}/{place}", msgspec.json.encode(move))
 
 
 def draft(
@@ -270,6 +282,8 @@ class Pinning:
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         if source.name in self.resting:
             return Pinned(Pins(), source.holds)
+        if move_of(relation_in(self.version.catalog, source.id), source) is not None:
+            return Pinned(Pins(), source.holds)  # the table of taken files still has the earlier names
         reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
         others = tuple(h for h in source.holds if h not in wanted)  # holds of files that this run does not request
         try:
@@ -319,6 +333,11 @@ def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
         return next_number(taken_table(meta, base, source), statement_of(source).first_number)
 
     return zoned(settled(catalog, next_of), meta.settings.time_zone, next_of)
+
+
+def relation_in(catalog: Catalog, relation_id: int) -> Relation | None:
+    """Return a live relation by its id."""
+    return next((r for r in catalog.live() if r.id == relation_id), None)
 
 
 def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:

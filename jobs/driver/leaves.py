@@ -6,20 +6,22 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.driver.barrier import keeper_of
+from tussock.jobs.driver.barrier import keeper_of, relation_in
 from tussock.jobs.driver.epoch_plan import Base, EpochPlan
 from tussock.jobs.flow.chunk import encode
 from tussock.jobs.flow.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
+from tussock.jobs.plan.move_source import move_of
 from tussock.jobs.plan.schedule import Feed, Scheduled
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.base import Divided, Pins, RowPlace, SparkReader
+from tussock.jobs.sources.files import in_new_folder
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.taken import renamed_rows
 from tussock.jobs.wire.cell import Address, LeafInput, cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.catalog import ALL_READ, Catalog, RelationKind
+from tussock.statestore.meta.catalog import ALL_READ, RelationKind
 from tussock.statestore.meta.store import MetaStore
 
 
@@ -83,9 +85,7 @@ class LeafCells:
                 new, old = self._divided(scheduled)
                 yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
-        for taken in taken_batches(
-            plan.barrier, plan.catalog
-        ):  # the taken files of this epoch, as sealed MemTables of the driver
+        for taken in taken_batches(self.meta, plan):  # the taken files of this epoch, as sealed MemTables of the driver
             yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
     def spark_reads(self) -> list[SparkRead]:
@@ -127,7 +127,14 @@ class LeafCells:
         if wanted := [p for p in scheduled.parts if p.first < p.end]:
             first, end = min(p.first for p in wanted), max(p.end for p in wanted)
             old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source), first, end)
+            old = self._moved(source, old)
         return self._located(scheduled, new), self._located(scheduled, old)
+
+    def _moved(self, source: int, document: msgspec.Raw | None) -> msgspec.Raw | None:
+        """Return taken files of the base under the names that they have after this epoch."""
+        now = relation_in(self.plan.catalog, source)
+        move = None if now is None else move_of(relation_in(self.plan.base.version.catalog, source), now)
+        return document if move is None or document is None else in_new_folder(document, *move)
 
     def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return the document with the places to read from."""
@@ -146,14 +153,23 @@ class LeafCells:
                 yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])
 
 
-def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:
+def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
     """Yield the rows of each source's table of taken files in this epoch."""
-    for relation in catalog.live():
-        if (statement := source_of(relation)) is not None:
-            pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id))
-            (table,) = relation.state_tables
-            if (rows := reader_of(statement).taken_rows(table, pins, barrier.epoch)) is not None:
-                yield rows
+    barrier, base = plan.barrier, plan.base
+    for relation in plan.catalog.live():
+        if (statement := source_of(relation)) is None:
+            continue
+        (table,) = relation.state_tables
+        pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id))
+        move = move_of(relation_in(base.version.catalog, relation.id), relation)
+        if move is not None:  # its pins are empty, unless a person superseded the barrier
+            pins = Pins(*(None if d is None else in_new_folder(d, *move) for d in (pins.read, pins.unread)))
+        rows = reader_of(statement).taken_rows(table, pins, barrier.epoch)
+        if move is not None:
+            taken = open_table(meta.objects, base.version, table, buffer=base.buffer)
+            rows = renamed_rows(table, taken, *move, rows)
+        if rows is not None:
+            yield rows
 
 
 def taken_document(

@@ -26,8 +26,10 @@ from tussock.jobs.flow.chunk import WEIGHT, decode
 from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import find
+from tussock.jobs.plan.move_source import moved_sources
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.sources.base import Asked, Item, Pins, Restated, SparkReader
+from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.plain import NotPlainFileError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import parted
@@ -85,6 +87,9 @@ class Restating:
         version = meta.latest()
         if (held := meta.barrier_after(version.epoch)) is not None:
             raise EpochUnderWayError(held.epoch)
+        if any(move.name == source for move in moved_sources(version.catalog, meta.objects)):
+            reason = "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this"
+            raise CannotRestateError(source, reason)
         relation = find(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
         moment = max(version.moment, moment_of(meta, None))
         self._pinning = _PinningRestated(

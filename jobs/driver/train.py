@@ -252,7 +252,7 @@ class Train:
         rows = row_counts(ran.reports, plan.schedule)
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0])
         to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured)
-        self._follow(to_commit, tuple(taken_batches(barrier, plan.catalog)))
+        self._follow(to_commit, tuple(taken_batches(self.meta, plan)))
 
     @contextmanager
     def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:

@@ -50,13 +50,40 @@ class EarlierColumns(msgspec.Struct, frozen=True):
     below: int
 
 
+class RelativePath(msgspec.Struct, frozen=True):
+    """The path of a source that its statement wrote relative to a folder, over a store in a folder.
+
+    Both folders may move together (jobs/plan/move_source.py).
+
+    Args:
+        path: as written.
+        base: the folder that it starts from, absolute, as of the last epoch.
+        from_store: `base`, relative to the store's folder.
+    """
+
+    path: str
+    base: str
+    from_store: str
+
+
+class EarlierBase(msgspec.Struct, frozen=True):
+    """Files that a source took when its `RelativePath.base` was another folder.
+
+    Files numbered below `below` were taken below `base`. Rows that contain the name of a file keep that name.
+    """
+
+    base: str
+    below: int
+
+
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
     """A stream of external rows. `options` contains `path` and the options of the format.
 
     `narrower` is set after columns were added: fewest columns first; unset is not stored. `zoned_from` is the number
     of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
     `earlier` is set after options that decide rows were changed: the oldest change first; unset is not stored.
-    `earlier_columns` is set after columns got other names or types: the oldest first; unset is not stored.
+    `earlier_columns` is set after columns got other names or types: the oldest first; unset is not stored. `relative`
+    is unset if the path was written absolute, or if the store is in a bucket. `moved` is set after its folder moved.
     """
 
     name: str
@@ -68,6 +95,8 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     zoned_from: int | msgspec.UnsetType = msgspec.UNSET
     earlier: tuple[EarlierOptions, ...] | msgspec.UnsetType = msgspec.UNSET
     earlier_columns: tuple[EarlierColumns, ...] | msgspec.UnsetType = msgspec.UNSET
+    relative: RelativePath | msgspec.UnsetType = msgspec.UNSET
+    moved: tuple[EarlierBase, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def changes(self) -> tuple[EarlierOptions, ...]:
@@ -78,6 +107,19 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     def reshapes(self) -> tuple[EarlierColumns, ...]:
         """`earlier_columns`, or empty if it is unset."""
         return () if isinstance(self.earlier_columns, msgspec.UnsetType) else self.earlier_columns
+
+    @property
+    def moves(self) -> tuple[EarlierBase, ...]:
+        """`moved`, or empty if it is unset."""
+        return () if isinstance(self.moved, msgspec.UnsetType) else self.moved
+
+    def name_in_rows(self, file: int, path: str) -> str:
+        """The path of a file, by its number and present path, when the source took it."""
+        was = next((move.base for move in self.moves if file < move.below), None)
+        if was is None or isinstance(self.relative, msgspec.UnsetType):
+            return path
+        inside = path.removeprefix(f"{self.relative.base}/")
+        return path if inside == path else f"{was}/{inside}"
 
     def as_of(self, file: int) -> "CreateSource":
         """The source with the options and columns by which the file with this number is read.
@@ -108,7 +150,7 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     def first_number(self) -> int:
         """The least number of a file that is read with the present columns, options and time zone."""
         zoned_from = 0 if isinstance(self.zoned_from, msgspec.UnsetType) else self.zoned_from
-        changes = (*self.widths, *self.changes, *self.reshapes)
+        changes = (*self.widths, *self.changes, *self.reshapes, *self.moves)
         return max(0, zoned_from, *(change.below for change in changes))
 
     @property
@@ -312,6 +354,18 @@ class SetSourceOptions(msgspec.Struct, frozen=True, tag=True):
     known: dict[str, str]
     options: dict[str, str]
     declared: bool | msgspec.UnsetType = msgspec.UNSET
+    relative: RelativePath | msgspec.UnsetType = msgspec.UNSET  # of the new path
+
+
+class MoveSource(msgspec.Struct, frozen=True, tag=True):
+    """The folder `was`, from which the relative path of a source starts, is now `base`. The files are the same.
+
+    Its epoch takes no input of the source. No effect if the folder is not `was`.
+    """
+
+    name: str
+    was: str
+    base: str
 
 
 class SetSourceColumns(msgspec.Struct, frozen=True, tag=True):
@@ -361,7 +415,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
-_Alter = AlterTable | AddColumns | AddSourceColumns | SetSourceColumns | SetSourceOptions
+_Alter = AlterTable | AddColumns | AddSourceColumns | SetSourceColumns | SetSourceOptions | MoveSource
 Single = _Create | _Alter | Drop | RowChange
 
 

@@ -22,6 +22,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
     AddSourceColumns,
     CreateSource,
+    EarlierBase,
     EarlierColumns,
     EarlierOptions,
     Narrower,
@@ -37,7 +38,7 @@ from tussock.jobs.sources.widening import WIDER_TYPES, is_wider
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
-_NOT_SETTLED = -1
+NOT_SETTLED = -1  # in place of a file number, until the barrier of the statement sets it
 
 
 class CannotAlterSourceError(InputError):
@@ -78,9 +79,9 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
         raise CannotAlterSourceError(relation.name, objection)
     width, to = len(before.fields), msgspec.structs.replace(before, fields=fields)
     if len(fields) > width:
-        to = msgspec.structs.replace(to, narrower=(*before.widths, Narrower(width, _NOT_SETTLED)))
+        to = msgspec.structs.replace(to, narrower=(*before.widths, Narrower(width, NOT_SETTLED)))
     if reshapes(statement):
-        were = EarlierColumns(before.fields, _NOT_SETTLED)
+        were = EarlierColumns(before.fields, NOT_SETTLED)
         to = msgspec.structs.replace(to, earlier_columns=(*before.reshapes, were))
         # A file that did not fit may fit now.
         relation = msgspec.structs.replace(relation, holds=())
@@ -88,7 +89,7 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
     created = created_source(definition)
     if not isinstance(statement.declared, msgspec.UnsetType):
         created = msgspec.structs.replace(created, fields=statement.declared)
-    return _with(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+    return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 
 def reshapes(statement: SetSourceColumns) -> bool:
@@ -135,16 +136,18 @@ def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog
             raise CannotAlterSourceError(relation.name, f"option {option} is fixed: {reason}")
     of_rows = [o for o in changed if reader.effect_of(option=o) is OptionEffect.NEW_INPUT]
     to = msgspec.structs.replace(before, options=options)
+    if "path" in changed:
+        to = msgspec.structs.replace(to, relative=statement.relative)
     if of_rows:
         were = {o: before.options[o] for o in of_rows if o in before.options}
-        undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), _NOT_SETTLED)
+        undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), NOT_SETTLED)
         to = msgspec.structs.replace(to, earlier=(*before.changes, undo))
     reader.check(to)
     relation = msgspec.structs.replace(relation, holds=())  # a file that failed with other options is tried again
     created = created_source(definition)
     if statement.declared is True:
-        created = msgspec.structs.replace(created, options=options)
-    return _with(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+        created = msgspec.structs.replace(created, options=options, relative=to.relative)
+    return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 
 def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:
@@ -158,15 +161,16 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
         if not isinstance(definition, SourceDefinition):
             continue
         statement = definition.statement
-        if _NOT_SETTLED in (c.below for c in (*statement.widths, *statement.changes, *statement.reshapes)):
+        if NOT_SETTLED in (c.below for c in _all_changes(statement)):
             below = next_number(relation)
             statement = msgspec.structs.replace(
                 statement,
                 narrower=_put_in(statement.widths, below),
                 earlier=_options_put_in(statement.changes, below),
                 earlier_columns=_columns_put_in(statement.reshapes, below),
+                moved=_bases_put_in(statement.moves, below),
             )
-            catalog = _with(catalog, relation, msgspec.structs.replace(definition, statement=statement))
+            catalog = with_definition(catalog, relation, msgspec.structs.replace(definition, statement=statement))
     return catalog
 
 
@@ -178,7 +182,7 @@ def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | ms
     """
     found: dict[int, Narrower] = {}
     for one in widths:
-        number = below if one.below == _NOT_SETTLED else one.below
+        number = below if one.below == NOT_SETTLED else one.below
         found.setdefault(number, Narrower(one.columns, number))
     found.pop(0, None)
     return tuple(found.values()) or msgspec.UNSET
@@ -187,9 +191,9 @@ def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | ms
 def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[EarlierOptions, ...] | msgspec.UnsetType:
     """Set the missing file number. A change before the first file is dropped."""
     found = (
-        msgspec.structs.replace(one, below=below) if one.below == _NOT_SETTLED else one
+        msgspec.structs.replace(one, below=below) if one.below == NOT_SETTLED else one
         for one in changes
-        if one.below != _NOT_SETTLED or below
+        if one.below != NOT_SETTLED or below
     )
     return tuple(found) or msgspec.UNSET
 
@@ -201,13 +205,23 @@ def _columns_put_in(changes: Iterable[EarlierColumns], below: int) -> tuple[Earl
     """
     found: dict[int, EarlierColumns] = {}
     for one in changes:
-        number = below if one.below == _NOT_SETTLED else one.below
+        number = below if one.below == NOT_SETTLED else one.below
         found.setdefault(number, EarlierColumns(one.fields, number))
     found.pop(0, None)
     return tuple(found.values()) or msgspec.UNSET
 
 
-def _with(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:
+def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...] | msgspec.UnsetType:
+    """Set the missing file number. A move before the first file stays: it has an epoch, in which nothing is taken."""
+    return tuple(EarlierBase(m.base, below if m.below == NOT_SETTLED else m.below) for m in moves) or msgspec.UNSET
+
+
+def _all_changes(source: CreateSource) -> tuple[Narrower | EarlierOptions | EarlierColumns | EarlierBase, ...]:
+    return (*source.widths, *source.changes, *source.reshapes, *source.moves)
+
+
+def with_definition(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:
+    """The catalog with a changed source."""
     columns = columns_of(definition.statement.fields)
     changed = msgspec.structs.replace(relation, definition=encoded(definition), columns=columns)
     return msgspec.structs.replace(

@@ -23,6 +23,7 @@ from tussock.jobs.logical.statements import (
     Delete,
     Drop,
     Insert,
+    MoveSource,
     RowChange,
     SetSourceColumns,
     SetSourceOptions,
@@ -57,6 +58,7 @@ from tussock.jobs.plan.definition import (
 )
 from tussock.jobs.plan.difference import Create, differences
 from tussock.jobs.plan.fed_tables import fed_relation, is_fed_by, require_not_fed
+from tussock.jobs.plan.move_source import move_source
 from tussock.jobs.plan.replace import Replacing, added
 from tussock.jobs.sources.ports import FedTable, fed_tables
 from tussock.statestore.errors import InputError
@@ -311,6 +313,8 @@ class Applying:
                 return add_columns(catalog, statement)
             case AddSourceColumns():
                 return add_source_columns(catalog, statement)
+            case MoveSource():
+                return move_source(catalog, statement)
             case SetSourceColumns():
                 return self._set_columns(statement)
             case SetSourceOptions():
@@ -382,7 +386,7 @@ def changed_table(statement: Statement) -> str | None:
             return table.lower()
         case AlterTable(table) | AddColumns(table):
             return table.name.lower()
-        case AddSourceColumns(name) | SetSourceColumns(name) | SetSourceOptions(name):
+        case AddSourceColumns(name) | SetSourceColumns(name) | SetSourceOptions(name) | MoveSource(name):
             return name.lower()
         case _:
             return None

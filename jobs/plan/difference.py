@@ -46,13 +46,22 @@ def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
     for option, assumed in _ASSUMED.items():  # sources of earlier releases lack options that new ones have by default
         if option not in there and here.get(option, ("", ""))[1].lower() in assumed:
             here.pop(option)
-    for option in dict.fromkeys((*there, *here)):
+    same = {"path"} if is_same_place(existing, wanted) else set[str]()
+    for option in dict.fromkeys(o for o in (*there, *here) if o not in same):
         name, before = there.get(option, (option, None))
         name, after = here.get(option, (name, None))
         if before != after:
             yield f"option {name}: {_or_none(before)} in the store, {_or_none(after)} in the statement"
     if wanted.fields:
         yield from _of_columns(existing.fields, wanted.fields)
+
+
+def is_same_place(existing: CreateSource, wanted: CreateSource) -> bool:
+    """Whether two sources have one relative path, from the same place as seen from the store."""
+    one, other = existing.relative, wanted.relative
+    if isinstance(one, msgspec.UnsetType) or isinstance(other, msgspec.UnsetType):
+        return False
+    return (one.path, one.from_store) == (other.path, other.from_store)
 
 
 def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:

@@ -108,6 +108,7 @@ def statement_text(statement: Statement) -> str:
         "AlterTable": "alter table",
         "AddColumns": "alter table",
         "AddSourceColumns": "alter source",
+        "MoveSource": "move source",
         "SetSourceColumns": "alter source",
         "SetSourceOptions": "alter source",
         "CreateView": "create view",

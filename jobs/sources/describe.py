@@ -1,5 +1,6 @@
 """Prepare a source for the log: make its path absolute and find its columns."""
 
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.logical.statements import CreateSource, RelativePath
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import absolute_path
 from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
 from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 if TYPE_CHECKING:
@@ -32,14 +35,23 @@ class LeftOutColumnWarning(UserWarning):
         )
 
 
-def placed(source: CreateSource, base: Path) -> CreateSource:
+def placed(source: CreateSource, base: Path, store: ObjectStore | None = None) -> CreateSource:
     """Return the source with an absolute path and its format's default options.
 
-    The stored path must not depend on a working directory.
+    The stored path must not depend on a working directory. If it was written relative, and the store is in a folder,
+    its relation to that folder is recorded, so that both can move together.
+
+    Args:
+        base: the folder that a relative path starts from.
+        store: the store that will contain the source.
     """
     options = dict(source.options)
     if "path" in options:
         options["path"] = absolute_path(options["path"], base)
+        if options["path"] != source.options["path"] and isinstance(store, LocalObjectStore):
+            from_store = os.path.relpath(os.path.realpath(base), os.path.realpath(store.root))
+            relative = RelativePath(source.options["path"], str(base.absolute()), from_store)
+            source = msgspec.structs.replace(source, relative=relative)
     if (reader := READERS.get(source.format)) is not None:
         options |= reader.assumed(source.options)
     return msgspec.structs.replace(source, options=options)

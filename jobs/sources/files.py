@@ -105,6 +105,16 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(files))
 
 
+def in_new_folder(document: msgspec.Raw, was: str, base: str) -> msgspec.Raw:
+    """Return a document whose files below the folder `was` are below `base`."""
+    return document_of([msgspec.structs.replace(f, path=moved_path(f.path, was, base)) for f in files_of(document)])
+
+
+def moved_path(path: str, was: str, base: str) -> str:
+    """Return the path of a file after its folder `was` became `base`; a file elsewhere stays."""
+    return f"{base}/{path.removeprefix(f'{was}/')}" if path.startswith(f"{was}/") else path
+
+
 def retains(source: CreateSource) -> bool:
     """Return whether the bytes of taken files stay reachable, so that their rows can be taken back."""
     return source.options.get(RETAIN) == "files"
@@ -342,6 +352,9 @@ class FileSource:
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         """See InputReader. Only files that were taken before are looked up, because they may have changed since."""
         files = files_of(document)
+        if source.moves:
+            files = tuple(msgspec.structs.replace(f, taken_as=_taken_as(source, f)) for f in files)
+            document = document_of(files)
         if not any(f.kept for f in files):
             return document
         return document_of(keeper.locate(source, files))
@@ -406,6 +419,11 @@ def _is_same_upload(path: str, server: tuple[tuple[str, str], ...], size: int, n
 def _accepted(change: ChangedFile) -> PinnedFile:
     """Return a changed file as it was recorded, with its current content marked as accepted."""
     return msgspec.structs.replace(change.was, accepted=mark_of(change.now.path, change.now.size, change.now.etag))
+
+
+def _taken_as(source: CreateSource, file: PinnedFile) -> str:
+    name = source.name_in_rows(file.number, file.path)
+    return "" if name == file.path else name
 
 
 def _without_rows(file: PinnedFile) -> PinnedFile:

@@ -303,7 +303,7 @@ def read_split(
     table = pa.Table.from_arrays(
         [*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME]
     )
-    table = marked(table, file.path, split.first_row, first_reasons(*reasons))
+    table = marked(table, file.name_in_rows, split.first_row, first_reasons(*reasons))
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
     inner = (
         undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)

@@ -36,6 +36,12 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: bool = True  # False: it was skipped, or its rows were taken back although the file exists
     accepted: str = ""  # `mark_of` the changed content that was accepted; empty: no change is accepted
     store: str = ""  # during a read: the store that contains `kept`, which is read instead of `path`
+    taken_as: str = ""  # during a read: its path when it was taken, if its folder has moved since
+
+    @property
+    def name_in_rows(self) -> str:
+        """The path that its rows and rejects contain."""
+        return self.taken_as or self.path
 
     @property
     def local_path(self) -> str:

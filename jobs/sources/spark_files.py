@@ -574,7 +574,7 @@ class _FileChunks:
             [*typed, pack(self.file.number, positions)], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME]
         )
         self._waiting.append(
-            marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows))
+            marked(table, self.file.name_in_rows, self._position, reasons, None if reasons is None else self._raw(rows))
         )
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows

@@ -27,6 +27,7 @@ from tussock.statestore.hummock.sst_format import DELETE, PUT
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array
 
 _FIRST = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", "bigint"), ("number", "bigint"))
 _COLUMNS = (*_FIRST, ("kept", "string"), ("unread", "boolean"), ("accepted", "string"))
@@ -188,6 +189,40 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
     keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
     ops = [DELETE if f.weight < 0 and not f.accepted else PUT for f in files]
     return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(ops, pa.uint8()), **columns}))
+
+
+def renamed_rows(
+    schema: TableSchema, taken: StorageTable, was: str, base: str, more: SealedBatch | None = None
+) -> SealedBatch:
+    """Return the rows that rename the taken files below the folder `was` to files below `base`, ready for ingest.
+
+    Args:
+        more: other rows of the epoch for the table, which have precedence.
+
+    Cost: a scan of the table. Files elsewhere are not written.
+    """
+    prefix = f"{was}/"
+    parts = [part.filter(pc.starts_with(part["path"], prefix)) for part in taken.scan()]
+    there = pa.concat_tables([pa.schema([(c.name, arrow_type(c.type)) for c in schema.columns]).empty_table(), *parts])
+    inside = pc.utf8_slice_codeunits(there["path"], len(prefix))
+    path = pc.binary_join_element_wise(pa.scalar(f"{base}/"), inside, "")
+    goes = there.select(["path"])
+    for column in schema.columns[1:]:
+        goes = goes.append_column(column.name, pa.nulls(len(there), arrow_type(column.type)))
+    comes = there.set_column(there.column_names.index("path"), "path", path)
+    goes, comes = (_sealed(rows, op, schema) for rows, op in ((goes, DELETE), (comes, PUT)))
+    parts = [] if more is None else [more.rows]
+    for rows in (comes, goes):  # a path may occur in both, if one folder contains the other
+        known = pa.chunked_array([key for part in parts for key in part["key"].chunks], pa.binary())
+        parts.append(rows.filter(pc.invert(pc.is_in(rows["key"], known))))
+    return SealedBatch(schema.table_id, pa.concat_tables(parts).sort_by("key").combine_chunks())
+
+
+def _sealed(rows: pa.Table, op: int, schema: TableSchema) -> pa.Table:
+    vnodes, paths = np.zeros(len(rows), np.uint16), one_array(rows["path"])
+    keys = encode_keys(schema.table_id, vnodes, [paths], schema.key)
+    ops = pa.array(np.full(len(rows), op, np.uint8))
+    return pa.table({"key": keys, "op": ops, **{c: rows[c] for c in rows.column_names}})
 
 
 def _files(rows: pa.Table) -> list[PinnedFile]:

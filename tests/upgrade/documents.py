@@ -184,6 +184,7 @@ WINDOW_CHOSEN = msgspec.structs.replace(WINDOW, calls=(_CHOSEN,), fields=(*_FIEL
 # --- statements ----------------------------------------------------------------------------------------------------
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
+_RELATIVE = statements.RelativePath("data/sales", "/a/shop", "../shop")
 _CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
 _ROWS = "meta/payload/00112233445566778899aabbccddeeff"
 _DEFAULTS = (Default(1, "'x'", Literal("x", "string")), Default(0, "rand()", None))
@@ -210,6 +211,8 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     ),
     "add_source_columns": statements.AddSourceColumns("sales", _FIELDS, (Field("n", "int"),)),
     "set_source_columns": statements.SetSourceColumns("sales", _FIELDS, _FIELDS[::-1], declared=_FIELDS),
+    "move_source": statements.MoveSource("sales", "/a/shop", "/b/shop"),
+    "set_source_path": statements.SetSourceOptions("sales", {"path": "/a"}, {"path": "/b"}, relative=_RELATIVE),
     "set_source_options": statements.SetSourceOptions("sales", {"path": "/a"}, {"path": "/b"}, declared=True),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
@@ -339,6 +342,9 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     ),
     "source_with_other_columns": SourceDefinition(
         msgspec.structs.replace(_CREATE_SOURCE, earlier_columns=(statements.EarlierColumns(_FIELDS, 2),)), 11
+    ),
+    "source_moved": SourceDefinition(
+        msgspec.structs.replace(_CREATE_SOURCE, relative=_RELATIVE, moved=(statements.EarlierBase("/z/shop", 2),)), 11
     ),
     "source_zoned": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, zoned_from=2), 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),

@@ -1,0 +1,179 @@
+"""A project that moves with its store: no file is taken twice, and earlier files can be restated. No Spark.
+
+The expected rows are those written into the files.
+"""
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tests.support.faulty_store import stores_after_deaths
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.restate import Restating
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView, EarlierBase
+from tussock.jobs.plan.alter_source import created_source
+from tussock.jobs.plan.definition import SourceDefinition, definition_of, find, source_of
+from tussock.jobs.plan.difference import differences
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.describe import placed
+from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.taken import taken_files
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+
+FIELDS = (Field("id", "int"), Field("v", "int"))
+
+
+def write(path: Path, *values: int) -> None:
+    """One row per value, with ids from 1. A value beyond an int is a reject."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = pa.int64() if max(values) >= 2**31 else pa.int32()
+    ids = pa.array(range(1, len(values) + 1), pa.int32())
+    pq.write_table(pa.table({"id": ids, "v": pa.array(values, kind)}), path)
+
+
+def statement(folder: Path, path: str = "data/*.parquet", **options: str) -> CreateSource:
+    """CREATE SOURCE s … OPTIONS (path 'data/*.parquet'), in a file of the folder."""
+    given = {"path": path, "retain": "files", "on_error": "quarantine", **options}
+    source = CreateSource("s", "parquet", FIELDS, given, if_not_exists=True)
+    return placed(source, folder / "sql", open_object_store(str(folder / "store")))
+
+
+def view(name: str) -> CreateView:
+    return CreateView(name, "SELECT …", Scan("s", (0, 1), FIELDS))
+
+
+def run(meta: MetaStore) -> None:
+    advance(LocalRunner(), meta)
+    assert not held_sources(meta.latest().catalog)
+
+
+def taken(meta: MetaStore) -> list[str]:
+    version = meta.latest()
+    return [f.path for f in taken_files(open_table(meta.objects, version, find(version.catalog, "s").state_tables[0]))]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A project with a store, of which two files were taken; the second has a reject."""
+    folder = tmp_path / "shop"
+    meta = new_store(folder / "store")
+    write(folder / "sql" / "data" / "a.parquet", 10, 20)
+    write(folder / "sql" / "data" / "b.parquet", 30, 2**40)
+    append(meta, statement(folder), view("v"))
+    run(meta)
+    return folder
+
+
+def moved(shop: Path, *, copied: bool = False) -> Path:
+    to = shop.parent / "elsewhere" / "shop"
+    (shutil.copytree if copied else shutil.move)(shop, to)
+    return to
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_no_file_is_taken_twice_and_names_are_those_of_the_new_folder(shop: Path, copied: bool) -> None:
+    to = moved(shop, copied=copied)
+    meta, data = open_store(to / "store"), to / "sql" / "data"
+    run(meta)
+    assert taken(meta) == [str(data / "a.parquet"), str(data / "b.parquet")]
+    write(data / "c.parquet", 40)
+    append(meta, view("late"))
+    run(meta)
+    assert rows(meta, "v") == rows(meta, "late") == [(1, 10), (1, 30), (1, 40), (2, 20)]
+    assert taken(meta)[2:] == [str(data / "c.parquet")]
+    source = source_of(find(meta.latest().catalog, "s"))
+    assert source is not None
+    assert source.options["path"] == str(data / "*.parquet")
+    assert source.moves == (EarlierBase(str(shop / "sql"), 2),)
+    epoch = meta.latest().epoch
+    advance(LocalRunner(), meta)
+    assert meta.latest().epoch == epoch, "nothing waits"
+
+
+def test_a_file_that_was_taken_before_the_move_is_restated_with_its_rejects(shop: Path) -> None:
+    assert [r[0] for r in rows(open_store(shop / "store"), "s__rejects")] == [str(shop / "sql/data/b.parquet")]
+    to = moved(shop)
+    meta, old = open_store(to / "store"), to / "sql" / "data" / "b.parquet"
+    with pytest.raises(CannotRestateError, match="Run `tussock epoch`, then repeat this"):
+        Restating(meta, "s", Restated(str(old)))
+    run(meta)
+    write(old, 31, 32)
+    Restating(meta, "s", Restated(str(old))).begin()
+    next_epoch(LocalRunner(), meta)
+    assert rows(meta, "v") == [(1, 10), (1, 31), (2, 20), (2, 32)]
+    assert rows(meta, "s__rejects") == []
+
+
+def test_a_project_moves_again_and_back(shop: Path) -> None:
+    to = moved(shop)
+    run(open_store(to / "store"))
+    write(to / "sql" / "data" / "c.parquet", 2**40)
+    run(open_store(to / "store"))
+    shutil.move(to, shop)
+    meta = open_store(shop / "store")
+    run(meta)
+    assert taken(meta) == [str(shop / f"sql/data/{name}.parquet") for name in "abc"]
+    for name in "abc":
+        write(shop / f"sql/data/{name}.parquet", 1)
+        Restating(meta, "s", Restated(str(shop / f"sql/data/{name}.parquet"))).begin()
+        next_epoch(LocalRunner(), meta)
+    assert rows(meta, "v") == [(1, 1)] * 3
+    assert rows(meta, "s__rejects") == []
+
+
+def test_the_statement_in_the_files_is_unchanged_after_a_move(shop: Path) -> None:
+    to = moved(shop)
+    meta = open_store(to / "store")
+    for _ in range(2):  # before and after the epoch that records the move
+        definition = definition_of(find(meta.latest().catalog, "s"))
+        assert isinstance(definition, SourceDefinition)
+        assert differences(created_source(definition), statement(to)) == ()
+        assert differences(created_source(definition), statement(to, "other/*.parquet")) != ()
+        run(meta)
+
+
+def test_a_view_that_is_created_in_the_epoch_of_the_move_reads_the_files(shop: Path) -> None:
+    to = moved(shop)
+    meta = open_store(to / "store")
+    append(meta, view("late"))
+    run(meta)
+    assert rows(meta, "late") == rows(meta, "v") == [(1, 10), (1, 30), (2, 20)]
+
+
+def test_a_barrier_that_was_open_at_the_move_takes_its_files_in_the_new_folder(shop: Path) -> None:
+    write(shop / "sql" / "data" / "c.parquet", 40)
+    assert inject(open_store(shop / "store")) is not None
+    meta = open_store(moved(shop) / "store")
+    advance(LocalRunner(), meta)
+    run(meta)
+    assert rows(meta, "v") == [(1, 10), (1, 30), (1, 40), (2, 20)]
+    assert len(taken(meta)) == 3
+
+
+def test_a_source_stays_if_only_its_store_moves_or_its_path_is_absolute(tmp_path: Path, shop: Path) -> None:
+    shutil.move(shop / "store", tmp_path / "store")
+    meta = open_store(tmp_path / "store")
+    write(shop / "sql" / "data" / "c.parquet", 40)
+    run(meta)
+    assert taken(meta)[2:] == [str(shop / "sql/data/c.parquet")]
+    other = placed(statement(shop, str(tmp_path / "x")), tmp_path, open_object_store(str(tmp_path / "store")))
+    assert "relative" not in str(other).replace("relative=UNSET", "")
+
+
+def test_a_driver_killed_at_any_request_takes_no_file_twice(shop: Path) -> None:
+    to = moved(shop)
+    write(to / "sql" / "data" / "c.parquet", 40)
+    for store in stores_after_deaths(to / "store", lambda first: advance(LocalRunner(), first), []):
+        other = open_store(store, "second")
+        run(other)
+        assert rows(other, "v") == [(1, 10), (1, 30), (1, 40), (2, 20)]
