@@ -7,6 +7,7 @@ import msgspec
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
+from tussock.jobs.plan.move_source import move_source, moved_sources
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.sources.describe import place_text
@@ -54,11 +55,15 @@ def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[Sou
     releases did not count them.
     """
     version = meta.latest() if version is None else version
-    rejects = _rejects(meta, version)
-    found = ((relation, source_of(relation)) for relation in version.catalog.live())
+    rejects, catalog, moved = _rejects(meta, version), version.catalog, set[str]()
+    for move in moved_sources(catalog, meta.objects):
+        catalog = move_source(catalog, move)
+        moved.add(move.name)
+    found = ((relation, source_of(relation)) for relation in catalog.live())
     both = ((relation, statement) for relation, statement in found if statement is not None)
     return tuple(
-        _source(meta, version, relation, statement, rejects.get(relation.name)) for relation, statement in both
+        _source(meta, version, relation, statement, rejects.get(relation.name), relation.name in moved)
+        for relation, statement in both
     )
 
 
@@ -74,12 +79,18 @@ def _rejects(meta: MetaStore, version: HummockVersion) -> dict[str, int]:
 
 
 def _source(
-    meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource, rejects: int | None
+    meta: MetaStore,
+    version: HummockVersion,
+    relation: Relation,
+    statement: CreateSource,
+    rejects: int | None,
+    moved: bool,
 ) -> SourceFacts:
+    """Return the facts of one source. `moved`: its folder moved since the last epoch, which still has the old names."""
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
     taken, trouble = reader.taken_items(table), ""
     try:
-        waiting = reader.waiting(statement, table)
+        waiting = () if moved else reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
         waiting, trouble = (), str(err)
     written = [item.modified_ms for item in waiting if item.modified_ms]
