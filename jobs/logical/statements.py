@@ -150,8 +150,8 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     def first_number(self) -> int:
         """The least number of a file that is read with the present columns, options and time zone."""
         zoned_from = 0 if isinstance(self.zoned_from, msgspec.UnsetType) else self.zoned_from
-        changes = (*self.widths, *self.changes, *self.reshapes, *self.moves)
-        return max(0, zoned_from, *(change.below for change in changes))
+        read = (*(n.below for n in self.widths), *(c.below for c in self.changes), *(c.below for c in self.reshapes))
+        return max(0, zoned_from, *read, *(m.below for m in self.moves))
 
     @property
     def widths(self) -> tuple[Narrower, ...]:

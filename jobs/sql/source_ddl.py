@@ -76,7 +76,9 @@ def _renamed(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceCo
     cursor.expect("TO")
     begin = cursor.at
     new = word_of(cursor, "the column's new name").value()
-    return _checked(cursor, begin, name, known, column, Field(new, known[column].type))
+    made = _checked(cursor, begin, name, known, column, Field(new, known[column].type))
+    cursor.end()
+    return made
 
 
 def _widened(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
@@ -110,7 +112,6 @@ def _checked(
     if any(f.name.lower() == to.name.lower() for i, f in enumerate(known) if i != column):
         cursor.at = begin
         raise cursor.complaint(f"source {name!r} already has a column {to.name!r}")
-    cursor.end()
     return SetSourceColumns(name, known, fields)
 
 
