@@ -17,14 +17,10 @@ from tussock.statestore.meta.catalog import Catalog, Relation
 
 
 class CannotFollowError(InputError):
-    """Views read a relation that changes, and their SELECTs are not valid over the new one.
-
-    Args:
-        view: the first of them.
-        others: the other ones.
-    """
+    """Views read a relation that changes, and their SELECTs are not valid over the new one."""
 
     def __init__(self, view: str, reason: str, others: tuple[str, ...] = ()) -> None:
+        """`view`: the first of them."""
         super().__init__(view, reason, others)
         self.view, self.reason, self.others = view, reason, others
 

@@ -16,11 +16,11 @@ import msgspec
 from tussock.jobs.logical.statements import CreateSource, EarlierBase, MoveSource, RelativePath
 from tussock.jobs.plan.alter_source import NOT_SETTLED, created_source, with_definition
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, find, source_of
+from tussock.jobs.settings.home import folder_of
 from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.registry import READERS
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
@@ -30,9 +30,8 @@ def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
 
     Cost: two stats per source with a relative path.
     """
-    if not isinstance(store, LocalObjectStore):
+    if (root := folder_of(store)) is None:
         return
-    root = os.path.realpath(store.root)
     for relation in catalog.live():
         source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
         if source is None or isinstance(source.relative, msgspec.UnsetType):

@@ -126,15 +126,19 @@ def cloned_here(objects: ObjectStore) -> Home:
 
 def place_of(objects: ObjectStore) -> StorePlace:
     """Return the place of a store. Cost: a stat of one file; a HEAD in a bucket."""
-    parts = urlsplit(objects.uri)
-    if parts.scheme == "file":
-        real = os.path.realpath(unquote(parts.path))
+    if (real := folder_of(objects)) is not None:
         return StorePlace(f"file://{socket.gethostname()}{real}", _mark_of_file(f"{real}/{STORE}"))
     try:
         written = objects.head(STORE).modified_ms
     except ObjectNotFoundError:
         written = 0
     return StorePlace(_address_in_bucket(objects.uri), str(written) if written else "")
+
+
+def folder_of(objects: ObjectStore) -> str | None:
+    """Return the real path of a store in a folder; None for one in a bucket."""
+    parts = urlsplit(objects.uri)
+    return os.path.realpath(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def _path(address: str) -> str:

@@ -10,12 +10,12 @@ import msgspec
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, RelativePath
+from tussock.jobs.settings.home import folder_of
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import absolute_path
 from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def placed(source: CreateSource, base: Path, store: ObjectStore | None = None) -
     options = dict(source.options)
     if "path" in options:
         options["path"] = absolute_path(options["path"], base)
-        if options["path"] != source.options["path"] and isinstance(store, LocalObjectStore):
-            from_store = os.path.relpath(os.path.realpath(base), os.path.realpath(store.root))
+        folder = None if store is None else folder_of(store)
+        if options["path"] != source.options["path"] and folder is not None:
+            from_store = os.path.relpath(os.path.realpath(base), folder)
             relative = RelativePath(source.options["path"], str(base.absolute()), from_store)
             source = msgspec.structs.replace(source, relative=relative)
     if (reader := READERS.get(source.format)) is not None:
