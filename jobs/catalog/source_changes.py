@@ -42,7 +42,7 @@ def edited_source(
 ) -> Sequence[SetSourceOptions | SetSourceColumns]:
     """The changes by which a source gets the options and columns of its edited CREATE SOURCE.
 
-    What ALTER SOURCE changed stays, unless the edit changes it too. Empty if the source does not exist, if nothing
+    Changes by ALTER SOURCE stay, unless the edit changes the same option or column. Empty if the source does not exist, if nothing
     differs, or if something differs that cannot change.
 
     Raises: as `set_options`; CannotAlterSourceError for a type that is not wider.
@@ -101,7 +101,7 @@ def _edited_columns(was: Sequence[Field], wanted: Sequence[Field], now: Sequence
 
 
 def change_notes(source: CreateSource, changes: Iterable[object]) -> Iterator[str]:
-    """Describe when changes of a source take effect, and what they require.
+    """Describe the effects of changes of a source, and the files and commands that they require.
 
     Args:
         source: as changed.
@@ -136,7 +136,7 @@ def _column_notes(source: CreateSource, known: Sequence[Field], fields: Sequence
 
 
 def _if_not(source: CreateSource) -> str:
-    """What happens to a file without a declared column."""
+    """The effect on a file that lacks a declared column, in parentheses; empty if none is known."""
     if source.format in ("json", "xml", "orc", "avro") or source.options.get(MISSING) == "null":
         return " (without it, the value is NULL)"
     by_header = source.format == "csv" and has_header(source.options) and not is_enforced(source.options)

@@ -74,7 +74,7 @@ class ObjectGateway:
     def url(self, store: ObjectStore, name: str) -> str:
         """Return the address under which Spark reads an object in S3. It keeps the suffix, which Hadoop interprets."""
         s3 = as_s3(store)
-        assert s3 is not None, "other files have a path of their own"
+        assert s3 is not None, "only objects in S3 are served"
         at = s3.address
         given = {"endpoint": at.endpoint, "path_style": str(at.path_style).lower(), "region": at.region}
         options = {option: value for option, value in given.items() if value}
