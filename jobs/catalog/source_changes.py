@@ -42,8 +42,8 @@ def edited_source(
 ) -> Sequence[SetSourceOptions | SetSourceColumns]:
     """The changes by which a source gets the options and columns of its edited CREATE SOURCE.
 
-    Changes by ALTER SOURCE stay, unless the edit changes the same option or column. Empty if the source does not exist, if nothing
-    differs, or if something differs that cannot change.
+    Changes by ALTER SOURCE stay, unless the edit changes the same option or column. Empty if the source does not
+    exist, if nothing differs, or if something differs that cannot change.
 
     Raises: as `set_options`; CannotAlterSourceError for a type that is not wider.
     """
