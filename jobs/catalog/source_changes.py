@@ -93,10 +93,10 @@ def _edited_columns(was: Sequence[Field], wanted: Sequence[Field], now: Sequence
             fields[place] = after
     there = {f.name.lower(): place for place, f in enumerate(fields)}
     for added in wanted[len(was) :]:
-        if (place := there.get(added.name.lower())) is None:
-            fields.append(added)
+        if added.name.lower() in there:
+            fields[there[added.name.lower()]] = added
         else:
-            fields[place] = added
+            fields.append(added)
     return tuple(fields)
 
 
