@@ -269,7 +269,7 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
     before = kept.session.meta.log_end()
     with pytest.raises(
         CannotFollowError,
-        match=r"'in_city' reads a relation that is replaced here, "
+        match=r"'in_city' reads a relation that changes here, "
         r"and its SELECT is not valid over the new one: .*price",
     ):
         kept.session.execute("CREATE OR REPLACE MATERIALIZED VIEW dear AS SELECT id, shop FROM orders")
