@@ -144,8 +144,8 @@ def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
 
 
 def _on_threads(do: Callable[[PinnedFile], PinnedFile], files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
-    if not files:
-        return ()
+    if len(files) < 2:
+        return tuple(map(do, files))
     with ThreadPoolExecutor(_PARALLEL) as pool:
         return tuple(pool.map(do, files))
 

@@ -129,8 +129,8 @@ def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[Pinn
 
 def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
     """Return files with their recorded ETags. Local files are hashed in parallel. Cost: as `recorded_etag`."""
-    if not files:
-        return ()
+    if len(files) < 2:  # a thread would cost more than the hash of a small file
+        return tuple(_recorded(files))
     # A task per file would cost more than a small file. Few files are one per task, because each may be large.
     each = max(1, min(_FILES_PER_TASK, len(files) // (8 * _THREADS)))
     with ThreadPoolExecutor(_THREADS) as pool:
