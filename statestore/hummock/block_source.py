@@ -129,7 +129,7 @@ class BlockSource:
         missing: list[_Span] = []
         for number, (request, answer) in enumerate(zip(requests, answers, strict=True)):
             section = self._section_key(request.section)
-            for span in _spans(number, request, self._cached_partitions(request)):
+            for span in _spans(number, request, partial(self._holds, section)):
                 rows = self.cache.get((*section, span.first, span.end), Rows)
                 if rows is None:
                     missing.append(span)
@@ -140,6 +140,10 @@ class BlockSource:
             self.cache.put((*keys[span.request], span.first, span.end), rows)
             answers[span.request][span.first] = rows
         return [[answer[first] for first in sorted(answer)] for answer in answers]
+
+    def _holds(self, section: tuple[str, str, int, int], first: int, end: int) -> bool:
+        """Whether blocks first … end - 1 of a section are cached as one."""
+        return self.cache.holds((*section, first, end))
 
     def scan(self, section: OpenSection, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Read blocks first … end - 1 as one.
@@ -206,39 +210,37 @@ class BlockSource:
                 raise
             return read(again)
 
-    def _cached_partitions(self, request: BlockRequest) -> Positions:
-        partitions, section = (
-            np.unique(request.blocks // request.section.per_partition),
-            self._section_key(request.section),
-        )
-        cached = [p for p in partitions.tolist() if self.cache.holds((*section, *_partition_span(request.section, p)))]
-        return np.array(cached, np.int64)
-
     def _section_key(self, section: OpenSection) -> tuple[str, str, int, int]:
         """The common part of this section's cache keys, for the shape in which it is read."""
         shape = section.reader.shape
         return self.objects.uri, section.reader.name, section.reader.table_id, 0 if shape is None else len(shape.names)
 
 
-def _partition_span(section: OpenSection, partition: int) -> tuple[int, int]:
-    return partition * section.per_partition, min((partition + 1) * section.per_partition, len(section.reader))
+def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], bool]) -> Iterable[_Span]:
+    """Spans for a request's blocks: whole partitions if they are cached or largely needed, else single blocks.
 
-
-def _spans(number: int, request: BlockRequest, cached: Positions) -> Iterable[_Span]:
-    """Spans for a request's blocks: whole partitions if they are cached or largely needed, else single blocks."""
-    section = request.section
-    partitions, owner, needed = np.unique(
-        request.blocks // section.per_partition, return_inverse=True, return_counts=True
-    )
-    firsts = partitions * section.per_partition
-    ends = np.minimum(firsts + section.per_partition, len(section.reader))
-    whole = (needed * _DENSE >= ends - firsts) | np.isin(partitions, cached)
-    single = request.blocks[~whole[owner]]
-    first, end = np.concatenate([firsts[whole], single]), np.concatenate([ends[whole], single + 1])
-    offset = section.reader.offsets[first]
-    length = section.reader.offsets[end - 1] + section.reader.lengths[end - 1] - offset
-    order = np.argsort(first)
-    columns = (column[order].tolist() for column in (first, end, offset, length))
+    Cost: some microseconds, since small epochs request one block of many sections.
+    """
+    blocks, section, reader = request.blocks, request.section, request.section.reader
+    if not len(blocks):
+        return []
+    partitions = blocks // section.per_partition
+    starts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1  # of each partition but the first, in `blocks`
+    firsts = partitions[[0, *starts]] * section.per_partition
+    ends = np.minimum(firsts + section.per_partition, len(reader))
+    needed = np.array([*starts, len(blocks)]) - [0, *starts]
+    bounds = zip(firsts.tolist(), ends.tolist(), strict=True)
+    whole = (needed * _DENSE >= ends - firsts) | [is_cached(*span) for span in bounds]
+    if whole.all():
+        first, end = firsts, ends
+    else:
+        single = blocks[~np.repeat(whole, needed)]
+        first, end = np.concatenate([firsts[whole], single]), np.concatenate([ends[whole], single + 1])
+        order = np.argsort(first)
+        first, end = first[order], end[order]
+    offset = reader.offsets[first]
+    length = reader.offsets[end - 1] + reader.lengths[end - 1] - offset
+    columns = (column.tolist() for column in (first, end, offset, length))
     return [_Span(number, *span) for span in zip(*columns, strict=True)]
 
 

@@ -27,6 +27,8 @@ BITS_PER_KEY = 11
 PROBES = 7
 _WIDE = 512  # bytes; longer keys are hashed in groups of similar length
 _SLICE_BYTES = 1 << 20  # bytes of keys hashed per step; they fit in the CPU cache
+_FEW = 1024  # hashes that are probed at once
+_EACH_PROBE = np.arange(PROBES, dtype=np.uint32)
 _PROBE_SLICE = 16384  # keys probed per step, so that their filters stay in the CPU cache between probes
 
 Hashes = npt.NDArray[np.uint64]
@@ -89,6 +91,8 @@ def _probe_slice(
     data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes
 ) -> npt.NDArray[np.bool_]:
     maybe: npt.NDArray[np.bool_] = bits == 0
+    if len(hashes) <= _FEW and not maybe.any():
+        return _probe_at_once(data, base, bits, hashes)
     alive = np.flatnonzero(bits)
     step, low = _halves(hashes.take(alive))
     base, bits = base.take(alive).astype(np.int64, copy=False), bits.take(alive).astype(np.uint64)
@@ -108,6 +112,19 @@ def _probe_slice(
             )
     maybe[alive] = True
     return maybe
+
+
+def _probe_at_once(
+    data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes
+) -> npt.NDArray[np.bool_]:
+    """All probes of few hashes with few calls of NumPy, which cost more than probes for excluded hashes."""
+    step, low = _halves(hashes)
+    position = _position(low[:, None] + step[:, None] * _EACH_PROBE, bits.astype(np.uint64)[:, None])
+    bit = np.uint8(1) << (position.astype(np.uint8) & np.uint8(7))
+    position >>= 3
+    position += base.astype(np.int64)[:, None]
+    held: npt.NDArray[np.bool_] = np.logical_and.reduce(data.take(position) & bit, axis=1)
+    return held
 
 
 def _position(low: npt.NDArray[np.uint32], bits: Any) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
+from tussock.statestore.hummock.shared_buffer import BufferedSource, Section, is_in_memory
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, sort_order
 from tussock.statestore.hummock.sst_reader import Rows
 
@@ -30,6 +30,14 @@ class _Blocks:
     section: Section
     first: Positions
     end: Positions
+
+    @classmethod
+    def of(cls, section: Section, low: Probes, high: Probes) -> "_Blocks":
+        """The blocks of the ranges from `low` to `high`. A block that is already in memory is searched without this."""
+        reader, everything = section.reader, slice(None)
+        if len(reader) == 1 and is_in_memory(section):
+            return cls(section, np.zeros(len(low), np.int64), np.ones(len(low), np.int64))
+        return cls(section, reader.last_keys.left(low, everything), reader.first_keys.left(high, everything))
 
     def window(self, prefixes: Positions, size: int | None, reverse: bool) -> tuple[Positions, Positions]:
         """The blocks to read for these prefixes, at most `size` each."""
@@ -86,11 +94,7 @@ class _Scan:
         self, source: BufferedSource, sections: Sequence[Section], low: Probes, high: Probes, epoch: int, reverse: bool
     ) -> None:
         self.source, self.low, self.high, self.epoch, self.reverse = source, low, high, epoch, reverse
-        everything = slice(None)
-        self.ranges = [
-            _Blocks(s, s.reader.last_keys.left(low, everything), s.reader.first_keys.left(high, everything))
-            for s in sections
-        ]
+        self.ranges = [_Blocks.of(section, low, high) for section in sections]
         self.batches: list[pa.RecordBatch] = []
         self._rows = 0  # in `batches`
 
@@ -237,6 +241,8 @@ def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
 
 def _numbers(first: Positions, end: Positions) -> Positions:
     """The distinct numbers in all ranges, ascending."""
+    if len(first) and (first == first[0]).all() and (end == end[0]).all():
+        return np.arange(first[0], end[0])
     numbers: Positions = np.unique(_expand(first, end))
     return numbers
 

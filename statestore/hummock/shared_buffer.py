@@ -99,6 +99,11 @@ class SharedBuffer:
         return found
 
 
+def is_in_memory(section: Section) -> bool:
+    """Whether the encoded blocks of a section need no request, because its object was read with the footer."""
+    return isinstance(section, BufferedSection) or section.sst.held(int(section.reader.offsets[0]), 0) is not None
+
+
 class BufferedSource:
     """Reads blocks of stored sections through a BlockSource, and those of buffered sections from memory."""
 

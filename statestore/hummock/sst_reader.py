@@ -104,6 +104,7 @@ class SectionReader:
         # Offset of each partition in a FilterArena.
         self.filter_starts = np.cumsum(self.filter_lengths) - self.filter_lengths
         self._layouts: dict[tuple[bool, bool, tuple[str, ...] | None], _Wanted] = {}
+        self._partition_ends: SortedKeys | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -117,6 +118,13 @@ class SectionReader:
     def last_keys(self) -> SortedKeys:
         """The greatest key of each block."""
         return SortedKeys(self._blocks.column("last_key"))
+
+    def partition_ends(self, per_partition: int) -> SortedKeys:
+        """The greatest key of each filter partition. `per_partition`: its blocks, which are the same in each call."""
+        if self._partition_ends is None:
+            last = np.minimum(np.arange(per_partition, len(self) + per_partition, per_partition), len(self)) - 1
+            self._partition_ends = self.last_keys.take(last)
+        return self._partition_ends
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -482,9 +482,14 @@ class _Ranged:
 
 
 def _blocks_in(sections: Sequence[_Ranged], firsts: pa.Array, ends: pa.Array) -> int:
-    """The number of blocks in all sections that may hold rows of the ranges; shared blocks count for each range."""
+    """The number of blocks in all sections that may hold rows of the ranges; shared blocks count for each range.
+
+    If fewer than _MANY_BLOCKS are possible, an upper bound, which costs no search.
+    """
     low, high, everything = Probes(firsts), Probes(ends), slice(None)
     readers = [s.section.reader for s in sections]
+    if (most := len(firsts) * sum(map(len, readers))) < _MANY_BLOCKS:
+        return most
     return sum(
         int(np.maximum(r.first_keys.left(high, everything) - r.last_keys.left(low, everything), 0).sum())
         for r in readers
@@ -503,9 +508,9 @@ def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.
 
 def _partition_ends(section: Section) -> SortedKeys:
     """The last key of each filter partition of a section."""
-    blocks = len(section.reader)
-    ends = np.minimum(np.arange(section.per_partition, blocks + section.per_partition, section.per_partition), blocks)
-    return section.reader.last_keys.take(ends - 1)
+    if isinstance(section, BufferedSection):
+        return section.reader.last_keys
+    return section.reader.partition_ends(section.per_partition)
 
 
 def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":

@@ -68,6 +68,29 @@ def test_the_filter_is_the_specified_one_bit_by_bit() -> None:
     assert build_filter(np.array(hashes, np.uint64)) == bytes(expected)
 
 
+@pytest.mark.parametrize("count", [1, 1_024, 1_025])
+def test_few_and_many_hashes_get_the_answers_of_the_specified_bits(count: int) -> None:
+    """Over three filters in one arena; every second hash is held by its filter."""
+    rng = random.Random(count)
+    held = [[rng.getrandbits(64) for _ in range(rows)] for rows in (5, 50, 300)]
+    filters = [build_filter(np.array(hashes, np.uint64)) for hashes in held]
+    starts = np.cumsum([0, *map(len, filters[:-1])])
+    which = np.sort(np.array([rng.randrange(3) for _ in range(count)]))
+    hashes = [rng.choice(held[f]) if i % 2 else rng.getrandbits(64) for i, f in enumerate(which.tolist())]
+
+    def passes(number: int, value: int) -> bool:
+        data, bits = filters[number], 8 * len(filters[number])
+        low, high = value & 0xFFFFFFFF, value >> 32 | 1
+        places = [((low + i * high) % 2**32 * bits) >> 32 for i in range(7)]
+        return all(data[place // 8] >> place % 8 & 1 for place in places)
+
+    expected = [passes(number, value) for number, value in zip(which.tolist(), hashes, strict=True)]
+    data = np.frombuffer(b"".join(filters), np.uint8)
+    sizes = np.array([8 * len(part) for part in filters])
+    answers = probe_filter(data, starts[which], sizes[which], np.array(hashes, np.uint64))
+    assert answers.tolist() == expected
+
+
 @pytest.mark.parametrize("rows", [1, 10, 1000, 65_536])
 @pytest.mark.parametrize("shape", ["counting", "random", "text"])
 def test_all_held_keys_pass_and_at_most_one_in_a_hundred_others(rows: int, shape: str) -> None:
