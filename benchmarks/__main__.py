@@ -21,6 +21,8 @@ These benchmarks have their own options and are not in `all`:
                                                  hour
     python -m benchmarks by-spark                a view with expressions computed by Spark, against Spark's own SELECT;
                                                  two minutes
+    python -m benchmarks epoch-profile           the CPU time of an epoch by part, for small and large epochs of
+                                                 Nexmark's queries; two minutes
     python -m benchmarks pages                   Airflow's pages of 200 views and 10,000 epochs for ten clients, with a
                                                  commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
@@ -64,6 +66,7 @@ ALONE = {
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",
+    "epoch-profile": "benchmarks.epoch_profile",
     "nexmark": "benchmarks.nexmark.__main__",
     "pages": "benchmarks.pages",
     "plain-corpus": "benchmarks.plain_corpus",

@@ -102,7 +102,7 @@ class Tussock:
                 events.show(query, epoch, shown)
                 watch.start()
                 if epoch == 0:
-                    _define(session, query, shown)
+                    define(session, query, shown)
                 try:
                     session.flush()
                 except NeedsSparkError as err:
@@ -115,7 +115,8 @@ def _tussock(title: str, runner: Callable[[SparkSession], LevelRunner], spark: S
     return Tussock(title, spark, runner(spark))
 
 
-def _define(session: Session, query: Query, files: Path) -> None:
+def define(session: Session, query: Query, files: Path) -> None:
+    """Create the query's sources over the streams' folders below `files`, and its view."""
     declared = declarations(files)
     for stream in query.streams:
         session.execute(declared[stream])
