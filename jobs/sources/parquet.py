@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES = 64 << 20
 _OPTIONS = (*OWN_OPTIONS, "timeZone")
+_MOST_PIECES = 4  # of a row group: each piece decodes the rows before it too
 MIN_SPLIT_BYTES = 1 << 20  # for smaller parts, opening the file costs more than reading it
 
 
@@ -70,12 +72,16 @@ class Split(msgspec.Struct, frozen=True):
 
     Args:
         row_groups: None for the whole file.
-        first_row: position of the first row of `row_groups`.
+        first_row: position of its first row in the file.
+        skipped: number of rows of `row_groups` before its first row.
+        rows: number of its rows; None: all others of `row_groups`.
     """
 
     file: PinnedFile
     row_groups: tuple[int, ...] | None = None
     first_row: int = 0
+    skipped: int = 0
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ _split = decoder_of(Split)
 
 
 class ParquetFiles(FileSource):
-    """Parquet files, split for actors at row groups."""
+    """Parquet files, split for actors at row groups, and within large ones."""
 
     needs_spark: ClassVar[Literal[False]] = False
     missing_columns: ClassVar[tuple[str, ...]] = ("error", "null")
@@ -195,7 +201,10 @@ def _fitting_rows(
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
-    """Cut a file into parts of about `target_bytes` (compressed, all columns), at least one row group each.
+    """Cut a file into parts of about `target_bytes` (compressed, all columns).
+
+    A part has at least one row group, or up to _MOST_PIECES parts share a larger one. Many writers put a whole file
+    into one row group, which a single unit would read while the others wait.
 
     Raises: ChangedFileError, UnreadableFileError, SchemaMismatchError.
 
@@ -218,7 +227,16 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
             filled = 0
         parts[-1].append(i)
         filled += size
-    return [Split(file, tuple(part), int(starts[part[0]])) for part in parts]
+    found: list[Split] = []
+    for part in parts:
+        rows, first = groups[part[0]].num_rows, int(starts[part[0]])
+        pieces = min(_MOST_PIECES, rows, -(-sizes[part[0]] // target_bytes)) if len(part) == 1 else 1
+        if pieces < 2:
+            found.append(Split(file, tuple(part), first))
+            continue
+        cuts = [rows * piece // pieces for piece in range(pieces + 1)]
+        found += [Split(file, tuple(part), first + cut, cut, end - cut) for cut, end in pairwise(cuts)]
+    return found
 
 
 def read_split(
@@ -255,9 +273,11 @@ def read_split(
         there = ((next(names) if c < width else None, c) for c in judged)
         found = [(name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type, options)]
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
-        rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
+        rows = split.rows
+        if rows is None:
+            rows = sum(reader.metadata.row_group(g).num_rows for g in groups) - split.skipped
         try:
-            table = opened.read(groups, [name for name, _ in found if name is not None])
+            table = opened.read(groups, [n for n, _ in found if n is not None], split.skipped, split.rows)
             legacy = legacy_zones(reader.metadata.metadata, options)
             int96 = {
                 c.path
@@ -272,7 +292,7 @@ def read_split(
                 zone = legacy.int96 if name in int96 else legacy.datetime
                 column, field = table[name], fields[c]
                 if name in int96:
-                    column = far_years_as_spark(column, partial(_in_seconds, file, options, groups, name))
+                    column = far_years_as_spark(column, partial(_in_seconds, split, options, groups, name))
                 if quarantine and not _reads_as(column.type, field.type, options):
                     values, bad = narrowed(column, arrow_type(field.type))
                     typed.append(values)
@@ -313,10 +333,10 @@ def read_split(
     return SplitRows(table, (*undeclared, *(field for fields_of_one in inner for field in fields_of_one)))
 
 
-def _in_seconds(file: PinnedFile, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:
+def _in_seconds(split: Split, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:
     """Read an INT96 column in seconds."""
-    with _open(file, options, "s") as opened:
-        return opened.read(groups, [name])[name]
+    with _open(split.file, options, "s") as opened:
+        return opened.read(groups, [name], split.skipped, split.rows)[name]
 
 
 @contextmanager

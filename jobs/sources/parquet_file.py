@@ -43,9 +43,20 @@ class OpenedFile:
         fields = zip(found, self._leaves(), strict=True)
         return pa.schema([f.with_type(_mapped_type(f.type, first, self.maps)) for f, first in fields], found.metadata)
 
-    def read(self, groups: Sequence[int], names: Sequence[str]) -> pa.Table:
-        """Read some columns of some row groups. Raises pa.ArrowInvalid if a map has a NULL key."""
-        rows = self.file.read_row_groups(list(groups), columns=list(names), use_threads=False)
+    def read(self, groups: Sequence[int], names: Sequence[str], first: int = 0, count: int | None = None) -> pa.Table:
+        """Read some columns of some row groups.
+
+        Args:
+            first, count: a non-empty range of the groups' rows, if there are columns; None: all from `first` on. Rows
+                before it are decoded too.
+
+        Raises pa.ArrowInvalid if a map has a NULL key.
+        """
+        if (count is None and not first) or not names:
+            rows = self.file.read_row_groups(list(groups), columns=list(names), use_threads=False)
+        else:
+            batches = self.file.iter_batches(row_groups=list(groups), columns=list(names), use_threads=False)
+            rows = pa.Table.from_batches(_some(batches, first, count))
         if not self.maps:
             return rows
         first_of = dict(zip(self.file.schema_arrow.names, self._leaves(), strict=True))
@@ -60,6 +71,17 @@ class OpenedFile:
         for field in self.file.schema_arrow:
             yield first
             first += leaf_count(field.type)
+
+
+def _some(batches: Iterator[pa.RecordBatch], first: int, count: int | None) -> Iterator[pa.RecordBatch]:
+    """A range of rows. Stops reading at its end."""
+    for batch in batches:
+        part = batch.slice(first, count)
+        first = max(0, first - len(batch))
+        if len(part):
+            yield part
+        if count is not None and (count := count - len(part)) == 0:
+            return
 
 
 def opened_file(source: Any, **options: Any) -> OpenedFile:
