@@ -9,7 +9,7 @@ ones of the deployment. It cannot read a *view* that these will change: it runs 
 The deployment then leaves it and all later statements for the next apply, and reports this.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -58,6 +58,7 @@ from tussock.jobs.plan.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.version import stored_size
 from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -164,7 +165,6 @@ class Deploying:
     _named: set[str] = field(default_factory=set)  # relations that the files create
     _code: dict[str, str] = field(default_factory=dict)  # of functions, by file
     _waiting: WaitingLog | None = None  # None until a statement reads rows
-    _stored_sizes: dict[int, tuple[int, int]] | None = None  # by state table; None until needed
 
     def __post_init__(self) -> None:
         self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
@@ -402,16 +402,7 @@ class Deploying:
 
     def _stored(self, relation: Relation) -> tuple[int, int]:
         output = output_of(relation)
-        return (0, 0) if output is None else self._sizes().get(output.table_id, (0, 0))
-
-    def _sizes(self) -> Mapping[int, tuple[int, int]]:
-        """Rows and bytes of each state table. Computed for all tables at once, at the first call."""
-        if self._stored_sizes is None:
-            self._stored_sizes = {}
-            for section in (x for level in self.version.levels for s in level for x in s.sections):
-                rows, size = self._stored_sizes.get(section.table_id, (0, 0))
-                self._stored_sizes[section.table_id] = rows + section.rows, size + section.bytes
-        return self._stored_sizes
+        return (0, 0) if output is None else stored_size(self.version, output.table_id)
 
     def _taken(self, relation: Relation) -> tuple[int, int]:
         statement = source_of(relation)

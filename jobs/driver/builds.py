@@ -15,6 +15,7 @@ from tussock.jobs.plan.builds import advanced, given_up, read_anew, set_aside
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.hummock.version import stored_size
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 
@@ -82,8 +83,7 @@ class Building:
             sizes = reader.taken_sizes(taken)
             return {0: sum(item.nbytes for item in reader.taken_items(taken))} if sizes is None else sizes
         table = stored_table(relation)
-        ssts = (sst for level in version.levels for sst in level)
-        stored = sum(section.bytes for sst in ssts for section in sst.sections if section.table_id == table.table_id)
+        _, stored = stored_size(version, table.table_id)
         if not table.distribution:
             return {0: stored}
         vnodes = len(version.mapping.units)

@@ -22,6 +22,7 @@ from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.version import part_of
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.meta.work import followed
@@ -99,9 +100,10 @@ def _run_levels(
     if not own and not reads:
         return Ran()
     size = plan.input_size()
+    read = tables_of_all_levels(plan.schedule)
     task = EpochTask(
         meta.objects.uri,
-        msgspec.json.encode(plan.base.version),
+        msgspec.json.encode(part_of(plan.base.version, read)),
         plan.schedule,
         plan.barrier.epoch,
         plan.units,
@@ -111,7 +113,6 @@ def _run_levels(
         functions_of(plan.catalog.stored()),
         plan.barrier.moment,
     )
-    read = tables_of_all_levels(task)
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))
     log.info(

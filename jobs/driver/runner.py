@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.flow.failure import TaskError, carried_failure
+from tussock.jobs.plan.schedule import Schedule
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
@@ -258,6 +259,6 @@ def no_spark() -> LevelRunner:
     raise SparkWantedError
 
 
-def tables_of_all_levels(task: EpochTask) -> frozenset[int]:
+def tables_of_all_levels(schedule: Schedule) -> frozenset[int]:
     """Return the ids of the state tables that any actor of the epoch may read."""
-    return frozenset[int]().union(*(tables_read(task.schedule, level) for level in range(len(task.schedule.levels))))
+    return frozenset[int]().union(*(tables_read(schedule, level) for level in range(len(schedule.levels))))

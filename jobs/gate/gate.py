@@ -51,6 +51,7 @@ from tussock.jobs.plan.definition import output_of
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.errors import InputError, did_you_mean
+from tussock.statestore.hummock.version import stored_size
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
@@ -412,7 +413,7 @@ def _looks(
 
     small_view_rows, most_rows = sizes
     suite, relation = plan.suite, plan.relation
-    stored = _stored_rows(version, stored_table(relation).table_id)
+    stored, _ = stored_size(version, stored_table(relation).table_id)  # including overwritten rows
     is_large = stored > small_view_rows
     key = suite.key or tuple(_key_columns(relation))
     measures = measures_of(suite, relation)
@@ -470,12 +471,6 @@ def _earlier(suite: Suite, before: QualityRecord | None, epoch: int) -> dict[str
     """Return the values of earlier runs by expectation, for those with a history."""
     found = ((item, earlier_values(suite, item, before, epoch)) for item in suite.items)
     return {expectation_text(item["type"], item.get("kwargs", {})): values for item, values in found if values}
-
-
-def _stored_rows(version: HummockVersion, table_id: int) -> int:
-    """Return the rows of a state table in all SSTs, including overwritten ones. Reads nothing."""
-    sections = (section for level in version.levels for sst in level for section in sst.sections)
-    return sum(section.rows for section in sections if section.table_id == table_id)
 
 
 def _key_columns(relation: "Relation") -> list[str]:

@@ -23,8 +23,9 @@ from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.hummock.version import part_of
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind, TableSchema
-from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version import HummockVersion, VersionPart
 from tussock.statestore.months import carried_rows
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -304,9 +305,9 @@ def relation_frame(
     stored = stored_table(relation)
     columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
     if since is not None:
-        return _frame(spark, store_uri, version, relation.name, columns, partial(_changed, relation, since, epoch))
+        return _frame(spark, store_uri, version, relation, columns, partial(_changed, relation, since, epoch))
     scan = partial(_rows, relation, epoch, hidden, in_flight.only(stored.table_id))
-    return _frame(spark, store_uri, version, relation.name, columns, scan)
+    return _frame(spark, store_uri, version, relation, columns, scan)
 
 
 def ordered_frame(
@@ -318,7 +319,7 @@ def ordered_frame(
     """
     vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
     return _frame(
-        spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), vnodes
+        spark, store_uri, version, relation, relation.columns, partial(_in_order, relation, epoch, part), vnodes
     )
 
 
@@ -330,7 +331,7 @@ def changes_frame(
     If the visible columns do not contain the key, equal rows may lie in different vnodes, so the rows are shuffled.
     """
     columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
-    read = _carried_frame(spark, store_uri, version, relation.name, columns, partial(_changes, relation, since, until))
+    read = _carried_frame(spark, store_uri, version, relation, columns, partial(_changes, relation, since, until))
     if not has_whole_key(relation):
         by = [c.name for c in relation.columns if "map<" not in carried_name(c.type)]  # Spark does not hash maps
         shuffled = read.repartition(*map(quoted, by)) if by else read.repartition(1)
@@ -381,34 +382,34 @@ def _frame(
     spark: "SparkSession",
     store_uri: str,
     version: HummockVersion,
-    name: str,
+    relation: Relation,
     columns: Sequence[ColumnSpec],
     scan: _Scan,
     vnodes: list[list[int]] | None = None,
 ) -> "DataFrame":
     """`vnodes`: those of each partition; None: one partition per unit, with its vnodes."""
-    return _typed(_carried_frame(spark, store_uri, version, name, columns, scan, vnodes), columns)
+    return _typed(_carried_frame(spark, store_uri, version, relation, columns, scan, vnodes), columns)
 
 
 def _carried_frame(
     spark: "SparkSession",
     store_uri: str,
     version: HummockVersion,
-    name: str,
+    relation: Relation,
     columns: Sequence[ColumnSpec],
     scan: _Scan,
     vnodes: list[list[int]] | None = None,
 ) -> "DataFrame":
     """As `_frame`, with intervals of months in their carried form."""
-    pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
+    pinned = spark.sparkContext.broadcast(msgspec.json.encode(part_of(version, {stored_table(relation).table_id})))
     groups = _vnodes_by_unit(version) if vnodes is None else vnodes
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)
-        at = decoded(pinned.value, HummockVersion)
+        at = decoded(pinned.value, VersionPart)
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                with carried_by_spark(name):
+                with carried_by_spark(relation.name):
                     for rows in scan(objects, at, groups[group]):
                         yield from carried_rows(rows).to_batches()
 

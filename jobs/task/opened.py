@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tussock.jobs.wire.measured import Report
 from tussock.statestore.decoding import decoded
-from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version import VersionPart
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.objectstore.requests import requests_so_far
@@ -31,9 +31,9 @@ def opened_objects(uri: str) -> ObjectStore:
 
 
 @lru_cache(maxsize=2)
-def decoded_version(data: bytes) -> HummockVersion:
-    """Decode the version in an epoch's task, once per process."""
-    return decoded(data, HummockVersion)
+def decoded_version(data: bytes) -> VersionPart:
+    """Decode the part of a version in an epoch's task, once per process."""
+    return decoded(data, VersionPart)
 
 
 def measured(

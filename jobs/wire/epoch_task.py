@@ -17,7 +17,7 @@ class EpochTask:
     """The data that every task of an epoch needs; broadcast once."""
 
     store_uri: str
-    version: bytes  # the pinned HummockVersion, JSON
+    version: bytes  # JSON of a VersionPart: the pinned version, with the SSTs of the tables that actors may read
     schedule: Schedule
     epoch: int
     units: tuple[int, ...]  # vnode -> parallel unit, as the barrier pinned it

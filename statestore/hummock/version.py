@@ -1,12 +1,13 @@
 """Pure functions that find the SSTs of a HummockVersion that may hold a table's key range, newest first."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tussock.statestore.meta.levels import between
-from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo, VersionPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,13 @@ def sections_at(
         epoch: only rows visible at this epoch; None: any.
         since: only rows written after this epoch; None: any.
     """
-    begin = table_id.to_bytes(4, "big") if first is None else first
-    end = table_id.to_bytes(4, "big") + b"\xff\xff" if last is None else last  # no vnode has this number
+    if isinstance(version, VersionPart) and table_id not in version.tables:
+        raise LookupError(
+            f"table {table_id} is read on a part of version {version.id} that has the SSTs of tables "
+            f"{list(version.tables)} only; expected a table of this part, because its rows would be missing"
+        )
+    begin, end = _keys_of(table_id)
+    begin, end = begin if first is None else first, end if last is None else last
     for level, ssts in enumerate(version.levels):
         for sst in between(ssts, begin, end) if level else ssts:
             if (epoch is not None and sst.min_epoch > epoch) or (since is not None and sst.max_epoch <= since):
@@ -72,6 +78,44 @@ def sections_at(
                 and (last is None or section.first_key <= last)
             ):
                 yield SectionRef(level, sst, section)
+
+
+def _keys_of(table_id: int) -> tuple[bytes, bytes]:
+    """Bounds of all keys of a table, inclusive."""
+    begin = table_id.to_bytes(4, "big")
+    return begin, begin + b"\xff\xff"  # no vnode has this number
+
+
+def stored_size(version: HummockVersion, table_id: int) -> tuple[int, int]:
+    """Rows and bytes of a table in all SSTs, with old versions and deletes. Cost: as `sections_at`."""
+    sections = [ref.section for ref in sections_at(version, table_id)]
+    return sum(section.rows for section in sections), sum(section.bytes for section in sections)
+
+
+def part_of(version: HummockVersion, tables: Collection[int]) -> VersionPart:
+    """The part of a version that reads of these tables need. Cost: as `sections_at` for each table."""
+    wanted = tuple(sorted(tables))
+    return VersionPart(
+        id=version.id,
+        epoch=version.epoch,
+        published=version.published,
+        min_readable_epoch=version.min_readable_epoch,
+        log_end=version.log_end,
+        levels=tuple(_with_rows_of(wanted, ssts, level) for level, ssts in enumerate(version.levels)),
+        catalog=Catalog(),
+        mapping=version.mapping,
+        epochs=version.epochs,
+        moment=version.moment,
+        tables=wanted,
+    )
+
+
+def _with_rows_of(tables: Sequence[int], ssts: Sequence[SstInfo], level: int) -> tuple[SstInfo, ...]:
+    """The SSTs of a level that have rows of these tables, in their order."""
+    if level == 0:
+        return tuple(sst for sst in ssts if any(section_of(sst, table) is not None for table in tables))
+    found = (sst for table in tables for sst in between(ssts, *_keys_of(table)) if section_of(sst, table) is not None)
+    return tuple({sst.name: sst for sst in found}.values())  # tables ascend, so keys do
 
 
 def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:

@@ -105,3 +105,13 @@ class HummockVersion(msgspec.Struct, frozen=True):
     held: tuple[HeldBack, ...] = ()  # relations of the published epoch; see tussock.statestore.meta.sight
     # Row counts at `epoch` by relation id; of a source, the rows taken. Omits relations that were not always counted.
     rows: dict[int, int] = {}
+
+
+class VersionPart(HummockVersion, frozen=True):
+    """The part of a version that reads of some state tables need, for a worker. It is never stored.
+
+    Its levels have the SSTs of these tables only, and it has no catalog, compaction tasks or row counts. Reads of other
+    tables are refused, because they would find no rows.
+    """
+
+    tables: tuple[int, ...] = ()  # ascending

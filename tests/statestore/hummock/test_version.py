@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from tests.statestore.hummock.store_model import empty_version
-from tussock.statestore.hummock.version import SectionRef, sections_at
-from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.decoding import decoded
+from tussock.statestore.hummock.version import SectionRef, part_of, sections_at, stored_size
+from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo, VersionPart
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -44,6 +45,29 @@ def test_a_table_of_few_ssts_is_found_without_a_walk_over_all() -> None:
     version = _version(rng, tables=500)
     walked = msgspec.structs.replace(version, levels=((), *map(Level, version.levels[1:])))
     assert list(sections_at(walked, 250)) == [ref for ref in sections_at(version, 250) if ref.level]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_part_of_a_version_has_the_ssts_of_its_tables_and_refuses_others(seed: int) -> None:
+    rng = random.Random(seed)
+    version, tables = _version(rng), rng.sample(range(7), 3)
+    sent = decoded(msgspec.json.encode(part_of(version, tables)), VersionPart)
+    for table in range(7):
+        if table in tables:
+            assert list(sections_at(sent, table)) == list(sections_at(version, table))
+        else:
+            with pytest.raises(LookupError, match=f"table {table} is read on a part"):
+                next(iter(sections_at(sent, table)), None)
+    kept = [[sst for sst in level if {s.table_id for s in sst.sections} & {*tables}] for level in version.levels]
+    assert [list(level) for level in sent.levels] == kept, "nothing else, in the same order"
+    assert (sent.id, sent.epoch, sent.epochs, sent.moment) == (version.id, version.epoch, version.epochs, 0)
+
+
+def test_the_size_of_a_table_is_that_of_all_its_sections() -> None:
+    version = _version(random.Random(3))
+    for table in range(7):
+        found = [s for level in version.levels for sst in level for s in sst.sections if s.table_id == table]
+        assert stored_size(version, table) == (sum(s.rows for s in found), sum(s.bytes for s in found))
 
 
 def _version(rng: random.Random, tables: int = 6) -> HummockVersion:
