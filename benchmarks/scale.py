@@ -61,9 +61,9 @@ from tussock.statestore.meta.names import (
     snapshot_name,
     task_prefix,
 )
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Head
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
-from tussock.statestore.meta.version_log import SNAPSHOT_EVERY, Head
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.objectstore.local import LocalObjectStore
 

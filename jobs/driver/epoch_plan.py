@@ -16,6 +16,7 @@ from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.statestore.hummock.shared_buffer import SharedBuffer
 from tussock.statestore.meta.barrier import Barrier, MutationKind
 from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.pages import bytes_of
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
@@ -74,7 +75,7 @@ class EpochPlan:
             sum(item.nbytes for item in pinned_items(self.barrier, self.catalog)),
             sum(statement.rows for statement in logged if isinstance(statement, Insert | Change)),
             creates,
-            sum(sst.size for level in self.base.version.levels for sst in level) if creates else 0,
+            sum(map(bytes_of, self.base.version.levels)) if creates else 0,
         )
 
 

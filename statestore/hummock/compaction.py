@@ -43,9 +43,9 @@ from tussock.statestore.hummock.sst_format import (
     block_schema,
 )
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
-from tussock.statestore.hummock.version import SectionRef, section_of, sorted_runs
+from tussock.statestore.hummock.version import SectionRef, keys_of, section_of, sorted_runs
 from tussock.statestore.meta.catalog import ColumnSpec
-from tussock.statestore.meta.levels import hull_of, touches
+from tussock.statestore.meta.levels import between, hull_of, inputs_of, touches
 from tussock.statestore.meta.names import task_prefix
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
@@ -114,7 +114,7 @@ def plan_merge(
     Cost: one range read per input to find the distribution of its bytes; none for a single piece.
     """
     names = {name for given in task.inputs for name in given.ssts}
-    inputs = tuple(tuple(sst for sst in level if sst.name in names) for level in version.levels)
+    inputs = _inputs_by_level(version, task)
     dropped = dropped_tables(version, readable)
     kept = () if rewrite else _undisturbed(inputs, task.target, dropped, target_bytes)
     stay = {sst.name for sst in kept}
@@ -148,6 +148,16 @@ def plan_merge(
                     )
                 )
     return MergePlan(kept, tuple(made))
+
+
+def _inputs_by_level(version: HummockVersion, task: CompactionTask) -> tuple[tuple[SstInfo, ...], ...]:
+    """The task's inputs on each level of the version, newest first."""
+    found: list[tuple[SstInfo, ...]] = [()] * len(version.levels)
+    for place, given in enumerate(task.inputs):
+        ssts = inputs_of(version, (given,), task.ranges[place : place + 1])
+        assert not isinstance(ssts, str), "the inputs of an open task stay until it is closed"
+        found[given.level] = tuple(ssts)
+    return tuple(found)
 
 
 def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
@@ -357,7 +367,7 @@ def _below(version: HummockVersion, names: set[str], target: int, table_id: int)
         if older and sst.name not in names and (section := section_of(sst, table_id)) is not None:
             yield KeyRange(section.first_key, section.last_key)
     for ssts in version.levels[target + 1 :]:
-        for sst in ssts:
+        for sst in between(ssts, *keys_of(table_id)):
             if sst.name not in names and (section := section_of(sst, table_id)) is not None:
                 yield KeyRange(section.first_key, section.last_key)
 

@@ -41,6 +41,7 @@ from tussock.statestore.meta.levels import (
     merge_objection,
     order_objection,
 )
+from tussock.statestore.meta.pages import bytes_of
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
@@ -107,7 +108,7 @@ def level_goals(version: HummockVersion, options: CompactionOptions) -> tuple[in
 
 def level_bytes(version: HummockVersion) -> tuple[int, ...]:
     """Bytes on each level, including empty levels."""
-    held = [sum(sst.size for sst in level) for level in version.levels]
+    held = [bytes_of(level) for level in version.levels]
     return tuple(held + [0] * (BOTTOM + 1 - len(held)))
 
 
@@ -257,7 +258,7 @@ def _window(
 def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterator[Pick]:
     """SSTs of an oversized level, cheapest first, until the rest fits its limit."""
     ssts = version.levels[level] if level < len(version.levels) else ()
-    excess = sum(sst.size for sst in ssts) - goal
+    excess = bytes_of(ssts) - goal
     if excess <= 0:
         return
     score = 1 + excess / goal

@@ -18,19 +18,29 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tussock.statestore.meta.names import DATA, MANIFESTS, SNAPSHOTS, number_in, origin_of
+from tussock.statestore.meta.document import read_document
+from tussock.statestore.meta.errors import DamagedDocumentError
+from tussock.statestore.meta.names import (
+    DATA,
+    MANIFESTS,
+    PAGES,
+    ROOTS,
+    SNAPSHOTS,
+    number_in,
+    origin_of,
+    page_origin,
+    root_name,
+)
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, SPARSE_SNAPSHOTS, VersionRoot
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
 _BATCH = 1000  # names per delete request
-RECENT_SNAPSHOTS = 8  # the newest ones, which are kept
-# Older snapshots are kept at multiples of this, so that any past version replays at most this many deltas.
-SPARSE_SNAPSHOTS = 64 * SNAPSHOT_EVERY
+RECENT_SNAPSHOTS = 8  # the newest ones, which are kept; more than REUSED_ROOTS, so that writers find all pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,10 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
         elif found.name not in names:
             pending += 1
     garbage += _old_manifests(meta, version)
+    pages = list(_old_pages(meta, version, in_use.versions))  # listed before the roots, and removed after them
     garbage += _old_snapshots(meta, version, in_use.versions)
+    garbage += _old_roots(meta, version, in_use.versions)
+    garbage += pages
     if not dry_run:
         for start in range(0, len(garbage), _BATCH):
             meta.objects.delete([found.name for found in garbage[start : start + _BATCH]])
@@ -154,13 +167,60 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
 
 def _old_snapshots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
     """Snapshots that are rarely needed, since deltas replace them. Starting points of pinned versions stay."""
-    newest = version.id - version.id % SNAPSHOT_EVERY
-    starts = {i - i % SNAPSHOT_EVERY for i in pinned}
-    for found in meta.objects.list(SNAPSHOTS):
-        if (i := number_in(found.name)) is None or i > newest - RECENT_SNAPSHOTS * SNAPSHOT_EVERY:
-            return
-        if i % SPARSE_SNAPSHOTS and i not in starts:
+    for found, i in _old(meta, SNAPSHOTS, version, pinned):
+        if i % SPARSE_SNAPSHOTS:
             yield _garbage(found, f"snapshot of version {i}; newer ones and every {SPARSE_SNAPSHOTS}th stay")
+
+
+def _old_roots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
+    """Roots of pages that are rarely needed."""
+    for found, i in _old(meta, ROOTS, version, pinned):
+        yield _garbage(found, f"snapshot of version {i}; newer ones stay")
+
+
+def _old(
+    meta: MetaStore, prefix: str, version: HummockVersion, pinned: frozenset[int]
+) -> Iterator[tuple[ObjectInfo, int]]:
+    """Snapshots that are not recent and no starting points of pinned versions, with their versions."""
+    starts = {i - i % SNAPSHOT_EVERY for i in pinned}
+    for found in meta.objects.list(prefix):
+        if (i := number_in(found.name)) is None or i > _oldest_recent(version):
+            return
+        if i not in starts:
+            yield found, i
+
+
+def _oldest_recent(version: HummockVersion) -> int:
+    """Snapshots above this version stay."""
+    return version.id - version.id % SNAPSHOT_EVERY - RECENT_SNAPSHOTS * SNAPSHOT_EVERY
+
+
+def _old_pages(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
+    """Pages that no root names which stays.
+
+    Recent pages stay too: the root of a slow writer may follow. If a root is damaged, all pages stay, because it may
+    be restored.
+    """
+    recent = _oldest_recent(version)
+    old = [
+        found
+        for found in meta.objects.list(PAGES)
+        if (origin := page_origin(found.name)) is not None and origin.root <= recent
+    ]
+    if not old:
+        return
+    going = {i for _, i in _old(meta, ROOTS, version, pinned)}
+    named: set[str] = set()
+    for i in (i for found in meta.objects.list(ROOTS) if (i := number_in(found.name)) is not None and i not in going):
+        try:
+            root = read_document(meta.objects, root_name(i), VersionRoot)
+        except DamagedDocumentError as err:
+            log.warning("no page is removed, because %s", err)
+            return
+        named |= root.names() if root is not None else set()
+    for found in old:
+        if found.name not in named:
+            yield _garbage(found, "a page of SSTs that no snapshot in use names")
 
 
 def _garbage(found: ObjectInfo, reason: str) -> Garbage:

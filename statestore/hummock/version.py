@@ -65,7 +65,7 @@ def sections_at(
             f"table {table_id} is read on a part of version {version.id} that has the SSTs of tables "
             f"{list(version.tables)} only; expected a table of this part, because its rows would be missing"
         )
-    begin, end = _keys_of(table_id)
+    begin, end = keys_of(table_id)
     begin, end = begin if first is None else first, end if last is None else last
     for level, ssts in enumerate(version.levels):
         for sst in between(ssts, begin, end) if level else ssts:
@@ -80,7 +80,7 @@ def sections_at(
                 yield SectionRef(level, sst, section)
 
 
-def _keys_of(table_id: int) -> tuple[bytes, bytes]:
+def keys_of(table_id: int) -> tuple[bytes, bytes]:
     """Bounds of all keys of a table, inclusive."""
     begin = table_id.to_bytes(4, "big")
     return begin, begin + b"\xff\xff"  # no vnode has this number
@@ -114,7 +114,7 @@ def _with_rows_of(tables: Sequence[int], ssts: Sequence[SstInfo], level: int) ->
     """The SSTs of a level that have rows of these tables, in their order."""
     if level == 0:
         return tuple(sst for sst in ssts if any(section_of(sst, table) is not None for table in tables))
-    found = (sst for table in tables for sst in between(ssts, *_keys_of(table)) if section_of(sst, table) is not None)
+    found = (sst for table in tables for sst in between(ssts, *keys_of(table)) if section_of(sst, table) is not None)
     return tuple({sst.name: sst for sst in found}.values())  # tables ascend, so keys do
 
 

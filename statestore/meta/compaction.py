@@ -25,7 +25,7 @@ from tussock.statestore.meta.delta import (
     VersionChange,
 )
 from tussock.statestore.meta.errors import LostRaceError, SettingError
-from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
+from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection, ranges_of
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
 from tussock.statestore.meta.version_log import Appended, VersionLog
 
@@ -60,9 +60,8 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
         if taken(version) is not None:
             return None
         _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
-        return CompactionOpened(
-            CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs)
-        )
+        ids = version.next_task_id, writer, version.id + 1, expires_ms
+        return CompactionOpened(CompactionTask(*ids, plan.target, plan.inputs, ranges_of(version, plan.inputs)))
 
     opened = taken(log.append(decide).version)
     assert opened is not None, "the version that opened the task contains it"
@@ -136,10 +135,12 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
     names = {name for taken in plan.inputs for name in taken.ssts}
 
     def decide(version: HummockVersion) -> VersionChange | None:
-        if plan.target < len(version.levels) and names <= {sst.name for sst in version.levels[plan.target]}:
+        reason = move_objection(version, plan.inputs, plan.target)
+        target = version.levels[plan.target] if plan.target < len(version.levels) else ()
+        if reason is not None and names <= {sst.name for sst in target}:
             return None
-        _require_free(version, plan, move_objection(version, plan.inputs, plan.target))
-        return SstsMoved(plan.inputs, plan.target)
+        _require_free(version, plan, reason)
+        return SstsMoved(plan.inputs, plan.target, ranges_of(version, plan.inputs))
 
     return log.append(decide).version
 

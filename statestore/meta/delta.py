@@ -18,7 +18,15 @@ from tussock.statestore.meta.levels import (
     outputs_objection,
 )
 from tussock.statestore.meta.sight import oldest_seen
-from tussock.statestore.meta.version import CompactionTask, HeldBack, HummockVersion, LevelInput, SstInfo, VnodeMapping
+from tussock.statestore.meta.version import (
+    CompactionTask,
+    HeldBack,
+    HummockVersion,
+    KeyRange,
+    LevelInput,
+    SstInfo,
+    VnodeMapping,
+)
 
 # Epochs that readers may name. Older ones are dropped even if retention never runs, so that a version stays small.
 MAX_EPOCHS = 1024
@@ -89,11 +97,12 @@ class CompactionsRenewed(msgspec.Struct, frozen=True, tag="compaction_renew"):
     expires_ms: int
 
 
-class SstsMoved(msgspec.Struct, frozen=True, tag="move"):
+class SstsMoved(msgspec.Struct, frozen=True, tag="move", omit_defaults=True):
     """Move SSTs down to `target` unchanged, past SSTs without their keys: a compaction that reads and writes no row."""
 
     inputs: tuple[LevelInput, ...]
     target: int
+    ranges: tuple[KeyRange, ...] = ()  # as of a CompactionTask
 
 
 VersionChange = (
@@ -180,8 +189,8 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
                 msgspec.structs.replace(t, expires_ms=expires_ms) if t.id in renewed else t for t in version.tasks
             )
             return msgspec.structs.replace(version, id=delta.id, tasks=tasks)
-        case SstsMoved(inputs, target):
-            return _apply_move(version, delta, inputs, target)
+        case SstsMoved():
+            return _apply_move(version, delta, change)
 
 
 def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochCommitted) -> HummockVersion:
@@ -244,7 +253,7 @@ def _apply_opened(version: HummockVersion, delta: VersionDelta, task: Compaction
         f"it opens compaction task {task.id}, but the next task is {version.next_task_id}",
     )
     _require(delta, task.opened == delta.id, f"its task names version {task.opened} as the one that opened it")
-    _require_free(version, delta, merge_objection(version, task.inputs, task.target), task.inputs, task.target)
+    _require_free(version, delta, merge_objection(version, task.inputs, task.target, task.ranges), task)
     return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
 
 
@@ -253,37 +262,33 @@ def _apply_compaction(
 ) -> HummockVersion:
     reason = outputs_objection(version, task, outputs)
     _require(delta, reason is None, f"compaction task {task.id} does not fit: {reason}")
-    after = _moved(version, task.inputs, task.target, outputs)
+    after = _moved(version, task, outputs)
     return msgspec.structs.replace(after, id=delta.id, tasks=_tasks_without(version, task.id))
 
 
-def _apply_move(
-    version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int
-) -> HummockVersion:
-    _require_free(version, delta, move_objection(version, inputs, target), inputs, target)
-    found = inputs_of(version, inputs)
+def _apply_move(version: HummockVersion, delta: VersionDelta, move: SstsMoved) -> HummockVersion:
+    _require_free(version, delta, move_objection(version, move.inputs, move.target, move.ranges), move)
+    found = inputs_of(version, move.inputs, move.ranges)
     assert not isinstance(found, str), "merge_objection has resolved the inputs"
-    return msgspec.structs.replace(_moved(version, inputs, target, found), id=delta.id)
+    return msgspec.structs.replace(_moved(version, move, found), id=delta.id)
 
 
 def _require_free(
-    version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int
+    version: HummockVersion, delta: VersionDelta, reason: str | None, wanted: CompactionTask | SstsMoved
 ) -> None:
     """Require that `reason` is None and that no open task conflicts."""
     _require(delta, reason is None, f"its compaction does not fit: {reason}")
-    other = conflict_of(version, inputs, target)
+    other = conflict_of(version, wanted.inputs, wanted.target, wanted.ranges)
     _require(
         delta, other is None, f"open compaction task {other.id if other else 0} has reserved its inputs or their keys"
     )
 
 
-def _moved(
-    version: HummockVersion, inputs: tuple[LevelInput, ...], target: int, outputs: Sequence[SstInfo]
-) -> HummockVersion:
+def _moved(version: HummockVersion, done: CompactionTask | SstsMoved, outputs: Sequence[SstInfo]) -> HummockVersion:
     """The version with the inputs replaced by `outputs`. Requires: all checks have passed."""
-    levels = levels_after(version.levels, inputs, target, outputs)
+    levels = levels_after(version.levels, done.inputs, done.target, outputs, done.ranges)
     kept = {sst.name for sst in outputs}
-    gone = tuple(name for taken in inputs for name in taken.ssts if name not in kept)
+    gone = tuple(name for taken in done.inputs for name in taken.ssts if name not in kept)
     return msgspec.structs.replace(version, levels=levels, retired=(*version.retired, *gone))
 
 

@@ -2,6 +2,9 @@
 
 A read returns the first row that it finds, from the newest L0 run down to the last level. An SST may therefore move
 down only past SSTs that hold none of its keys or that move with it. Below L0, each level is one sorted run.
+
+Levels with pages (pages.py) are read only where the keys of a change are. SSTs are named by name, so `ranges` has the
+keys of each input: without it, an input is searched on its whole level.
 """
 
 from bisect import bisect_left, bisect_right
@@ -9,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from tussock.statestore.meta.names import task_prefix
-from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
+from tussock.statestore.meta.pages import PagedLevel
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, Level, LevelInput, SstInfo
 
 MAX_LEVELS = 8  # L0 and seven below, each ten times larger than the one above: enough for 10^7 L0 runs
 
-Levels = tuple[tuple[SstInfo, ...], ...]
+Levels = tuple[Level, ...]
 
 
 def hull_of(ssts: Iterable[SstInfo]) -> KeyRange:
@@ -29,6 +33,8 @@ def touches(one: KeyRange, other: KeyRange) -> bool:
 
 def between(level: Sequence[SstInfo], first: bytes, last: bytes) -> Sequence[SstInfo]:
     """The SSTs of a level below L0 that overlap the keys `first` to `last`. Cost: two binary searches."""
+    if isinstance(level, PagedLevel):
+        return level.between(first, last)
     start = bisect_left(level, first, key=lambda sst: sst.sections[-1].last_key)
     return level[start : bisect_right(level, last, lo=start, key=lambda sst: sst.sections[0].first_key)]
 
@@ -50,24 +56,46 @@ def overlap(one: SstInfo, other: SstInfo) -> bool:
     return False
 
 
-def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[SstInfo] | str:
+def inputs_of(
+    version: HummockVersion, inputs: Sequence[LevelInput], ranges: Sequence[KeyRange] = ()
+) -> list[SstInfo] | str:
     """The named SSTs, newest first, or an error text if one is not on its level."""
     found: list[SstInfo] = []
-    for taken in inputs:
-        names = set(taken.ssts)
-        level = version.levels[taken.level] if taken.level < len(version.levels) else ()
-        there = [sst for sst in level if sst.name in names]
-        if missing := names - {sst.name for sst in there}:
+    for place, taken in enumerate(inputs):
+        there = _taken_from(version.levels, taken, ranges[place] if ranges else None)
+        if len(there) < len(names := set(taken.ssts)):
+            missing = names - {sst.name for sst in there}
             name = next(name for name in taken.ssts if name in missing)
             return f"its input {name!r} is not on level {taken.level}"
         found += there
     return found
 
 
-def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
+def _taken_from(levels: Levels, taken: LevelInput, keys: KeyRange | None) -> list[SstInfo]:
+    """The named SSTs that are on their level. `keys`: those of the SSTs; None: unknown."""
+    names = set(taken.ssts)
+    level = levels[taken.level] if taken.level < len(levels) else ()
+    if keys is not None and taken.level > 0:
+        found = [sst for sst in between(level, keys.first, keys.last) if sst.name in names]
+        if len(found) == len(names):
+            return found
+    return [sst for sst in level if sst.name in names]
+
+
+def ranges_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> tuple[KeyRange, ...]:
+    """The keys of each input if a level of the version has pages, else nothing. Requires: the SSTs are there."""
+    if not any(isinstance(level, PagedLevel) for level in version.levels):
+        return ()
+    found = (_taken_from(version.levels, taken, None) for taken in inputs)
+    return tuple(hull_of(ssts) if ssts else KeyRange(b"", b"") for ssts in found)
+
+
+def merge_objection(
+    version: HummockVersion, inputs: Sequence[LevelInput], target: int, ranges: Sequence[KeyRange] = ()
+) -> str | None:
     """The reason why these inputs must not be merged down to `target` on this version, or None.
 
-    Cost: at worst O(SSTs on the levels above the target x inputs), without I/O.
+    Cost: at worst O(SSTs on L0, and on the levels above the target with keys of the inputs, x inputs). Reads pages.
     """
     levels = [taken.level for taken in inputs]
     names = {name for taken in inputs for name in taken.ssts}
@@ -75,7 +103,7 @@ def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], targe
         return "it has no input, lists one twice, or lists levels out of order"
     if not levels[-1] <= target < MAX_LEVELS:
         return f"it moves from level {levels[-1]} to level {target}; levels go down, from 0 to {MAX_LEVELS - 1}"
-    found = inputs_of(version, inputs)
+    found = inputs_of(version, inputs, ranges)
     if isinstance(found, str):
         return found
     if target == 0:
@@ -91,25 +119,31 @@ def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], targe
     return None
 
 
-def move_objection(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
+def move_objection(
+    version: HummockVersion, inputs: Sequence[LevelInput], target: int, ranges: Sequence[KeyRange] = ()
+) -> str | None:
     """The reason why these SSTs must not move to `target` unchanged, or None."""
-    if (reason := merge_objection(version, inputs, target)) is not None:
+    if (reason := merge_objection(version, inputs, target, ranges)) is not None:
         return reason
     if inputs[-1].level == target:
         return f"it moves from level {target} to level {target}"
-    found = inputs_of(version, inputs)
+    found = inputs_of(version, inputs, ranges)
     assert not isinstance(found, str), "merge_objection has resolved the inputs"
-    return order_objection(levels_after(version.levels, inputs, target, found)[target])
+    return _order_objection_near(levels_after(version.levels, inputs, target, found, ranges)[target], found)
 
 
-def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> CompactionTask | None:
+def conflict_of(
+    version: HummockVersion, inputs: Sequence[LevelInput], target: int, ranges: Sequence[KeyRange] = ()
+) -> CompactionTask | None:
     """An open task that a new task on these inputs would conflict with, or None. Requires: no `merge_objection`."""
+    if not version.tasks:
+        return None
     names = {name for taken in inputs for name in taken.ssts}
-    found = inputs_of(version, inputs)
+    found = inputs_of(version, inputs, ranges)
     assert not isinstance(found, str)
     hull = hull_of(found)
     for task in version.tasks:
-        theirs = inputs_of(version, task.inputs)
+        theirs = inputs_of(version, task.inputs, task.ranges)
         assert not isinstance(theirs, str), "the inputs of an open task stay until it is closed"
         same_place = task.target == target > 0 and touches(hull, hull_of(theirs))
         if same_place or not names.isdisjoint(sst.name for sst in theirs):
@@ -117,26 +151,42 @@ def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: i
     return None
 
 
-def levels_after(levels: Levels, inputs: Sequence[LevelInput], target: int, outputs: Sequence[SstInfo]) -> Levels:
+def levels_after(
+    levels: Levels,
+    inputs: Sequence[LevelInput],
+    target: int,
+    outputs: Sequence[SstInfo],
+    ranges: Sequence[KeyRange] = (),
+) -> Levels:
     """The levels after `outputs` replace the inputs. Requires: no `merge_objection`; the outputs overlap nothing."""
-    names = {name for taken in inputs for name in taken.ssts}
     after = [*levels, *((),) * (target + 1 - len(levels))]
-    for taken in inputs:
+    for place, taken in enumerate(inputs):
+        removed = _taken_from(levels, taken, ranges[place] if ranges else None)
         if taken.level == target == 0:  # L0 is ordered by age, so the outputs take the position of their inputs.
-            place = next(i for i, sst in enumerate(levels[0]) if sst.name in names)
-            after[0] = (*levels[0][:place], *outputs, *(sst for sst in levels[0][place:] if sst.name not in names))
+            names = {sst.name for sst in removed}
+            start = next(i for i, sst in enumerate(levels[0]) if sst.name in names)
+            after[0] = (*levels[0][:start], *outputs, *(sst for sst in levels[0][start:] if sst.name not in names))
         else:
-            after[taken.level] = tuple(sst for sst in after[taken.level] if sst.name not in names)
+            after[taken.level] = _replaced(after[taken.level], removed, ())
     if target > 0:
-        after[target] = tuple(sorted((*after[target], *outputs), key=lambda sst: sst.sections[0].first_key))
+        after[target] = _replaced(after[target], (), outputs)
     return tuple(after)
+
+
+def _replaced(level: Level, removed: Sequence[SstInfo], added: Sequence[SstInfo]) -> Level:
+    """A level without some of its SSTs, and a level below L0 with others."""
+    if isinstance(level, PagedLevel):
+        return level.replaced(removed, added)
+    names = {sst.name for sst in removed}
+    kept = tuple(sst for sst in level if sst.name not in names)
+    return tuple(sorted((*kept, *added), key=lambda sst: sst.sections[0].first_key)) if added else kept
 
 
 def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Sequence[SstInfo]) -> str | None:
     """The reason why these outputs must not replace the inputs of an open task, or None."""
-    if (reason := merge_objection(version, task.inputs, task.target)) is not None:
+    if (reason := merge_objection(version, task.inputs, task.target, task.ranges)) is not None:
         return reason
-    found = inputs_of(version, task.inputs)
+    found = inputs_of(version, task.inputs, task.ranges)
     assert not isinstance(found, str), "merge_objection has resolved the inputs"
     inputs = {sst.name: sst for sst in found}
     for sst in outputs:
@@ -150,7 +200,19 @@ def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Se
             return "its outputs hold keys outside the range of its inputs"
     if task.target == 0:
         return None
-    return order_objection(levels_after(version.levels, task.inputs, task.target, outputs)[task.target])
+    after = levels_after(version.levels, task.inputs, task.target, outputs, task.ranges)
+    return _order_objection_near(after[task.target], outputs)
+
+
+def _order_objection_near(level: Level, added: Sequence[SstInfo]) -> str | None:
+    """As `order_objection`, for a level that was valid before `added`. Reads only the pages near them.
+
+    If an SST overlaps another one, one of the two was added, and an SST that was added overlaps a neighbour of it.
+    """
+    if not isinstance(level, PagedLevel) or not added:
+        return order_objection(level)
+    starts = [sst.sections[0].first_key for sst in added]
+    return order_objection(level.around(min(starts), max(starts)))
 
 
 def order_objection(level: Sequence[SstInfo]) -> str | None:
@@ -165,7 +227,7 @@ def _left_above(version: HummockVersion, names: set[str], hull: KeyRange, target
     """Find an SST that would stay above the outputs although it is older than an input with a common key."""
     above: list[SstInfo] = []  # inputs seen so far; they are newer than the SSTs that follow
     for level, ssts in enumerate(version.levels[:target]):
-        for sst in ssts:
+        for sst in ssts if level == 0 else between(ssts, hull.first, hull.last):
             if sst.name in names:
                 above.append(sst)
             elif above and touches(hull, hull_of((sst,))):

@@ -16,6 +16,7 @@ from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.delta import VersionDelta, apply
 from tussock.statestore.meta.document import decode_document
+from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.manifest import SealedManifest
 from tussock.statestore.meta.names import (
     BARRIERS,
@@ -25,19 +26,24 @@ from tussock.statestore.meta.names import (
     MANIFESTS,
     PAYLOADS,
     PINS,
+    ROOTS,
     SNAPSHOTS,
     STORE,
     VERSIONS,
     hash_of,
     log_name,
     number_in,
+    page_origin,
+    root_name,
     snapshot_name,
     version_name,
 )
+from tussock.statestore.meta.pages import PageInfo, page_sums
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.settings import initial_version, read_settings
+from tussock.statestore.meta.snapshots import PageDocument, VersionRoot
 from tussock.statestore.meta.statement_log import LogEntry
-from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.progress import Progress, no_progress
 
@@ -115,9 +121,12 @@ def _replay(
     objects: ObjectStore, report: MetaReport, version: HummockVersion | None, pinned: set[int], progress: Progress
 ) -> None:
     """Replay all versions in order. Stores the newest and the pinned ones in `report`."""
-    snapshots = {i for name in _names(objects, SNAPSHOTS) if (i := number_in(name)) is not None}
-    ids = {i for name in _names(objects, VERSIONS) if (i := number_in(name)) is not None}
-    last = max(ids | snapshots, default=0)
+    snapshots, roots, ids = (
+        {i for name in _names(objects, prefix) if (i := number_in(name)) is not None}
+        for prefix in (SNAPSHOTS, ROOTS, VERSIONS)
+    )
+    last = max(ids | snapshots | roots, default=0)
+    pages = _Pages(objects, report)
     names = [version_name(i) for i in range(1, last + 1)]
     found = _read(objects, report, names)
     # The first version that cannot be reconstructed until the next snapshot; 0: none.
@@ -129,8 +138,13 @@ def _replay(
         if after is None and version is not None:
             hole = i
         version = after
-        if i in snapshots:
-            version = _compared(objects, report, i, version)
+        if i in snapshots or i in roots:
+            if i in snapshots:
+                version = _compared(
+                    report, snapshot_name(i), _found(objects, report, snapshot_name(i), HummockVersion), version
+                )
+            if i in roots:
+                version = _compared(report, root_name(i), pages.version(i), version)
             if version is not None and hole:
                 progress(f"versions {hole:,} to {i - 1:,} cannot be reconstructed")
                 hole = 0
@@ -164,26 +178,86 @@ def _next(report: MetaReport, version: HummockVersion | None, name: str, data: R
 
 
 def _compared(
-    objects: ObjectStore, report: MetaReport, i: int, replayed: HummockVersion | None
+    report: MetaReport, name: str, snapshot: HummockVersion | None, replayed: HummockVersion | None
 ) -> HummockVersion | None:
-    """The version of a snapshot's id: from the replay, or from the snapshot if the replay has none."""
-    name = snapshot_name(i)
-    ((_, data),) = _read(objects, report, [name])
-    if not isinstance(data, bytes):
-        return replayed  # deleted since the listing; deltas replace it
-    try:
-        snapshot = decode_document(name, data, HummockVersion)
-    except DamagedError as err:
-        report.add(name, err, "deltas replace it; delete it")
-        return replayed
-    if replayed is not None and snapshot != replayed:
+    """The version of a snapshot's id: from the replay, or from the snapshot if the replay has none.
+
+    `snapshot`: None if it is damaged.
+    """
+    if replayed is not None and snapshot is not None and snapshot != replayed:
         report.add(
             name,
             "it is intact, but differs from the version that the log produces",
             "processes that start from it are wrong; delete it now",
         )
-        return replayed
-    return snapshot
+    return snapshot if replayed is None else replayed
+
+
+def _found(objects: ObjectStore, report: MetaReport, name: str, kind: type[Document]) -> Document | None:
+    """A redundant document. None if it is damaged, which is recorded, or deleted since the listing."""
+    ((_, data),) = _read(objects, report, [name])
+    if isinstance(data, ObjectNotFoundError):
+        return None
+    try:
+        if not isinstance(data, bytes):
+            raise data
+        return decode_document(name, data, kind)
+    except (DamagedError, InputError) as err:
+        report.add(name, err, "deltas replace it; delete it")
+        return None
+
+
+class _Pages:
+    """Reads the roots of large versions, and each of their pages once."""
+
+    def __init__(self, objects: ObjectStore, report: MetaReport) -> None:
+        self._objects, self._report = objects, report
+        self._read: dict[str, tuple[SstInfo, ...] | None] = {}  # by name; None: damaged or missing
+
+    def version(self, i: int) -> HummockVersion | None:
+        """The version of a root. None if it or one of its pages is damaged, which is recorded, or deleted meanwhile."""
+        if (root := _found(self._objects, self._report, root_name(i), VersionRoot)) is None:
+            return None
+        infos = {info.name: info for level in root.pages for info in level}
+        for name, data in _read(self._objects, self._report, [name for name in infos if name not in self._read]):
+            try:
+                self._read[name] = _checked_page(infos[name], data)
+            except (DamagedError, InputError) as err:
+                self._read[name] = None
+                # Vacuum removes a root before its pages.
+                if not isinstance(err, ObjectNotFoundError) or _exists(self._objects, root_name(i)):
+                    cost = (
+                        f"none: processes that start from {root_name(i)} read deltas instead, until the next snapshot"
+                    )
+                    self._report.add(name, err, cost)
+        pages = [[self._read[info.name] for info in level] for level in root.pages]
+        if any(page is None for level in pages for page in level):
+            return None
+        levels = (
+            tuple(sst for page in level if page is not None for sst in page) if level else ssts
+            for level, ssts in zip(pages, root.version.levels, strict=True)
+        )
+        return msgspec.structs.replace(root.version, levels=tuple(levels))
+
+
+def _checked_page(info: PageInfo, data: Read) -> tuple[SstInfo, ...]:
+    """The SSTs of a page. Raises DamagedDocumentError; ObjectNotFoundError."""
+    if not isinstance(data, bytes):
+        raise data
+    ssts = decode_document(info.name, data, PageDocument).ssts
+    if (origin := page_origin(info.name)) is None or origin.content != hash_of(data):
+        raise DamagedDocumentError(info.name, f"its {len(data)} bytes do not match the hash in its name")
+    if not ssts or page_sums(info.name, ssts) != info:
+        raise DamagedDocumentError(info.name, f"it has {len(ssts)} SSTs, and a snapshot names it with others")
+    return ssts
+
+
+def _exists(objects: ObjectStore, name: str) -> bool:
+    try:
+        objects.head(name)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def _check_statements(objects: ObjectStore, report: MetaReport, progress: Progress) -> None:

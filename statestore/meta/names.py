@@ -4,6 +4,8 @@ meta/store.json                            identity and settings, written once
 meta/probe.json                            proof from `init` that the server honours put-if-absent
 meta/version/<id>.json                     version deltas; each name is used once and never deleted
 meta/snapshot/<id>.json                    whole versions at intervals; may be deleted, since deltas replace them
+meta/root/<id>.json                        large versions, with the names of their pages; may be deleted likewise
+meta/page/<id>/<hash>.json                 parts of large versions; <id> is that of the root that first named the page
 meta/head.json                             a hint to the newest snapshot; never trusted
 meta/barrier/<prev epoch>/<attempt>.json   barriers; the highest attempt is in force
 meta/manifest/<epoch>.json                 sealed manifests
@@ -30,11 +32,14 @@ DATA = "data/"
 SOURCES = "sources/"
 VERSIONS = "meta/version/"
 SNAPSHOTS = "meta/snapshot/"
+ROOTS = "meta/root/"
+PAGES = "meta/page/"
 MANIFESTS = "meta/manifest/"
 BARRIERS = "meta/barrier/"
 ENTRIES = "meta/log/"
 CLAIMS = "meta/client/"
 
+_PAGE = re.compile(r"meta/page/([0-9]{20})/([0-9a-f]{32})\.json")
 _COPY = re.compile(r"sources/([0-9a-f]{16})/[^/]+/[^/]+")
 _OBJECT = re.compile(r"data/(?P<task>task-)?(?P<number>[0-9a-f]{16})/[^/]+")
 
@@ -45,6 +50,28 @@ def version_name(version_id: int) -> str:
 
 def snapshot_name(version_id: int) -> str:
     return f"meta/snapshot/{version_id:020}.json"
+
+
+def root_name(version_id: int) -> str:
+    return f"{ROOTS}{version_id:020}.json"
+
+
+def page_name(version_id: int, content: str) -> str:
+    return f"{PAGES}{version_id:020}/{content}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PageOrigin:
+    """The facts in a page's name."""
+
+    root: int  # the root that first named it
+    content: str  # hash of its bytes
+
+
+def page_origin(name: str) -> PageOrigin | None:
+    """The facts in a page's name, or None for other names."""
+    found = _PAGE.fullmatch(name)
+    return None if found is None else PageOrigin(int(found[1]), found[2])
 
 
 def barrier_name(prev_epoch: int, attempt: int) -> str:

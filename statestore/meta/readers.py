@@ -8,6 +8,7 @@ from threading import Event, Thread
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.delta import FloorRaised, RelationsForgotten, VersionChange
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
+from tussock.statestore.meta.pages import names_gone
 from tussock.statestore.meta.pin import Pin, delete_pins, drop_pin, list_pins, renew_pin, write_pin
 from tussock.statestore.meta.readable import check_readable
 from tussock.statestore.meta.sight import oldest_seen
@@ -59,7 +60,7 @@ class Readers:
             except (EpochExpiredError, EpochNotCommittedError):
                 delete_pins(self._objects, pin)
                 raise
-            if _ssts(version) <= _ssts(now):
+            if not names_gone(version, now):
                 return pin
             # A compaction removed SSTs in between, and vacuum may have missed our pin: pin the current version instead.
             version = now
@@ -150,7 +151,3 @@ def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: 
         return RelationsForgotten(gone) if gone else None
 
     return versions.append(forget).version
-
-
-def _ssts(version: HummockVersion) -> set[str]:
-    return {sst.name for level in version.levels for sst in level}

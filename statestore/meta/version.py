@@ -3,6 +3,9 @@
 Version n+1 is version n plus a delta.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from tussock.statestore.meta.catalog import Catalog
@@ -33,6 +36,12 @@ class SstInfo(msgspec.Struct, frozen=True, gc=False):
     min_epoch: int
     max_epoch: int
     sections: tuple[SectionInfo, ...]  # in table_id order
+
+
+if TYPE_CHECKING:
+    Level = Sequence[SstInfo]
+else:
+    Level = tuple[SstInfo, ...]  # the stored form; in memory, a large level is a PagedLevel (pages.py)
 
 
 class VnodeMapping(msgspec.Struct, frozen=True):
@@ -73,7 +82,7 @@ class CompactionTask(msgspec.Struct, frozen=True):
     expires_ms: int  # Unix ms after which others may close it; ensures progress, not safety
     target: int
     inputs: tuple[LevelInput, ...]  # by level, ascending
-    ranges: tuple[KeyRange, ...] = ()  # always empty; part of the stored format
+    ranges: tuple[KeyRange, ...] = ()  # of the keys of each input, if levels have pages; else empty
 
 
 class HeldBack(msgspec.Struct, frozen=True):
@@ -94,7 +103,7 @@ class HummockVersion(msgspec.Struct, frozen=True):
     published: int  # published epoch, <= epoch
     min_readable_epoch: int  # the floor: no reader may start below it
     log_end: int  # entries of the DML/DDL log taken so far; the next position to read
-    levels: tuple[tuple[SstInfo, ...], ...]  # levels[0]: L0 runs, newest first; levels[k>=1]: sorted, disjoint
+    levels: tuple[Level, ...]  # levels[0]: L0 runs, newest first; levels[k>=1]: sorted, disjoint
     catalog: Catalog
     mapping: VnodeMapping
     epochs: tuple[int, ...] = (0,)  # committed epochs that readers may name, from the floor; at most MAX_EPOCHS

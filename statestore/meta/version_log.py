@@ -1,4 +1,4 @@
-"""The version log: deltas, each written with one put-if-absent, and snapshots of whole versions to start from.
+"""The version log: deltas, each written with one put-if-absent, and snapshots to start from (snapshots.py).
 
 A commit creates `meta/version/<newest id + 1>.json`. Names are used once and never deleted. Ids are therefore dense,
 the writer of a version has seen all versions before it, and probing finds the newest without a LIST. Snapshots and the
@@ -9,26 +9,18 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import msgspec
-
-from tussock.statestore.errors import RetryableError
+from tussock.statestore.errors import DamagedError, RetryableError
 from tussock.statestore.meta.delta import VersionChange, VersionDelta, apply
 from tussock.statestore.meta.document import encode_document, read_document, require_document
-from tussock.statestore.meta.errors import DamagedDocumentError, NoSuchVersionError
-from tussock.statestore.meta.names import HEAD, snapshot_name, version_name
+from tussock.statestore.meta.errors import NoSuchVersionError
+from tussock.statestore.meta.names import version_name
+from tussock.statestore.meta.pages import laid_out
 from tussock.statestore.meta.probe import end_of
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 log = logging.getLogger(__name__)
-
-SNAPSHOT_EVERY = 16  # deltas; opening replays fewer than this, and one commit in this many writes a snapshot
-
-
-class Head(msgspec.Struct, frozen=True):
-    """The hint: the id of a snapshot that existed."""
-
-    snapshot: int
 
 
 class Appended(NamedTuple):
@@ -49,6 +41,7 @@ class VersionLog:
         self._objects = objects
         self._writer = writer
         self._initial = initial  # version 0, which has no snapshot
+        self._snapshots = Snapshots(objects, initial)
         self._newest: HummockVersion | None = None
         self._due: HummockVersion | None = None  # a version whose snapshot may be missing
 
@@ -60,7 +53,7 @@ class VersionLog:
 
     def latest(self) -> HummockVersion:
         """The newest version. Raises DamagedDocumentError, BadDeltaError."""
-        version = self._newest if self._newest is not None else self._hinted()
+        version = self._newest if self._newest is not None else self._snapshots.hinted()
         for _ in range(SNAPSHOT_EVERY):
             if (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is None:
                 return self._seen(version)
@@ -68,7 +61,7 @@ class VersionLog:
         # Far behind, because of a stale hint or a long pause: jump instead of reading all deltas in between.
         newest_id = end_of(self._exists, version.id + 1) - 1
         self._due = None  # obsolete; newer snapshots follow
-        version = self._seen(self._nearest_snapshot(newest_id, version))
+        version = self._seen(self._snapshots.nearest(newest_id, version))
         while (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is not None:
             version = self._noted(apply(version, delta))
         return self._seen(version)
@@ -82,7 +75,7 @@ class VersionLog:
             raise NoSuchVersionError(version_id, newest)
         if self._newest is not None and self._newest.id == version_id:
             return self._newest
-        version = self._nearest_snapshot(version_id, self._initial())
+        version = self._snapshots.nearest(version_id, self._initial())
         for delta_id in range(version.id + 1, version_id + 1):
             version = apply(version, require_document(self._objects, version_name(delta_id), VersionDelta))
         return version
@@ -106,7 +99,7 @@ class VersionLog:
             delta = VersionDelta(version.id + 1, self._writer, change)
             after = apply(version, delta)  # rejects an invalid change before anything is written
             if self._objects.put_if_absent(version_name(delta.id), encode_document(delta)):
-                self._seen(self._noted(after))
+                after = self._seen(self._noted(after))
                 self._write_snapshot()
                 log.debug("version %d committed: %s", after.id, type(change).__name__)
                 return Appended(after, mine=True)
@@ -119,9 +112,12 @@ class VersionLog:
         return version
 
     def _noted(self, version: HummockVersion) -> HummockVersion:
-        """Remember a version that needs a snapshot. If this process is killed, the next committer writes it."""
+        """Remember a version that needs a snapshot, and return it in the snapshot's form, which later versions share.
+
+        If this process is killed, the next committer writes it.
+        """
         if version.id % SNAPSHOT_EVERY == 0:
-            self._due = version
+            version = self._due = laid_out(version)
         return version
 
     def _exists(self, delta_id: int) -> bool:
@@ -131,26 +127,6 @@ class VersionLog:
             return False
         return True
 
-    def _hinted(self) -> HummockVersion:
-        """The version that the hint points to; version 0 if the hint is unusable."""
-        try:
-            head = read_document(self._objects, HEAD, Head)
-        except DamagedDocumentError:
-            head = None  # the hint only saves reads
-        if (
-            head is None
-            or (version := read_document(self._objects, snapshot_name(head.snapshot), HummockVersion)) is None
-        ):
-            return self._initial()
-        return version
-
-    def _nearest_snapshot(self, version_id: int, above: HummockVersion) -> HummockVersion:
-        """The newest snapshot at or below `version_id`, or `above` if it is newer."""
-        for snapshot_id in range(version_id - version_id % SNAPSHOT_EVERY, above.id, -SNAPSHOT_EVERY):
-            if (version := read_document(self._objects, snapshot_name(snapshot_id), HummockVersion)) is not None:
-                return version
-        return above
-
     def _write_snapshot(self) -> None:
         """Write a due snapshot.
 
@@ -159,9 +135,9 @@ class VersionLog:
         if self._due is None:
             return
         try:
-            # All writers of one release write equal bytes; the bytes of another release are as good.
-            self._objects.put_if_absent(snapshot_name(self._due.id), encode_document(self._due))
-            self._objects.put(HEAD, encode_document(Head(self._due.id)))
+            self._snapshots.write(self._due)
         except RetryableError:
             return  # still due: the next commit retries
+        except DamagedError as err:  # of a page, and of the log below it
+            log.warning("the snapshot of version %d is not written, because %s", self._due.id, err)
         self._due = None

@@ -104,6 +104,7 @@ from tussock.statestore.meta.delta import (
 from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.settings import StoreSettings
+from tussock.statestore.meta.snapshots import Head
 from tussock.statestore.meta.statement_log import Claim, LogEntry
 from tussock.statestore.meta.version import (
     CompactionTask,
@@ -115,7 +116,6 @@ from tussock.statestore.meta.version import (
     SstInfo,
     VnodeMapping,
 )
-from tussock.statestore.meta.version_log import Head
 from tussock.statestore.objectstore.requests import Requests
 
 LAST = 2**64 - 1

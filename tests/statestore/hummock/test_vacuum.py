@@ -16,8 +16,8 @@ from tussock.statestore.hummock.scrub import scrub
 from tussock.statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum
 from tussock.statestore.meta.errors import DamagedDocumentError, EpochExpiredError, LostRaceError, PinLapsedError
 from tussock.statestore.meta.names import data_prefix, snapshot_name, task_prefix
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
 from tussock.statestore.objectstore.base import ObjectStore
 
 HOUR_MS = 60 * 60 * 1000

@@ -33,6 +33,7 @@ from tussock.statestore.meta.levels import hull_of, order_objection, overlap, to
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import data_prefix, task_prefix
 from tussock.statestore.meta.readable import check_readable, epoch_as_of
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import (
     CompactionTask,
@@ -43,7 +44,6 @@ from tussock.statestore.meta.version import (
     SectionInfo,
     SstInfo,
 )
-from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
 
 
 def new_store(clock: Clock | None = None) -> tuple[MemoryObjectStore, MetaStore]:

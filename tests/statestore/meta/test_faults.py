@@ -21,10 +21,10 @@ from tussock.statestore.meta.document import decode_document
 from tussock.statestore.meta.errors import AlreadyInitialisedError, DamagedDocumentError
 from tussock.statestore.meta.names import task_prefix
 from tussock.statestore.meta.settings import initial_version, read_settings
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY
 from tussock.statestore.meta.statement_log import read_payload
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import LevelInput, SstInfo
-from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
 from tussock.statestore.objectstore.base import ObjectStore
 
 

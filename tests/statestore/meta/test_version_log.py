@@ -23,9 +23,9 @@ from tussock.statestore.meta.errors import (
 )
 from tussock.statestore.meta.names import HEAD, snapshot_name, version_name
 from tussock.statestore.meta.settings import StoreSettings, initial_version
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Head
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import VnodeMapping
-from tussock.statestore.meta.version_log import SNAPSHOT_EVERY, Head
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 
