@@ -44,26 +44,29 @@ from tussock.jobs.facts.status import status
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Statement
 from tussock.jobs.upkeep.compaction import due
+from tussock.statestore.decoding import decoded
 from tussock.statestore.hummock.compaction_picker import BOTTOM
 from tussock.statestore.hummock.vacuum import vacuum
-from tussock.statestore.hummock.version import sections_at
+from tussock.statestore.hummock.version import part_of, sections_at
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.catalog import RelationKind
-from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import (
     DATA,
-    HEAD,
+    PAGES,
+    ROOTS,
+    SNAPSHOTS,
     barrier_name,
     data_prefix,
     hash_of,
     manifest_name,
-    snapshot_name,
     task_prefix,
 )
-from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Head
+from tussock.statestore.meta.pages import laid_out
+from tussock.statestore.meta.settings import initial_version
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo, VersionPart
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.objectstore.local import LocalObjectStore
 
@@ -141,10 +144,18 @@ def measure_ssts(folder: Path, n: int) -> dict[str, float]:
     with _timed(costs, "open the store"):
         version = reader.latest()
     costs[_MEMORY] = rss_anon(os.getpid()) - empty
-    costs["bytes of a snapshot"] = objects.head(snapshot_name(version.id)).size
-    with _timed(costs, "find the SSTs of a table"):
+    costs["bytes read to open it"] = _stored_bytes(objects, SNAPSHOTS, ROOTS)
+    with _timed(costs, "find the SSTs of ten tables"):
         for table in range(1, 11):
             list(sections_at(version, table))
+    with _timed(costs, "send five tables to a worker"):
+        task = msgspec.json.encode(part_of(version, range(11, 16)))
+        decoded(task, VersionPart)
+    costs["bytes sent to a worker"] = len(task)
+    with _timed(costs, "read all pages"):
+        assert sum(1 for level in version.levels for _ in level) >= n - 1
+    costs[f"{_MEMORY}, with all pages"] = rss_anon(os.getpid()) - empty
+    costs["bytes of all pages"] = _stored_bytes(objects, PAGES)
     meta.latest()
     meta.append_log("benchmark/insert", msgspec.json.encode(CreateTable("one_more", _FIELDS, (0,))))
     with _timed(costs, "inject a barrier and plan its epoch"):
@@ -161,13 +172,23 @@ def measure_ssts(folder: Path, n: int) -> dict[str, float]:
     plan = picks[0].plan if picks else None
     if plan is not None:
         with _timed(costs, "open and commit a compaction"):
-            task = meta.open_compaction(plan)
-            meta.commit_compaction(task, _outputs(meta.latest(), task))
+            opened = meta.open_compaction(plan)
+            meta.commit_compaction(opened, _outputs(meta.latest(), opened))
+        before = _stored_bytes(objects, PAGES)
+        while meta.latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
+            _committed(meta, _barrier(meta))
+        costs["commit an epoch, with a snapshot after it"] = _committed(meta, _barrier(meta))
+        costs["bytes of pages that it writes"] = _stored_bytes(objects, PAGES) - before
     with _timed(costs, "vacuum, dry run"):
         vacuum(meta, dry_run=True)
     with _timed(costs, "status"):
         status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
     return costs
+
+
+def _stored_bytes(objects: SimulatedStore, *prefixes: str) -> int:
+    """The bytes of objects, without the absent ones."""
+    return sum(found.size for prefix in prefixes for found in objects.list(prefix))
 
 
 def measure_files(folder: Path, n: int) -> dict[str, float]:
@@ -218,8 +239,7 @@ def _new_store(folder: Path, n: int) -> tuple[MetaStore, SimulatedStore]:
     if n:
         grown = msgspec.structs.replace(grown, levels=ssts_of(grown, n))
     objects.absent = tuple(ObjectInfo(sst.name, sst.size, "") for level in grown.levels for sst in level)
-    objects.put(snapshot_name(grown.id), encode_document(grown))
-    objects.put(HEAD, encode_document(Head(grown.id)))
+    Snapshots(objects, lambda: initial_version(meta.settings)).write(laid_out(grown))
     return MetaStore(objects, "benchmark", _clock), objects
 
 

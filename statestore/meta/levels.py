@@ -3,7 +3,7 @@
 A read returns the first row that it finds, from the newest L0 run down to the last level. An SST may therefore move
 down only past SSTs that hold none of its keys or that move with it. Below L0, each level is one sorted run.
 
-Levels with pages (pages.py) are read only where the keys of a change are. SSTs are named by name, so `ranges` has the
+A change reads only those pages of a level (pages.py) that have its keys. Inputs are listed by name, so `ranges` has the
 keys of each input: without it, an input is searched on its whole level.
 """
 
@@ -62,7 +62,7 @@ def inputs_of(
     """The named SSTs, newest first, or an error text if one is not on its level."""
     found: list[SstInfo] = []
     for place, taken in enumerate(inputs):
-        there = _taken_from(version.levels, taken, ranges[place] if ranges else None)
+        there = _taken_from(version.levels, taken, ranges[place] if len(ranges) == len(inputs) else None)
         if len(there) < len(names := set(taken.ssts)):
             missing = names - {sst.name for sst in there}
             name = next(name for name in taken.ssts if name in missing)
@@ -161,7 +161,7 @@ def levels_after(
     """The levels after `outputs` replace the inputs. Requires: no `merge_objection`; the outputs overlap nothing."""
     after = [*levels, *((),) * (target + 1 - len(levels))]
     for place, taken in enumerate(inputs):
-        removed = _taken_from(levels, taken, ranges[place] if ranges else None)
+        removed = _taken_from(levels, taken, ranges[place] if len(ranges) == len(inputs) else None)
         if taken.level == target == 0:  # L0 is ordered by age, so the outputs take the position of their inputs.
             names = {sst.name for sst in removed}
             start = next(i for i, sst in enumerate(levels[0]) if sst.name in names)

@@ -102,7 +102,7 @@ class Snapshots:
     def read(self, version_id: int, *, paged: bool = False) -> HummockVersion | None:
         """The snapshot of a version, or None. Raises DamagedDocumentError.
 
-        Cost: one GET, or two if `paged`, which says whether it probably has pages, is wrong. No page is read.
+        Cost: one GET; two if `paged`, a guess whether it has pages, is wrong. No page is read.
         """
         forms = (self._rooted, self._whole) if paged else (self._whole, self._rooted)
         return next((version for form in forms if (version := form(version_id)) is not None), None)

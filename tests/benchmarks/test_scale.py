@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import scale
 from benchmarks.scale import SST_BYTES, _new_store, measure_files, measure_ssts, measure_units, table_of
+from tests.support.small_pages import small_pages
 from tussock.statestore.meta.levels import order_objection
 
 
@@ -26,10 +27,17 @@ def test_a_version_has_the_ssts_that_were_asked_for_on_sorted_levels(tmp_path: P
     assert len(listed) == len(set(listed))
 
 
+def test_a_large_version_is_opened_without_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pages(monkeypatch)
+    found = measure_ssts(tmp_path, 300)
+    assert found["bytes read to open it"] < found["bytes of all pages"] / 2
+    assert 0 < found["bytes of pages that it writes"] < found["bytes of all pages"] / 4
+
+
 def test_each_step_is_measured(tmp_path: Path) -> None:
     found = measure_ssts(tmp_path / "ssts", 300)
     assert "open and commit a compaction" in found
-    assert found["bytes of a snapshot"] > 300 * 200
+    assert found["bytes read to open it"] > 300 * 200
     files = measure_files(tmp_path / "files", 20)
     assert files["bytes of a barrier"] > 20 * 100
     units = measure_units(tmp_path / "units", 3)

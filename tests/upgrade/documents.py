@@ -102,9 +102,10 @@ from tussock.statestore.meta.delta import (
     VersionDelta,
 )
 from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
+from tussock.statestore.meta.pages import PageInfo
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.settings import StoreSettings
-from tussock.statestore.meta.snapshots import Head
+from tussock.statestore.meta.snapshots import Head, PageDocument, VersionRoot
 from tussock.statestore.meta.statement_log import Claim, LogEntry
 from tussock.statestore.meta.version import (
     CompactionTask,
@@ -441,6 +442,7 @@ CHANGES: dict[str, VersionChange] = {
     "compaction_close": CompactionClosed(3, "its lease was over"),
     "compaction_renew": CompactionsRenewed((3, 4), 1_700_000_000_000),
     "move": SstsMoved(_INPUTS, 7),
+    "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
     "epoch_with_its_moment": EpochCommitted(1, LAST, 0, (), 4, moment=_MOMENT),
     "epoch_with_a_held_source": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 8, 14)),
     "epoch_that_paused_a_view": EpochCommitted(1, LAST, 0, (), 4, Catalog((_PAUSED,), 9, 14)),
@@ -452,6 +454,7 @@ CHANGES: dict[str, VersionChange] = {
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
     "head": Head(16),
+    "head_of_a_root": Head(16, True),
     "pin": Pin(LAST, "w/3", 9, 1_700_000_000_000, 2, True),
     "log_entry": LogEntry(4, "w", "w/1", msgspec.Raw(b'{"type":"opaque"}')),
     "client": Claim("w/1", "w", 3),
@@ -515,6 +518,11 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         18, 9, 8, 7, 9, (), CATALOG, _MAPPING, (7, 8), held=(HeldBack(5, 7),)
     ),
     "snapshot_with_its_rows": HummockVersion(16, 9, 8, 7, 9, (), CATALOG, _MAPPING, rows={5: 3, 6: 0}),
+    "root": VersionRoot(
+        HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), ()), CATALOG, _MAPPING),
+        ((), (), (PageInfo("meta/page/00000000000000000016/ab.json", b"\x00", b"\xff", 2, 30, 400),)),
+    ),
+    "page": PageDocument((SST, SST)),
     "snapshot_with_its_moment": HummockVersion(16, LAST, 8, 7, 9, (), CATALOG, _MAPPING, (8, LAST), moment=_MOMENT),
     "barrier_with_its_moment": Barrier(
         mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0, moment=_MOMENT

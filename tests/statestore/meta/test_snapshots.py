@@ -1,4 +1,4 @@
-"""Snapshots with pages: every version equals the replay of its deltas, whatever was killed, removed or damaged."""
+"""Snapshots with pages: every version equals the replay of its deltas, after kills, removals and damage."""
 
 import logging
 import random
