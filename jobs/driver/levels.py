@@ -1,7 +1,7 @@
 """Runs the levels of one epoch: from its plan to the answers of its actors."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,13 +11,13 @@ from tussock.jobs.driver.epoch_plan import EpochPlan
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.leaves import LeafCells, place_of
 from tussock.jobs.driver.row_names import named_error
-from tussock.jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
+from tussock.jobs.driver.runner import LevelRunner, LevelsToRun
 from tussock.jobs.driver.ways_around import ways_around
 from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.plan.definition import functions_of
 from tussock.jobs.plan.schedule import Schedule
 from tussock.jobs.sources.plain import NotPlainFileError
-from tussock.jobs.wire.cell import Mail, addresses_of
+from tussock.jobs.wire.cell import Mail, addresses_of, tables_read_by
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.decoding import decoded
@@ -100,7 +100,9 @@ def _run_levels(
     if not own and not reads:
         return Ran()
     size = plan.input_size()
-    read = tables_of_all_levels(plan.schedule)
+    started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
+    reached = fragments_with_input(plan.schedule, started)
+    read = tables_read_by([scheduled for scheduled in plan.schedule.fragments() if scheduled.id in reached])
     task = EpochTask(
         meta.objects.uri,
         msgspec.json.encode(part_of(plan.base.version, read)),
@@ -121,14 +123,13 @@ def _run_levels(
         task.unit_count,
         task.expected.value,
     )
-    started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
     levels = LevelsToRun(
         meta.objects,
         task,
         reads,
         held,
         meta.settings.time_zone,
-        views_by_spark(plan.schedule, started),
+        views_by_spark(plan.schedule, reached),
         size.nbytes,
     )
     with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
@@ -141,15 +142,19 @@ def _run_levels(
         raise
 
 
-def views_by_spark(schedule: Schedule, started: Iterable[int]) -> tuple[str, ...]:
-    """Return the views with expressions that Spark computes, if only these leaves have input."""
-    reached, found = set(started), set()
+def fragments_with_input(schedule: Schedule, started: Iterable[int]) -> frozenset[int]:
+    """Return the fragments that may have input, if only these leaves have. The others read no state."""
+    reached = set(started)
     for scheduled in schedule.fragments():
-        if coming := [feed for feed in scheduled.feeds if feed.producer in reached]:
+        if any(feed.producer in reached for feed in scheduled.feeds):
             reached.add(scheduled.id)
-            if any(feed.want.project for feed in coming):
-                found.add(scheduled.shown)
-    return tuple(sorted(found))
+    return frozenset(reached)
+
+
+def views_by_spark(schedule: Schedule, reached: Collection[int]) -> tuple[str, ...]:
+    """Return the views with expressions that Spark computes, if only these fragments have input."""
+    reading = (s for s in schedule.fragments() for f in s.feeds if f.producer in reached and f.want.project)
+    return tuple(sorted({scheduled.shown for scheduled in reading}))
 
 
 def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo, ...]]:

@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.flow.failure import TaskError, carried_failure
-from tussock.jobs.plan.schedule import Schedule
 from tussock.jobs.task.level import CellFunction, level_function
-from tussock.jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
+from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum
@@ -257,8 +256,3 @@ class AutoRunner:
 def no_spark() -> LevelRunner:
     """The runner on Spark of a process that cannot start it. Raises SparkWantedError."""
     raise SparkWantedError
-
-
-def tables_of_all_levels(schedule: Schedule) -> frozenset[int]:
-    """Return the ids of the state tables that any actor of the epoch may read."""
-    return frozenset[int]().union(*(tables_read(schedule, level) for level in range(len(schedule.levels))))

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.flow.chunk import WEIGHT
-from tussock.jobs.plan.schedule import Schedule
+from tussock.jobs.plan.schedule import Schedule, Scheduled
 from tussock.statestore.vnode import vnodes_of
 
 
@@ -142,12 +142,15 @@ class Route:
 
 def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
     """Ids of the state tables that actors of a level may read."""
-    found = {
-        t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables
-    }
-    snapshots = {s.snapshot_table.table_id for s in schedule.levels[level] if s.snapshot_table is not None}
-    exchanged = [e.want.replaced for s in schedule.levels[level] for e in s.exchanges]
-    forwarded = [f.want.replaced for s in schedule.levels[level] for f in s.feeds if f.exchange is None]
+    return tables_read_by(schedule.levels[level])
+
+
+def tables_read_by(fragments: Sequence[Scheduled]) -> frozenset[int]:
+    """Ids of the state tables that actors of these fragments may read."""
+    found = {t for s in fragments if s.fragment is not None for o in s.fragment.operators for t in o.tables}
+    snapshots = {s.snapshot_table.table_id for s in fragments if s.snapshot_table is not None}
+    exchanged = [e.want.replaced for s in fragments for e in s.exchanges]
+    forwarded = [f.want.replaced for s in fragments for f in s.feeds if f.exchange is None]
     return frozenset(found | snapshots | {r.table.table_id for r in (*exchanged, *forwarded) if r is not None})
 
 

@@ -36,12 +36,10 @@ from tussock.statestore.meta.levels import (
     between,
     conflict_of,
     hull_of,
-    inputs_of,
-    levels_after,
     merge_objection,
-    order_objection,
+    move_objection,
 )
-from tussock.statestore.meta.pages import bytes_of
+from tussock.statestore.meta.pages import bytes_of, has_pages
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
@@ -144,12 +142,9 @@ def pick_compactions(
 
 def full_compaction(version: HummockVersion) -> Pick | None:
     """Merge everything into the last level. None if the store is empty or a task is open."""
-    inputs = tuple(
-        LevelInput(level, tuple(sst.name for sst in ssts)) for level, ssts in enumerate(version.levels) if ssts
-    )
-    if not inputs or version.tasks:
+    if not any(version.levels) or version.tasks:
         return None
-    return Pick(CompactionPlan(inputs, BOTTOM), False, 1.0, "everything, on demand")
+    return Pick(_plan(version, BOTTOM, *enumerate(version.levels)), False, 1.0, "everything, on demand")
 
 
 def _candidates(
@@ -182,7 +177,7 @@ def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: in
         yield from _sinking(version, sinking, base, options, score)
     if window := _window(runs, free, options):
         ssts = [sst for run in window for sst in run]
-        yield Pick(CompactionPlan((_input(0, ssts),), 0), False, score, f"{len(window)} runs of L0 into one")
+        yield Pick(_plan(version, 0, (0, ssts)), False, score, f"{len(window)} runs of L0 into one")
 
 
 def _sinking(
@@ -196,10 +191,10 @@ def _sinking(
     merges = sum(sst.size for sst in met) <= options.merge_ratio * size
     if small and merges:
         met = _with_small_neighbours(version, base, ssts, met, options)
-    into = CompactionPlan((_input(0, ssts), _input(base, met)) if met else (_input(0, ssts),), base)
+    into = _plan(version, base, (0, ssts), (base, met))
     picks = [Pick(into, False, score, f"{len(runs)} runs of L0 into level {base}")] if merges else []
     if sinks:
-        move = CompactionPlan((_input(0, last),), base)
+        move = _plan(version, base, (0, last))
         picks.append(Pick(move, True, score, f"the oldest run of L0 moves to level {base}, which has none of its keys"))
     # A small run that moves unchanged remains a separate SST, so prefer a merge.
     yield from (picks if small else reversed(picks))
@@ -267,21 +262,14 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
         if excess <= 0:
             return
         excess -= sst.size
-        own, others = _input(level, (sst,)), met[sst.name]
-        if others:
-            yield Pick(
-                CompactionPlan((own, _input(level + 1, others)), level + 1),
-                False,
-                score,
-                f"level {level} is larger than {goal:,} bytes",
-            )
-        else:
-            yield Pick(
-                CompactionPlan((own,), level + 1),
-                True,
-                score,
-                f"level {level} is larger than {goal:,} bytes; the next level has none of these keys",
-            )
+        others = met[sst.name]
+        reason = f"level {level} is larger than {goal:,} bytes"
+        yield Pick(
+            _plan(version, level + 1, (level, (sst,)), (level + 1, others)),
+            not others,
+            score,
+            reason if others else f"{reason}; the next level has none of these keys",
+        )
 
 
 def _dead_candidates(
@@ -292,21 +280,16 @@ def _dead_candidates(
     for sst in version.levels[level]:
         dead = _dead_bytes(version, level, sst, dropped, oldest) >= options.dead_share * sst.size
         if held and (not dead or sum(other.size for other in held) >= options.base_bytes):
-            yield _rewritten(level, held)
+            yield _rewritten(version, level, held)
             held = []
         if dead:
             held.append(sst)
     if held:
-        yield _rewritten(level, held)
+        yield _rewritten(version, level, held)
 
 
-def _rewritten(level: int, ssts: Sequence[SstInfo]) -> Pick:
-    return Pick(
-        CompactionPlan((_input(level, ssts),), level),
-        False,
-        1.0,
-        f"dead rows in {len(ssts)} SSTs of level {level}",
-    )
+def _rewritten(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> Pick:
+    return Pick(_plan(version, level, (level, ssts)), False, 1.0, f"dead rows in {len(ssts)} SSTs of level {level}")
 
 
 def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: frozenset[int], oldest: int) -> int:
@@ -351,23 +334,21 @@ def _between(version: HummockVersion, level: int, first: bytes, last: bytes) -> 
     return list(between(version.levels[level], first, last)) if level < len(version.levels) else []
 
 
-def _input(level: int, ssts: Sequence[SstInfo]) -> LevelInput:
-    return LevelInput(level, tuple(sst.name for sst in ssts))
+def _plan(version: HummockVersion, target: int, *inputs: tuple[int, Sequence[SstInfo]]) -> CompactionPlan:
+    """The plan for the SSTs of some levels, ascending; levels may have none."""
+    taken = [(LevelInput(level, tuple(sst.name for sst in ssts)), ssts) for level, ssts in inputs if ssts]
+    ranges = tuple(hull_of(ssts) for _, ssts in taken) if has_pages(version) else ()
+    return CompactionPlan(tuple(given for given, _ in taken), target, ranges)
 
 
 def _fits(version: HummockVersion, pick: Pick) -> bool:
     """Whether meta would accept the pick now."""
-    inputs, target = pick.plan.inputs, pick.plan.target
-    if merge_objection(version, inputs, target) is not None or conflict_of(version, inputs, target) is not None:
-        return False
-    if not pick.move:
-        return True
-    found = inputs_of(version, inputs)
-    assert not isinstance(found, str)
-    return order_objection(levels_after(version.levels, inputs, target, found)[target]) is None
+    plan = pick.plan
+    objection = (move_objection if pick.move else merge_objection)(version, plan.inputs, plan.target, plan.ranges)
+    return objection is None and conflict_of(version, plan.inputs, plan.target, plan.ranges) is None
 
 
 def _with_open(version: HummockVersion, plan: CompactionPlan) -> HummockVersion:
     """The version with the plan's task open, so that the next pick avoids it."""
-    task = CompactionTask(version.next_task_id, "", 0, 0, plan.target, plan.inputs)
+    task = CompactionTask(version.next_task_id, "", 0, 0, plan.target, plan.inputs, plan.ranges)
     return msgspec.structs.replace(version, tasks=(*version.tasks, task), next_task_id=version.next_task_id + 1)

@@ -26,7 +26,8 @@ from tussock.statestore.meta.delta import (
 )
 from tussock.statestore.meta.errors import LostRaceError, SettingError
 from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection, ranges_of
-from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
+from tussock.statestore.meta.pages import has_pages
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
 from tussock.statestore.meta.version_log import Appended, VersionLog
 
 # Of a task. Renewed after a third of it, so clocks that differ by minutes and slow uploads do not end a lease.
@@ -43,6 +44,7 @@ class CompactionPlan(msgspec.Struct, frozen=True):
 
     inputs: tuple[LevelInput, ...]  # by level, ascending
     target: int  # 0: merge neighbouring L0 runs into one
+    ranges: tuple[KeyRange, ...] = ()  # the keys of each input, if the picker knows that levels have pages
 
 
 def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: int) -> CompactionTask:
@@ -59,9 +61,9 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
     def decide(version: HummockVersion) -> VersionChange | None:
         if taken(version) is not None:
             return None
-        _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
+        _require_free(version, plan, merge_objection(version, plan.inputs, plan.target, plan.ranges))
         ids = version.next_task_id, writer, version.id + 1, expires_ms
-        return CompactionOpened(CompactionTask(*ids, plan.target, plan.inputs, ranges_of(version, plan.inputs)))
+        return CompactionOpened(CompactionTask(*ids, plan.target, plan.inputs, _ranges(version, plan)))
 
     opened = taken(log.append(decide).version)
     assert opened is not None, "the version that opened the task contains it"
@@ -135,21 +137,26 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
     names = {name for taken in plan.inputs for name in taken.ssts}
 
     def decide(version: HummockVersion) -> VersionChange | None:
-        reason = move_objection(version, plan.inputs, plan.target)
+        reason = move_objection(version, plan.inputs, plan.target, plan.ranges)
         target = version.levels[plan.target] if plan.target < len(version.levels) else ()
         if reason is not None and names <= {sst.name for sst in target}:
             return None
         _require_free(version, plan, reason)
-        return SstsMoved(plan.inputs, plan.target, ranges_of(version, plan.inputs))
+        return SstsMoved(plan.inputs, plan.target, _ranges(version, plan))
 
     return log.append(decide).version
+
+
+def _ranges(version: HummockVersion, plan: CompactionPlan) -> tuple[KeyRange, ...]:
+    """The ranges to store: none for a version without pages. Requires: the plan fits."""
+    return (plan.ranges or ranges_of(version, plan.inputs)) if has_pages(version) else ()
 
 
 def _require_free(version: HummockVersion, plan: CompactionPlan, reason: str | None) -> None:
     what = f"compaction of {sum(len(taken.ssts) for taken in plan.inputs)} SSTs to level {plan.target}"
     if reason is not None:
         raise LostRaceError(what, f"on version {version.id} {reason}")
-    if (task := conflict_of(version, plan.inputs, plan.target)) is not None:
+    if (task := conflict_of(version, plan.inputs, plan.target, plan.ranges)) is not None:
         raise LostRaceError(
             what,
             f"open task {task.id} of writer {task.writer!r} has reserved SSTs of these keys for level {task.target}",

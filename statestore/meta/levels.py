@@ -83,9 +83,7 @@ def _taken_from(levels: Levels, taken: LevelInput, keys: KeyRange | None) -> lis
 
 
 def ranges_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> tuple[KeyRange, ...]:
-    """The keys of each input if a level of the version has pages, else nothing. Requires: the SSTs are there."""
-    if not any(isinstance(level, PagedLevel) for level in version.levels):
-        return ()
+    """The keys of each input. Requires: the SSTs are there."""
     found = (_taken_from(version.levels, taken, None) for taken in inputs)
     return tuple(hull_of(ssts) if ssts else KeyRange(b"", b"") for ssts in found)
 

@@ -215,6 +215,11 @@ def is_large(version: HummockVersion) -> bool:
     return sum(map(len, version.levels[1:])) >= PAGED_SSTS
 
 
+def has_pages(version: HummockVersion) -> bool:
+    """Whether a level of the version is in pages, in memory."""
+    return any(isinstance(level, PagedLevel) for level in version.levels)
+
+
 def laid_out(version: HummockVersion) -> HummockVersion:
     """The version, with pages if it is large. Reads no page; a small version keeps its pages in memory."""
 
