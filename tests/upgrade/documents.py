@@ -442,7 +442,6 @@ CHANGES: dict[str, VersionChange] = {
     "compaction_close": CompactionClosed(3, "its lease was over"),
     "compaction_renew": CompactionsRenewed((3, 4), 1_700_000_000_000),
     "move": SstsMoved(_INPUTS, 7),
-    "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
     "epoch_with_its_moment": EpochCommitted(1, LAST, 0, (), 4, moment=_MOMENT),
     "epoch_with_a_held_source": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 8, 14)),
     "epoch_that_paused_a_view": EpochCommitted(1, LAST, 0, (), 4, Catalog((_PAUSED,), 9, 14)),
@@ -450,6 +449,7 @@ CHANGES: dict[str, VersionChange] = {
     "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
     "epoch_with_a_build": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 9, 14, (_BUILD,))),
     "epoch_of_one_zone": EpochCommitted(1, LAST, 0, (), 4, Catalog((_RELATION,), 6, 13, one_zone=True)),
+    "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
