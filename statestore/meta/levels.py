@@ -157,7 +157,7 @@ def levels_after(
     ranges: Sequence[KeyRange] = (),
 ) -> Levels:
     """The levels after `outputs` replace the inputs. Requires: no `merge_objection`; the outputs overlap nothing."""
-    after = [*levels, *((),) * (target + 1 - len(levels))]
+    after: list[Level] = [*levels, *((),) * (target + 1 - len(levels))]
     for place, taken in enumerate(inputs):
         removed = _taken_from(levels, taken, ranges[place] if len(ranges) == len(inputs) else None)
         if taken.level == target == 0:  # L0 is ordered by age, so the outputs take the position of their inputs.

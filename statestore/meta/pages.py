@@ -142,8 +142,6 @@ class PagedLevel(Sequence[SstInfo]):
                 return True
         return len(self) == len(other) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"PagedLevel({len(self)} SSTs in {len(self.pages)} pages)"
 

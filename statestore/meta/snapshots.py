@@ -139,7 +139,8 @@ class Snapshots:
     def _rooted(self, version_id: int) -> HummockVersion | None:
         if (root := read_document(self._objects, root_name(version_id), VersionRoot)) is None:
             return None
-        self._newest = max(self._newest or (0, {}), (version_id, _by_content(root)), key=lambda known: known[0])
+        if self._newest is None or self._newest[0] < version_id:
+            self._newest = version_id, _by_content(root)
         source = _PagesOfRoot(self._objects, self._initial, version_id)
         levels = (
             PagedLevel(self._page(source, level, info) for info in infos) if infos else ssts
