@@ -10,6 +10,7 @@ from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import LivingStore, named_by
 from tests.statestore.meta.make import manifest_for, plan_on
 from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
+from tests.support.small_pages import small_pages
 from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.scrub import scrub
@@ -401,7 +402,12 @@ def test_a_vacuum_broken_at_any_request_harms_nothing_and_the_next_one_ends_it(f
         store.check(store.meta.latest(), store.meta.latest().epoch)
 
 
-def test_four_concurrent_vacuums_keep_all_objects_of_epochs_compactions_and_readers() -> None:
+@pytest.mark.parametrize("paged", [False, True])
+def test_four_concurrent_vacuums_keep_all_objects_of_epochs_compactions_and_readers(
+    paged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if paged:
+        small_pages(monkeypatch, page_ssts=1, paged_ssts=1)
     store = LivingStore()
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -441,6 +447,7 @@ def test_four_concurrent_vacuums_keep_all_objects_of_epochs_compactions_and_read
     latest = store.meta.latest()
     store.check(latest, latest.epoch)
     assert store.data() == named_by(latest), "nothing leaked, nothing is missing"
+    assert bool(next(store.objects.list("meta/root/"), None)) is paged
 
 
 def test_the_store_for_these_tests_keeps_the_contract() -> None:
