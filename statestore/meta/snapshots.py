@@ -6,7 +6,7 @@
     meta/head.json               a hint to the newest snapshot
 
 All of them only save reads: the deltas of the version log contain every version. A missing or damaged page is replayed
-from the log, and the next root names another one.
+from the log, and the next root of a process that met it names another one.
 
 A root is written after its pages. It names pages that it writes, and pages of a root that is at most REUSED_ROOTS
 snapshots older. Vacuum keeps the pages of more roots than that. So a page can only be missing if a writer slept between
