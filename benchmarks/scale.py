@@ -50,6 +50,8 @@ from tussock.statestore.hummock.vacuum import vacuum
 from tussock.statestore.hummock.version import part_of, sections_at
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.compaction import CompactionPlan
+from tussock.statestore.meta.levels import between, hull_of
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import (
     DATA,
@@ -66,7 +68,14 @@ from tussock.statestore.meta.pages import laid_out
 from tussock.statestore.meta.settings import initial_version
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo, VersionPart
+from tussock.statestore.meta.version import (
+    CompactionTask,
+    HummockVersion,
+    LevelInput,
+    SectionInfo,
+    SstInfo,
+    VersionPart,
+)
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.objectstore.local import LocalObjectStore
 
@@ -168,9 +177,8 @@ def measure_ssts(folder: Path, n: int) -> dict[str, float]:
     costs["commit an epoch"] = statistics.median(made)
     costs["commit an epoch, with a snapshot"] = _committed(meta, _barrier(meta))
     with _timed(costs, "pick compactions"):
-        picks = due(meta)
-    plan = picks[0].plan if picks else None
-    if plan is not None:
+        due(meta)
+    if (plan := _downwards(meta.latest())) is not None:
         with _timed(costs, "open and commit a compaction"):
             opened = meta.open_compaction(plan)
             meta.commit_compaction(opened, _outputs(meta.latest(), opened))
@@ -269,6 +277,21 @@ def _committed(meta: MetaStore, barrier: Barrier) -> float:
     began = time.process_time()
     meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, made)))
     return time.process_time() - began
+
+
+def _downwards(version: HummockVersion) -> CompactionPlan | None:
+    """A merge of an SST with those of its keys on the level below, or None if the version has none."""
+    above = version.levels[BOTTOM - 1] if len(version.levels) > BOTTOM else ()
+    if not above:
+        return None
+    sst = above[len(above) // 2]
+    hull = hull_of((sst,))
+    inputs = ((BOTTOM - 1, (sst,)), (BOTTOM, between(version.levels[BOTTOM], hull.first, hull.last)))
+    return CompactionPlan(
+        tuple(LevelInput(level, tuple(one.name for one in ssts)) for level, ssts in inputs),
+        BOTTOM,
+        tuple(hull_of(ssts) for _, ssts in inputs),
+    )
 
 
 def _outputs(version: HummockVersion, task: CompactionTask) -> list[SstInfo]:

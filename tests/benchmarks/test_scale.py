@@ -28,7 +28,7 @@ def test_a_version_has_the_ssts_that_were_asked_for_on_sorted_levels(tmp_path: P
 
 
 def test_a_large_version_is_opened_without_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_pages(monkeypatch)
+    small_pages(monkeypatch, page_ssts=16, paged_ssts=64)
     found = measure_ssts(tmp_path, 300)
     assert found["bytes read to open it"] < found["bytes of all pages"] / 2
     assert 0 < found["bytes of pages that it writes"] < found["bytes of all pages"] / 4
