@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
-from tussock.jobs.catalog.open_transaction import OpenTransaction
+from tussock.jobs.catalog.open_transaction import OpenTransaction, ended_within_transaction
 from tussock.jobs.catalog.selects import Selects
 from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
 from tussock.jobs.catalog.statement_runner import StatementRunner, noted
@@ -202,6 +202,15 @@ class Session:
     def in_transaction(self) -> bool:
         """Whether a transaction is open. `close` rolls it back."""
         return self._statement_runner.transaction is not None
+
+    def require_committed(self) -> None:
+        """Raise TransactionError if a transaction is open, with the number of statements that `close` rolls back.
+
+        A transaction whose COMMIT broke off counts as committed if it is in the log. Cost: a few GETs in that case.
+        """
+        transaction = self._statement_runner.transaction
+        if transaction is not None and transaction.logged is None:
+            raise ended_within_transaction(transaction.statements)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

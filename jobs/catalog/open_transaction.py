@@ -28,9 +28,10 @@ class TransactionError(InputError):
         return f"{self.found}. Nothing was changed. {self.remedy}."
 
 
-def ended_within_transaction() -> TransactionError:
-    """The error of a script without COMMIT at its end."""
-    return TransactionError("the statements end within a transaction", "Add COMMIT after them")
+def ended_within_transaction(statements: int) -> TransactionError:
+    """The error of a script, or of a person at a prompt, without COMMIT at the end."""
+    lost = f"its {statements} statement{' was' if statements == 1 else 's were'} rolled back"
+    return TransactionError(f"the statements end within a transaction, so {lost}", "Add COMMIT after them")
 
 
 #: Adds one statement to a draft, which follows the waiting statements.
@@ -58,6 +59,11 @@ class OpenTransaction:
 
     def __post_init__(self) -> None:
         self._client_id = self.writer.new_client_id()
+
+    @property
+    def statements(self) -> int:
+        """The number of statements that COMMIT would log."""
+        return len(self._steps)
 
     @property
     def unsure(self) -> bool:

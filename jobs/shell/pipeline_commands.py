@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tussock.jobs.settings.tables import EPOCH_BYTES, NEW_STORE_UNITS
 from tussock.jobs.shell.command import (
     Command,
+    chosen_pipeline,
     chosen_store,
     environment_argument,
     named_pipeline,
@@ -126,28 +127,33 @@ def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_DEFAULT = "default: that of the pipeline, else {}"
+
+
 def _init(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.settings.pipeline import Pipeline
     from tussock.jobs.settings.process import create_store
     from tussock.statestore.objectstore.base import BadObjectNameError
 
     store = chosen_store(chosen)
+    of = chosen_pipeline(chosen) or Pipeline("", Path(), store, ())  # with the default settings
+    vnodes = of.epoch.vnodes if chosen.vnodes is None else chosen.vnodes
+    units = (of.epoch.units or NEW_STORE_UNITS) if chosen.units is None else chosen.units
+    zone = of.time_zone if chosen.time_zone is None else chosen.time_zone
     try:
-        settings = create_store(store, vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
+        settings = create_store(store, vnode_count=vnodes, units=units, time_zone=zone)
     except BadObjectNameError as err:  # a parent of the path is a file
         err.add_note(f"The directory {store} could not be created.")
         raise
-    print(f"created {store}: {settings}, {chosen.units} parallel units")
+    print(f"created {store}: {settings}, {units} parallel units")
 
 
 def _init_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, permanent (default 256)"
-    )
-    units = f"initial number of parallel units (default {NEW_STORE_UNITS})"
-    parser.add_argument("--units", type=int, default=NEW_STORE_UNITS, metavar="N", help=units)
-    parser.add_argument(
-        "--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, permanent (default UTC)"
-    )
+    add = parser.add_argument
+    add("--vnodes", type=int, metavar="N", help=f"virtual nodes, a power of two, permanent ({_DEFAULT.format(256)})")
+    units = f"initial number of parallel units ({_DEFAULT.format(NEW_STORE_UNITS)})"
+    add("--units", type=int, metavar="N", help=units)
+    add("--time-zone", metavar="ZONE", help=f"time zone of all SQL, permanent ({_DEFAULT.format('UTC')})")
 
 
 def _plan(chosen: argparse.Namespace) -> int:
@@ -384,7 +390,8 @@ COMMANDS = (
     Command(
         "init",
         "create an empty store",
-        "Creates the directory if it does not exist. A bucket's server must support conditional writes.",
+        "Creates the directory if it does not exist. A bucket's server must support conditional writes. A pipeline "
+        "does not need this command: `tussock apply` creates its store.",
         (
             "tussock init --store ./demo",
             "tussock init --store 's3://bucket/demo?endpoint=http://localhost:9000&path_style=true' --units 8",

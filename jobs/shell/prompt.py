@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from tussock.jobs.catalog.open_transaction import ended_within_transaction
 from tussock.jobs.catalog.show import show
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.source_text import SourceText
@@ -84,10 +83,10 @@ class Prompt:
         if self._opened is not None:
             self._opened.close()
 
-    def require_ended(self) -> None:
-        """Raise TransactionError if a transaction is open, which `close` would roll back."""
-        if self._opened is not None and self._opened.in_transaction:
-            raise ended_within_transaction()
+    def require_committed(self) -> None:
+        """Raise TransactionError if a transaction is open, which `close` rolls back."""
+        if self._opened is not None:
+            self._opened.require_committed()
 
     def names(self) -> list[str]:
         """The names to complete: relations and their columns."""

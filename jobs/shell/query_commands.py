@@ -39,7 +39,6 @@ class UnfilteredChangesError(InputError):
 
 
 def _query(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.catalog.open_transaction import ended_within_transaction
     from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.session import Session
 
@@ -59,8 +58,7 @@ def _query(chosen: argparse.Namespace) -> None:
                     print(answer.message, file=sys.stderr if chosen.csv or chosen.json else sys.stdout)
                 else:
                     _write(chosen, answer.table.to_reader())
-            if session.in_transaction:
-                raise ended_within_transaction()
+            session.require_committed()
 
 
 def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextManager[pa.RecordBatchReader] | None":
@@ -267,9 +265,10 @@ def _shell(chosen: argparse.Namespace) -> int:
             if sys.stdin.isatty():
                 print(BANNER)
                 prompt.run(typed_lines(prompt.names, Path.home() / ".local" / "state" / "tussock" / "history"))
+                prompt.require_committed()
                 return 0
             prompt.run(iter(sys.stdin))
-            prompt.require_ended()
+            prompt.require_committed()
             return 1 if prompt.failed else 0
         finally:
             prompt.close()

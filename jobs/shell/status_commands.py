@@ -3,7 +3,14 @@
 import argparse
 import os
 
-from tussock.jobs.shell.command import Command, WhichStoreError, chosen_store, named_pipeline, opened, pipelines_folder
+from tussock.jobs.shell.command import (
+    Command,
+    WhichStoreError,
+    chosen_pipeline,
+    chosen_store,
+    opened,
+    pipelines_folder,
+)
 
 EXIT_WRONG = 4
 """Exit code if the pipeline has a problem. The command itself succeeded."""
@@ -17,6 +24,7 @@ def _status(chosen: argparse.Namespace) -> int:
     from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
     from tussock.statestore.errors import DamagedError, RetryableError
+    from tussock.statestore.meta.errors import NotInitialisedError
 
     chosen.pipeline = chosen.name or chosen.pipeline
     if not (chosen.pipeline or chosen.store or os.environ.get("TUSSOCK_STORE")):
@@ -25,12 +33,14 @@ def _status(chosen: argparse.Namespace) -> int:
     try:
         at = opened(chosen)
         found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
-    except (PipelineError, DamagedError, RetryableError, NeverAppliedError) as err:
+    except (PipelineError, DamagedError, RetryableError, NotInitialisedError) as err:
         name = chosen.pipeline or ""
-        if isinstance(err, PipelineError):
+        if isinstance(err, NotInitialisedError):
+            if (pipeline := chosen_pipeline(chosen)) is None:
+                raise
+            trouble = missing_store(pipeline)
+        elif isinstance(err, PipelineError):
             trouble = broken_definition(err)
-        elif isinstance(err, NeverAppliedError):
-            trouble = missing_store(named_pipeline(chosen))
         else:
             trouble = unreadable_store(err, chosen_store(chosen))
         print(_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))

@@ -139,6 +139,7 @@ CALLS = {
     "query": ('session.query("SELECT 1")', "spark"),
     "read": ('session.read("orders")', None),
     "reader": ('session.reader("orders").__enter__()', None),
+    "require_committed": ("session.require_committed()", None),
     "restate": ('session.restate("orders", Restated("/a.csv"))', None),
     "run": ('list(session.run("CREATE TABLE t (k int)"))', "spark"),
     "spark": ("session.spark", "spark"),

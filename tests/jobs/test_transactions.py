@@ -476,6 +476,27 @@ def test_a_rollback_says_that_the_commit_before_it_was_not_lost(
     assert rows(session, "e") == [(1, 1)]
 
 
+def test_a_session_tells_how_many_statements_its_end_rolls_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.require_committed()
+    session.execute("BEGIN")
+    put(session, "e", (1, 1))
+    put(session, "k", (2, 2))
+    with pytest.raises(TransactionError, match="so its 2 statements were rolled back"):
+        session.require_committed()
+    session.execute("ROLLBACK")
+    for arrives in (False, True):
+        with monkeypatch.context() as broken, pytest.raises(ObjectStoreUnavailableError):
+            _put_and_break_log(broken, session, arrives)
+        if arrives:
+            session.require_committed()  # the log has them
+        else:
+            with pytest.raises(TransactionError, match="so its 1 statement was rolled back"):
+                session.require_committed()
+            session.execute("ROLLBACK")
+
+
 def _put_and_break_log(patch: pytest.MonkeyPatch, session: Session, arrives: bool) -> None:
     with session.transaction():
         put(session, "e", (1, 1))

@@ -23,6 +23,7 @@ from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.settings.process import open_meta
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.texts.status import health_line, health_text
 from tussock.statestore.errors import InputError
@@ -228,6 +229,30 @@ def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(
         assert text.startswith(f"pipeline {name}: 1 thing is wrong\n")
         assert said in " ".join(text.split())
     assert cli.main(["status", "nope"]) == 1, "a mistyped name is an error of the command"
+
+
+def test_the_next_step_of_a_missing_store_names_the_pipeline_and_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`init` would create a store without the settings of the file, such as its time zone, which is permanent."""
+    folder = tmp_path / "pipelines/shop"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(
+        'name = "shop"\nstore = "dev"\nsql = ["views.sql"]\ntime_zone = "Asia/Kolkata"\n[epoch]\nvnodes = 16\n'
+        f'units = 3\n[env.prod]\nstore = "{tmp_path}/prod"\n'
+    )
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    for command in (["status"], ["status", "shop"]):
+        assert cli.main([*command, "--env", "prod"]) == 0, "a note, whichever way it is asked"
+        assert "prod does not exist yet" in capsys.readouterr().out
+    assert cli.main(["status", "shop", "--env", "prod"]) == 0
+    assert "-> `tussock apply shop --env prod` or the pipeline's deploy DAG creates it" in capsys.readouterr().out
+    assert cli.main(["show", "relations", "--pipeline", "shop", "--env", "prod"]) == 1
+    assert "Create it with `tussock apply shop --env prod`" in capsys.readouterr().err
+    assert cli.main(["init", "--pipeline", "shop", "--env", "prod"]) == 0
+    made = open_meta(str(tmp_path / "prod"))
+    assert (made.settings.time_zone, made.settings.vnode_count) == ("Asia/Kolkata", 16)
+    assert made.latest().mapping.unit_count == 3
 
 
 def test_a_run_that_fails_on_a_row_is_what_the_next_status_reports(

@@ -155,10 +155,28 @@ def test_statements_of_standard_input_fail_with_an_exit_code(run: Run, monkeypat
         ("SELECT absent FROM orders;\nSELECT 1;\n", 1, ""),
         ("\\wrong\n", 1, ""),
         ("BEGIN;\nCOMMIT;\n", 0, "nothing to commit"),
-        ("BEGIN;\n", 1, "the statements end within a transaction. Nothing was changed. Add COMMIT after them"),
+        ("BEGIN;\n", 1, "its 0 statements were rolled back. Nothing was changed. Add COMMIT after them"),
+        ("BEGIN;\n\\q\n", 1, "the statements end within a transaction"),
     ):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         assert says in run("shell", code=code), text
+
+
+def test_a_person_who_leaves_within_a_transaction_is_told_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for last in ("\\q", None):
+        answers = iter(["BEGIN;", last])
+
+        def typing(_: str, answers: Iterator[str | None] = answers) -> str:
+            if (line := next(answers)) is None:
+                raise EOFError
+            return line
+
+        monkeypatch.setattr("builtins.input", typing)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        assert "the statements end within a transaction" in run("shell", code=1)
 
 
 def test_a_limit_stops_the_scan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
