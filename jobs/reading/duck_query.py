@@ -1,6 +1,6 @@
 """SELECTs over stored rows by DuckDB, in this process and without a JVM. The dialect is DuckDB's, not Spark's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from tussock.jobs.logical.misspelt import misspelling
+from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.plan.definition import output_of
+from tussock.jobs.reading.duck_syntax import duck_parser
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
 from tussock.jobs.settings.local_disk import local_folder
@@ -77,14 +80,19 @@ def duck_rows(
         epoch: None: the published one.
 
     Warns: PausedViewWarning, HeldViewWarning.
-    Raises: DuckQueryError, also from the reader; NoStoredRowsError for a source or a plain view;
-        EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
+    Raises: DuckQueryError, also from the reader; SqlError for a misspelt keyword; NoStoredRowsError for a source or a
+        plain view; EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
     Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
     """
     failed: list[TussockError] = []
     with stored.seeing(epoch) as (version, sight), _connection(time_zone) as connection:
         with _errors(failed):
-            statements = connection.extract_statements(sql)
+            try:
+                statements = connection.extract_statements(sql)
+            except duckdb.ParserException:
+                live = version.catalog.live()
+                _require_syntax(sql, {name.lower() for r in live for name in (r.name, *(c.name for c in r.columns))})
+                raise
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise DuckQueryError("found another statement, or several")
             names = connection.get_table_names(sql)
@@ -113,6 +121,16 @@ def _errors(failed: Sequence[TussockError]) -> Iterator[None]:
         if failed:
             raise failed[0] from err
         raise DuckQueryError(str(err)) from err
+
+
+def _require_syntax(sql: str, names: Collection[str]) -> None:
+    """Raise SqlError for a misspelt keyword, if that explains why DuckDB cannot parse a text."""
+    with duck_parser() as (fails, keywords):
+        if (failed := fails(sql)) is None:
+            return
+        source = SourceText(sql)
+        if (found := misspelling(source, failed, fails, keywords, names)) is not None:
+            raise found.error(source)
 
 
 @contextmanager

@@ -50,11 +50,21 @@ def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
     snippet = _SNIPPET.search(text)
     if snippet is not None and snippet[1].strip(" .") not in source.text:  # the expression is ours, not the user's
         return SqlError(reason)
+    offset = _offset_in(text, source)
+    return SqlError(reason) if offset is None else sql_error(source, offset, reason)
+
+
+def syntax_error_at(error: "PySparkException", source: SourceText) -> int | None:
+    """The offset in `source` at which Spark's parser fails; None for errors that are not about the syntax."""
+    return _offset_in(str(error), source) if error.getCondition() == "PARSE_SYNTAX_ERROR" else None
+
+
+def _offset_in(text: str, source: SourceText) -> int | None:
+    """The offset in `source` of the place in Spark's message."""
     for shape in _PLACES:
         if (match := shape.search(text)) is not None:
-            first = 0 if shape is _PLACES[2] else 1
-            return sql_error(source, source.offset(int(match[1]), int(match[2]) + first), reason)
-    return SqlError(reason)
+            return source.offset(int(match[1]), int(match[2]) + (0 if shape is _PLACES[2] else 1))
+    return None
 
 
 def _functions_like(quoted: str) -> str:

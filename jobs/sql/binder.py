@@ -180,7 +180,8 @@ class Binder:
         if cursor.tokens[0].text.upper() in _QUERY_WORDS:
             return self._query(source)
         raise cursor.error(
-            "expected SELECT, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN"
+            "expected SELECT, WITH, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or "
+            "EXPLAIN"
         )
 
     def _create(self, source: SourceText, cursor: Cursor) -> Bound:

@@ -19,12 +19,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tussock.jobs.logical.errors import SqlError, sql_error
+from tussock.jobs.logical.misspelt import similar_keywords
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import Drop, Show, Shown
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.statestore.meta.catalog import RelationKind
 
 _AFTER_RETURNS = ("COMMENT", "DETERMINISTIC", "NOT", "LANGUAGE", "AS")
+_KEYWORD = re.compile(r"\b[A-Z]{2,}\b")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 
 
@@ -103,9 +105,14 @@ class Cursor:
         return sql_error(self.source, self.offset, reason)
 
     def error(self, expected: str) -> SqlError:
-        """A SqlError with the expected and the actual token."""
+        """A SqlError with the expected and the actual token, and the keyword that was probably meant.
+
+        `expected`: keywords in upper case.
+        """
         found = self.tokens[self.at].text if self.at < len(self.tokens) else "the end of the statement"
-        return sql_error(self.source, self.offset, f"{expected}, found {found}")
+        near = similar_keywords(found.upper(), set(_KEYWORD.findall(expected)))
+        hint = f". Did you mean {near[0]}?" if near else ""
+        return sql_error(self.source, self.offset, f"{expected}, found {found}{hint}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 import msgspec
 import pyspark
 from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
+from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.errors import NoRelationError, SqlError, sql_error
+from tussock.jobs.logical.misspelt import Misspelling, misspelling
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
@@ -23,7 +25,7 @@ from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.release import RELEASE
 from tussock.jobs.spark.session import SQL, active, sql_session
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.sql_errors import syntax_error_at, translated
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.python_function import forget, function_of, signatures
 from tussock.jobs.sql.python_function import register as register_function
@@ -278,15 +280,37 @@ class Sandbox:
 
     def parse_query(self, source: SourceText) -> JavaObject:
         """The unresolved plan of a SELECT. Anything else is a syntax error. Raises SqlError."""
-        refuse_doubled_quotes(source)
-        with translated(source):
-            return self.parser().parseQuery(source.for_spark)
+        return self._parsed(source, self.parser().parseQuery)
 
     def parse_statement(self, source: SourceText) -> JavaObject:
         """The unresolved plan of any statement, which does not run. Raises SqlError."""
+        return self._parsed(source, self.parser().parsePlan)
+
+    def _parsed(self, source: SourceText, parse: Callable[[str], JavaObject]) -> JavaObject:
         refuse_doubled_quotes(source)
-        with translated(source):
-            return self.parser().parsePlan(source.for_spark)
+        try:
+            with translated(source):
+                return parse(source.for_spark)
+        except SqlError as err:
+            if isinstance(err.__cause__, ParseException):
+                failed = syntax_error_at(err.__cause__, source)
+                if failed is not None and (found := self._misspelling(source, failed, parse)) is not None:
+                    raise found.error(source) from err
+            raise
+
+    def _misspelling(self, source: SourceText, failed: int, parse: Callable[[str], JavaObject]) -> Misspelling | None:
+        def fails(text: str) -> int | None:
+            shift = len(text) - len(source.text)
+            corrected = SourceText(text, begin=source.begin, end=None if source.end is None else source.end + shift)
+            try:
+                parse(corrected.for_spark)
+            except PySparkException as err:
+                return syntax_error_at(err, corrected)
+            return None
+
+        words = getattr(self.java("org.apache.spark.sql.catalyst.util.SQLKeywordUtils$"), "MODULE$").keywords()
+        names = {name.lower() for r in self.relations.values() for name in (r.name, *(c.name for c in r.columns))}
+        return misspelling(source, failed, fails, frozenset(str(words.mkString(" ")).split()), names)
 
     def analyze(self, source: SourceText, parsed: JavaObject) -> JavaObject:
         """The Dataset (JVM) of a parsed query over the empty relations.

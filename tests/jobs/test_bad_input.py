@@ -93,7 +93,7 @@ STATEMENTS = {
     "a syntax error": Bad(
         "SELECT shop FROM\n  orders WHERE GROUP n", SqlError, ("Syntax error", "line 2", "orders WHERE GROUP n", "^")
     ),
-    "no statement at all": Bad("FETCH orders", SqlError, ("expected SELECT, CREATE", "line 1, column 1")),
+    "no statement at all": Bad("FETCH orders", SqlError, ("expected SELECT, WITH, CREATE", "line 1, column 1")),
     "an unknown column": Bad(
         "CREATE MATERIALIZED VIEW v AS\nSELECT shp FROM orders",
         SqlError,

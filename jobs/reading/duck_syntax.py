@@ -1,0 +1,31 @@
+"""The parser of DuckDB, to find the place of a syntax error."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+import msgspec
+
+from tussock.jobs.logical.misspelt import Fails
+
+
+@contextmanager
+def duck_parser() -> Iterator[tuple[Fails, frozenset[str]]]:
+    """Yield DuckDB's parser and its keywords, in upper case.
+
+    It has a connection of its own, because its errors are JSON. The texts of other errors shorten long lines, so that
+    the place is lost. Cost: 20 ms.
+    """
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET errors_as_json = true")
+        words = connection.sql("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+
+        def fails(text: str) -> int | None:
+            try:
+                connection.extract_statements(text)
+            except duckdb.ParserException as err:
+                at = int(msgspec.json.decode(str(err).partition(": ")[2]).get("position", 0))  # in bytes
+                return len(text.encode()[:at].decode(errors="ignore"))
+            return None
+
+        yield fails, frozenset(word.upper() for (word,) in words)
