@@ -69,7 +69,7 @@ def _suspects(source: SourceText, failed: int, keywords: Collection[str], names:
     """Yield the words that may be misspelt, the nearest to the error first."""
     try:
         tokens = [t for t in tokens_of(source) if source.begin <= t.start <= failed]
-    except SqlError:  # an open string or comment has an error of its own
+    except SqlError:  # a string or comment is not closed
         return
     aliases = {after.text.lower() for word, after in pairwise(tokens) if word.text.upper() == "AS"}
     for i in range(len(tokens) - 1, max(-1, len(tokens) - 1 - _WORDS), -1):

@@ -13,8 +13,8 @@ from tussock.jobs.logical.misspelt import Fails
 def duck_parser() -> Iterator[tuple[Fails, frozenset[str]]]:
     """Yield DuckDB's parser and its keywords, in upper case.
 
-    It has a connection of its own, because its errors are JSON. The texts of other errors shorten long lines, so that
-    the place is lost. Cost: 20 ms.
+    Its connection reports errors as JSON. In the usual texts, a long line is shortened and the place is lost. Cost:
+    20 ms.
     """
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET errors_as_json = true")
