@@ -1,6 +1,7 @@
 """Results of the quality gate per epoch, view and expectation, with failed rows and links to pages of the Data Docs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -9,16 +10,26 @@ import msgspec
 
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.gate.index import RESULTS, SuiteResult
-from tussock.jobs.gate.record import Failure, GateVerdict, Metric, ViewQuality, is_source, read_record
+from tussock.jobs.gate.record import (
+    Failure,
+    GateVerdict,
+    Metric,
+    QualityRecord,
+    ViewQuality,
+    is_source,
+    record_name,
+)
 from tussock.jobs.gate.suite import read_suite
 from tussock.jobs.gate.text import expectation_text
 from tussock.jobs.settings.tables import QualitySettings
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError
-from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 # Bytes read from the newest-first list of the Data Docs; older entries are only in the Data Docs' own index.
 _MOST_BYTES = 8 << 20
+_PARALLEL = 8  # HEAD requests at a time
 
 
 class CheckFacts(msgspec.Struct, frozen=True):
@@ -55,6 +66,11 @@ class EpochQuality(msgspec.Struct, frozen=True):
     checks: tuple[CheckFacts, ...]  # by view
     paused: tuple[str, ...]  # views with a suite that were not checked
 
+    @property
+    def warnings(self) -> int:
+        """The number of failed expectations that only report."""
+        return sum(len(check.warnings) for check in self.checks)
+
 
 class Outcome(StrEnum):
     """The outcome of one expectation in one check."""
@@ -77,23 +93,35 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
     last_failed: int | None  # epoch
 
 
-def quality_of_epochs(
-    objects: ObjectStore, epochs: Sequence[int], settings: QualitySettings | None
-) -> tuple[EpochQuality, ...]:
-    """Return the gate's verdicts on epochs, in their order.
+def quality_of_epoch(epoch: int, record: QualityRecord | None, pages: Mapping[str, tuple[str, ...]]) -> EpochQuality:
+    """Return the gate's verdict on an epoch.
 
-    Cost: one GET per epoch, and at most _MOST_BYTES of the Data Docs' list.
+    Args:
+        record: the gate's record of the epoch; None if it has none.
+        pages: the pages of the Data Docs about the epoch, by view.
     """
-    pages = {} if settings is None else _pages(settings.docs, epochs)
-    found = []
-    for epoch in epochs:
-        record = read_record(objects, epoch)
-        if record is None:
-            found.append(EpochQuality(epoch, moment(epoch), GateVerdict.NONE, (), ()))
-            continue
-        checks = tuple(_check(epoch, view, pages.get((epoch, view.view), ())) for view in record.views)
-        found.append(EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused))
-    return tuple(found)
+    if record is None:
+        return EpochQuality(epoch, moment(epoch), GateVerdict.NONE, (), ())
+    checks = tuple(_check(epoch, view, pages.get(view.view, ())) for view in record.views)
+    return EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused)
+
+
+def record_etags(objects: ObjectStore, epochs: Sequence[int]) -> tuple[str | None, ...]:
+    """Return the ETag of each epoch's quality record; None for an epoch without one.
+
+    A record whose ETag is unchanged is unchanged. Cost: a HEAD per epoch, at most _PARALLEL at a time.
+    """
+
+    def etag(epoch: int) -> str | None:
+        try:
+            return objects.head(record_name(epoch)).etag
+        except ObjectNotFoundError:
+            return None
+
+    if isinstance(objects, LocalObjectStore) or len(epochs) < 2:  # a thread costs more than a local file
+        return tuple(map(etag, epochs))
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        return tuple(pool.map(etag, epochs))
 
 
 def expectations(
@@ -190,10 +218,22 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
     )
 
 
-def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str, ...]]:
-    """Return the pages of these epochs, by epoch and view. Only the beginning of the list, with new pages, is read."""
+def file_version(file: Path) -> tuple[int, int] | None:
+    """Return the size and the time of the last write of a file, which change with its content; None without one."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def pages_of(docs: Path, epochs: Collection[int]) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
+    """Return the pages of the Data Docs about these epochs, by epoch and view.
+
+    Cost: reads the beginning of the list, which has new pages, at most _MOST_BYTES.
+    """
     wanted = set(epochs)
-    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    found: dict[int, dict[str, tuple[str, ...]]] = {}
     decoder = decoder_of(SuiteResult)
     try:
         with (docs / RESULTS).open("rb") as lines:
@@ -202,7 +242,8 @@ def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str
                 if result.epoch < min(wanted):
                     break
                 if result.epoch in wanted:
-                    found[result.epoch, result.view] = (*found.get((result.epoch, result.view), ()), result.page)
+                    of = found.setdefault(result.epoch, {})
+                    of[result.view] = (*of.get(result.view, ()), result.page)
     except (OSError, msgspec.DecodeError):
         return found  # no suite has run yet, or another machine is writing the list: no page to link
     return found

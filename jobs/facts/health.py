@@ -23,10 +23,13 @@ from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.gate.arrival import MissingFiles
 from tussock.jobs.gate.record import QualityRecord, is_source
+from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.errors import NotInitialisedError
 
 # An epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch.
 STUCK = timedelta(minutes=15)
@@ -150,13 +153,13 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
     return tuple(sorted(listed, key=lambda trouble: not trouble.wrong))
 
 
-def broken_definition(err: TussockError) -> Trouble:
+def _broken_definition(err: TussockError) -> Trouble:
     """Return the trouble of a pipeline whose pipeline.toml cannot be loaded: it has no DAGs, so nothing runs."""
     do = "Correct the file. Until then the pipeline has no DAGs; its store and all other pipelines are unaffected."
     return Trouble(TroubleKind.DEFINITION, "pipeline.toml", f"cannot be loaded: {err}", do)
 
 
-def unreadable_store(err: Exception, store: str) -> Trouble:
+def _unreadable_store(err: Exception, store: str) -> Trouble:
     """Return the trouble of a store that this process cannot read."""
     do = (
         "The state of the pipeline is unknown. Check the address, the network, and this process's credentials. If the "
@@ -165,10 +168,24 @@ def unreadable_store(err: Exception, store: str) -> Trouble:
     return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", f"cannot be read: {type(err).__name__}: {err}", do)
 
 
-def missing_store(pipeline: Pipeline) -> Trouble:
+def _missing_store(pipeline: Pipeline) -> Trouble:
     """Return the note of a pipeline that was never applied."""
     do = f"`tussock apply {pipeline.argument}` or the pipeline's deploy DAG creates it."
     return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist yet", do, wrong=False)
+
+
+def unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trouble:
+    """Return the only known trouble of a pipeline whose definition or store cannot be read.
+
+    `store`: its address if the pipeline is unknown.
+    """
+    match err:
+        case PipelineError() | UnknownEnvironmentError():
+            return _broken_definition(err)
+        case NotInitialisedError() if pipeline is not None:
+            return _missing_store(pipeline)
+        case _:
+            return _unreadable_store(err, store if pipeline is None else pipeline.store)
 
 
 def with_scheduler(found: tuple[Trouble, ...], run: str, state: str, since: datetime | None) -> tuple[Trouble, ...]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from tussock.jobs.facts.health import Trouble, broken_definition, missing_store, unreadable_store
+from tussock.jobs.facts.health import Trouble, unopened
 from tussock.jobs.facts.status import Status, status_of
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
 from tussock.statestore.errors import TussockError
-from tussock.statestore.meta.errors import NotInitialisedError
 
 EPOCHS = 5  # the newest, in which a stuck epoch finds how long others took
 
@@ -20,10 +19,8 @@ def health_of_store(at: PipelineStore) -> Status:
 def health_of(found: FolderEntry) -> Sequence[Trouble]:
     """Return the troubles of a pipeline of the folder. Raises nothing that a user or a server causes."""
     if found.pipeline is None:
-        return (broken_definition(found.error),) if found.error is not None else ()
+        return () if found.error is None else (unopened(found.error, None),)
     try:
         return health_of_store(open_pipeline(found.pipeline)).troubles
-    except NotInitialisedError:
-        return (missing_store(found.pipeline),)
     except (TussockError, OSError) as err:
-        return (unreadable_store(err, found.pipeline.store),)
+        return (unopened(err, found.pipeline),)

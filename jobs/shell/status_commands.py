@@ -17,7 +17,7 @@ EXIT_WRONG = 4
 
 
 def _status(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.facts.health import broken_definition, missing_store, unreadable_store
+    from tussock.jobs.facts.health import unopened
     from tussock.jobs.facts.status import now_of, status_of
     from tussock.jobs.operations.store import NeverAppliedError
     from tussock.jobs.settings.process import clock_ms
@@ -34,15 +34,11 @@ def _status(chosen: argparse.Namespace) -> int:
         at = opened(chosen)
         found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
     except (PipelineError, DamagedError, RetryableError, NotInitialisedError) as err:
-        name = chosen.pipeline or ""
-        if isinstance(err, NotInitialisedError):
-            if (pipeline := chosen_pipeline(chosen)) is None:
-                raise
-            trouble = missing_store(pipeline)
-        elif isinstance(err, PipelineError):
-            trouble = broken_definition(err)
-        else:
-            trouble = unreadable_store(err, chosen_store(chosen))
+        name, broken = chosen.pipeline or "", isinstance(err, PipelineError)
+        pipeline = None if broken else chosen_pipeline(chosen)
+        if pipeline is None and isinstance(err, NotInitialisedError):
+            raise
+        trouble = unopened(err, pipeline, "" if broken else chosen_store(chosen))
         print(_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))
         return EXIT_WRONG if trouble.wrong else 0
     print(_json(found) if chosen.json else status_text(found, chosen.most))

@@ -33,9 +33,9 @@ from tussock.statestore.meta.catalog import RelationKind
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import paused_dags
 from tussock_pages.guard import EDITS_DAG, READS_RUNS, User, from_here, may_edit
-from tussock_pages.overview import look_at_status
+from tussock_pages.health import look_at_status
 from tussock_pages.page import page
-from tussock_pages.stores import Store, name_in
+from tussock_pages.stores import SeenStore, name_in
 
 
 async def _sent(request: Request) -> FormData:
@@ -191,7 +191,7 @@ def actions_page(request: Request, user: User, session: SessionDep, dag_id: str)
         Offer(a, dag_ids[a.kind], dag_ids[a.kind] in paused, paused.get(dag_ids[a.kind], False), may[a.kind])
         for a in ACTIONS
     ]
-    return page(request, "actions.html", head=head_of(store, dag_id, user), tab="actions", offers=offers)
+    return page(request, "actions.html", head=head_of(store, dag_id, user, session), tab="actions", offers=offers)
 
 
 @router.get("/dags/{dag_id}/actions/{name}", dependencies=[EDITS_DAG, STARTS_RUNS])
@@ -199,7 +199,7 @@ def action_page(request: Request, user: User, session: SessionDep, dag_id: str, 
     """Show the preview of an action and its form."""
     store, action = store_of(dag_id), _action(dag_id, name)
     paused = paused_dags(session, [dag_id]).get(dag_id)
-    head = head_of(store, dag_id, user)
+    head = head_of(store, dag_id, user, session)
     return page(
         request,
         "action.html",
@@ -228,12 +228,12 @@ def act(request: Request, user: User, session: SessionDep, dag_id: str, name: st
 
 
 @router.get("/dags/{dag_id}/actions/{name}/begun")
-def begun(request: Request, user: User, dag_id: str, name: str, run: str) -> HTMLResponse:
+def begun(request: Request, user: User, session: SessionDep, dag_id: str, name: str, run: str) -> HTMLResponse:
     """Confirm that a run was started, with links to it."""
     return page(
         request,
         "begun.html",
-        head=head_of(store_of(dag_id), dag_id, user),
+        head=head_of(store_of(dag_id), dag_id, user, session),
         tab="actions",
         action=_action(dag_id, name),
         run=run,
@@ -248,14 +248,12 @@ def _action(dag_id: str, name: str) -> PageAction:
     return action
 
 
-def _will_do(store: Store, action: PageAction, chosen: Mapping[str, str]) -> Mapping[str, Any]:
+def _will_do(store: SeenStore, action: PageAction, chosen: Mapping[str, str]) -> Mapping[str, Any]:
     """Collect the facts of an action's preview. `chosen`: query parameters of the page."""
     units = _units(chosen).get("units") if action.kind == "rebalance" else None
-    catalog = store.at_version("catalog", lambda _, version: version.catalog)
-    live = catalog.live()
-    with store.lock:
-        open_barrier = barrier(store.meta) if action.kind == "epoch" else None
-        waiting = store.meta.log_end() - store.meta.latest().log_end if action.kind in ("epoch", "deploy") else 0
+    live = store.version.catalog.live()
+    open_barrier = barrier(store.meta) if action.kind == "epoch" else None
+    waiting = store.meta.log_end() - store.version.log_end if action.kind in ("epoch", "deploy") else 0
     return {
         "sources": look_at_status(store) if action.kind == "epoch" else None,
         "barrier": open_barrier,
@@ -264,7 +262,7 @@ def _will_do(store: Store, action: PageAction, chosen: Mapping[str, str]) -> Map
             r.name for r in live if r.kind is RelationKind.VIEW and (r.paused is not None) == (action.name == "resume")
         ],
         "source_names": [r.name for r in live if r.kind is RelationKind.SOURCE],
-        "readers": store.at_version("readers", lambda _, version: readers(version.catalog)),
+        "readers": store.at_catalog("readers", readers),
         "approve": store.pipeline.deploy.approve,
         "upkeep": store.look("upkeep", _upkeep(store)) if action.kind == "upkeep" else None,
         "moves": store.look(f"moves to {units} units", _moves(store, units)) if action.kind == "rebalance" else None,
@@ -281,7 +279,7 @@ class _Moves:
     digest: str
 
 
-def _moves(store: Store, units: int | None) -> Callable[[Any], _Moves]:
+def _moves(store: SeenStore, units: int | None) -> Callable[[Any], _Moves]:
     target = store.pipeline.rebalance.target
 
     def look(meta: Any) -> _Moves:
@@ -291,6 +289,6 @@ def _moves(store: Store, units: int | None) -> Callable[[Any], _Moves]:
     return look
 
 
-def _upkeep(store: Store) -> Callable[[Any], UpkeepFacts]:
+def _upkeep(store: SeenStore) -> Callable[[Any], UpkeepFacts]:
     retention = store.pipeline.upkeep.retention
     return lambda meta: upkeep(meta, retention)

@@ -10,13 +10,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
-from tussock.jobs.facts.health import broken_definition
-from tussock.jobs.settings.environments import UnknownEnvironmentError
-from tussock.jobs.settings.values import PipelineError
+from tussock.jobs.facts.health import TroubleKind
 from tussock.statestore.errors import TussockError
-from tussock.statestore.meta.errors import NotInitialisedError
 from tussock_pages import actions, dag, epochs, overview, quality, rows, verified
 from tussock_pages.guard import SEES_PLUGINS, with_headers
+from tussock_pages.health import trouble_without_store
 from tussock_pages.page import FOLDER, page
 
 log = logging.getLogger(__name__)
@@ -61,17 +59,13 @@ async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Res
 @app.exception_handler(TussockError)
 def no_store(request: Request, err: TussockError) -> Response:
     """Show a store error, or a request that the store cannot answer, with the error's message."""
-    if isinstance(err, NotInitialisedError):
-        return _error(
-            request,
-            404,
-            "This pipeline has no store yet",
-            "To create it, trigger the pipeline's deploy DAG or run `tussock apply`.",
-            err,
-        )
-    if isinstance(err, (PipelineError, UnknownEnvironmentError)):
-        return _error(request, 503, "The pipeline's definition cannot be loaded", broken_definition(err).do, err)
-    return _error(request, 503, "The store cannot be read", "Only this page is affected, not the pipeline's runs.", err)
+    trouble = trouble_without_store(err, request.path_params.get("dag_id", ""))
+    if trouble.kind is TroubleKind.STORE_MISSING:
+        text = f"The {trouble.about} {trouble.what}. {trouble.do}"
+        return _error(request, 404, "This pipeline has no store yet", text)
+    broken = trouble.kind is TroubleKind.DEFINITION
+    title = "The pipeline's definition cannot be loaded" if broken else "The store cannot be read"
+    return _error(request, 503, title, trouble.do, err)
 
 
 @app.exception_handler(HTTPException)

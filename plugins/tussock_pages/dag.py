@@ -1,32 +1,43 @@
 """The tab of a DAG: views with their recent epochs, the graph, and the page of one relation with its fragments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
 from tussock_steps import pipeline_of
 
 from tussock.jobs.catalog.show import show
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
-from tussock.jobs.facts.health import Trouble, unreadable_store
+from tussock.jobs.facts.health import Trouble
 from tussock.jobs.facts.history import ViewPoint, epoch_page, points
-from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, relation_states
+from tussock.jobs.facts.overview import (
+    PipelineState,
+    RelationState,
+    oldest_unseen_s,
+    pipeline_state,
+    relation_states,
+)
 from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.tables import tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
 from tussock.jobs.texts.drawing import Drawing, draw
-from tussock.statestore.meta.catalog import RelationKind
-from tussock.statestore.meta.version import HummockVersion
-from tussock_pages.guard import READS_RUNS, User, may_edit, may_see_rows
-from tussock_pages.overview import Waiting, look_at_status
+from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock_pages.dag_runs import last_runs
+from tussock_pages.guard import READS_RUNS, Rights, User, rights_of
+from tussock_pages.health import look_at_status, troubles_of
+from tussock_pages.overview import Waiting
 from tussock_pages.page import page
+from tussock_pages.remembered import Same, key_of
 from tussock_pages.spark import Sparkline, sparkline
-from tussock_pages.stores import Looked, Store, name_in, open_store
+from tussock_pages.stores import Looked, SeenStore, name_in, open_store
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
@@ -48,15 +59,11 @@ class PageHead:
     """The data of the head that all pages of a DAG share."""
 
     dag_id: str
-    name: str
-    environment: str
-    argument: str  # the pipeline in a printed command
-    description: str
-    store: str
+    pipeline: Pipeline
     state: PipelineState
-    may_edit: bool
-    may_see_rows: bool
+    rights: Rights
     looked: Looked  # the status
+    troubles: tuple[Trouble, ...] | None  # as on the overview; None while they are being determined
 
     @property
     def looks(self) -> tuple[Looked, ...]:
@@ -69,16 +76,9 @@ class PageHead:
         found: Status | None = self.looked.value
         return found
 
-    @property
-    def troubles(self) -> tuple[Trouble, ...] | None:
-        """Those of the status; None if it is still being determined."""
-        if self.looked.error is not None:
-            return (unreadable_store(self.looked.error, self.store),)
-        return None if self.status is None else self.status.troubles
 
-
-def store_of(dag_id: str) -> Store:
-    """Return the store of the pipeline that a DAG belongs to.
+def store_of(dag_id: str) -> SeenStore:
+    """Return the store of the pipeline that a DAG belongs to, at its newest version.
 
     Raises: HTTPException 404 if the DAG does not belong to a pipeline; otherwise as `open_store`.
     """
@@ -90,32 +90,35 @@ def store_of(dag_id: str) -> Store:
     return open_store(pipeline_of(found[1]))
 
 
-def head_of(store: Store, dag_id: str, user: User) -> PageHead:
-    """The head of a DAG's page."""
+def head_of(store: SeenStore, dag_id: str, user: User, session: Session) -> PageHead:
+    """The head of a DAG's page. Cost: two queries of Airflow's database, and the look at the status."""
     state = store.at_version("state", lambda _, version: pipeline_state(version))
-    of, looked = store.pipeline, look_at_status(store)
-    edits, sees = may_edit(user, dag_id), may_see_rows(user, dag_id, of.pages.rows)
-    return PageHead(dag_id, of.name, of.environment, of.argument, of.description, of.store, state, edits, sees, looked)
+    of, looked, epoch_dag = store.pipeline, look_at_status(store), f"epoch_{store.pipeline.name}"
+    troubles = troubles_of(looked, store, last_runs(session, [epoch_dag]).get(epoch_dag))
+    return PageHead(dag_id, of, state, rights_of(user, dag_id, of.pages.rows), looked, troubles)
 
 
 @router.get("/dags/{dag_id}")
 def views(
     request: Request,
     user: User,
+    session: SessionDep,
     dag_id: str,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
     named: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
     """Show views and tables, RELATIONS_A_PAGE per page; those that are not ready or are stale come first."""
     store = store_of(dag_id)
-    head = head_of(store, dag_id, user)
-    found = head.status
-    kept = [v for v in (() if found is None else found.views) if named.lower() in v.view]
-    kept.sort(key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW))
-    first = (page_number - 1) * RELATIONS_A_PAGE
-    recent = _recent(store)
-    past = points(recent)
-    rows = [_row(v, past.get(v.view, ())) for v in kept[first : first + RELATIONS_A_PAGE]]
+    head = head_of(store, dag_id, user, session)
+    found, recent, past = head.status, _recent(store), _points(store)
+    kept, rows = (), ()
+    if found is not None:
+        kept = store.remembered(("named", Same(found), named), lambda: _named(found.views, named))
+        first = (page_number - 1) * RELATIONS_A_PAGE
+        shown = kept[first : first + RELATIONS_A_PAGE]
+        rows = store.remembered(
+            ("rows", Same(kept), Same(past), first), lambda: tuple(_row(v, past.get(v.view, ())) for v in shown)
+        )
     return page(
         request,
         "views.html",
@@ -136,7 +139,7 @@ def views(
 
 @router.get("/dags/{dag_id}/graph")
 def graph_page(
-    request: Request, user: User, dag_id: str, focus: Annotated[str, Query(max_length=200)] = ""
+    request: Request, user: User, session: SessionDep, dag_id: str, focus: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
     """Show the graph of sources, tables, views and sinks.
 
@@ -144,7 +147,7 @@ def graph_page(
     """
     store = store_of(dag_id)
     publish = store.pipeline.publish
-    nodes: Sequence[GraphNode] = store.at_version(("graph", publish), lambda _, version: graph(version, publish))
+    nodes: Sequence[GraphNode] = _graph(store, publish)
     total = len(nodes)
     known = {node.name for node in nodes}
     if focus and focus not in known:
@@ -157,16 +160,15 @@ def graph_page(
     nodes = nodes[:MOST_BOXES]
     there = {node.name for node in nodes}
     reads = {node.name: tuple(name for name in node.reads if name in there) for node in nodes}
-    drawing: Drawing = store.at_version(("drawn", publish, focus), lambda *_: draw(reads))
-    sizes = {s.name: s for s in store.at_version("relations", lambda _, version: relation_states(version))}
+    drawing: Drawing = store.remembered(("drawn", key_of(reads)), lambda: draw(reads))
     return page(
         request,
         "graph.html",
-        head=head_of(store, dag_id, user),
+        head=head_of(store, dag_id, user, session),
         tab="graph",
         drawing=drawing,
         nodes={node.name: node for node in nodes},
-        sizes=sizes,
+        sizes=_states(store),
         focus=focus,
         total=total,
         left_out=left_out,
@@ -175,14 +177,15 @@ def graph_page(
 
 
 @router.get("/dags/{dag_id}/relations/{name}")
-def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLResponse:
+def relation_page(request: Request, user: User, session: SessionDep, dag_id: str, name: str) -> HTMLResponse:
     """Show one relation: definition, recent epochs, state tables, fragments by level, EXPLAIN."""
     store = store_of(dag_id)
-    shown = store.at_version(("relation", name), lambda _, version: _relation(version, name))
-    if shown is None:
+    shown = store.at_catalog(("relation", name), lambda catalog: _relation(catalog, name))
+    if shown is None or (state := _states(store).get(name)) is None:
         raise HTTPException(404, f"The pipeline has no relation {name!r}.")
-    past = points(_recent(store))
-    head = head_of(store, dag_id, user)
+    past = _points(store)
+    head = head_of(store, dag_id, user, session)
+    nodes = {node.name: node for node in _graph(store, None)}
     mine = [t for t in head.troubles or () if t.about.partition(" ")[2] == name]
     return page(
         request,
@@ -192,12 +195,16 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
         name=name,
         past=tuple(reversed(past.get(name, ()))),
         troubles=mine,
-        may_see_rows=shown["state"].kind in WITH_ROWS and head.may_see_rows,
+        may_see_rows=state.kind in WITH_ROWS and head.rights.may_see_rows,
+        state=state,
+        reads=nodes[name].reads,
+        read_by=[node.name for node in nodes.values() if name in node.reads],
+        tables=[t for t in store.at_version("tables", lambda _, version: tables(version)) if t.relation == name],
         **shown,
     )
 
 
-def _recent(store: Store) -> tuple[EpochFacts, ...]:
+def _recent(store: SeenStore) -> tuple[EpochFacts, ...]:
     """The newest epochs, newest first."""
     found: tuple[EpochFacts, ...] = store.at_version(
         "recent", lambda meta, version: epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs
@@ -205,25 +212,39 @@ def _recent(store: Store) -> tuple[EpochFacts, ...]:
     return found
 
 
-def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
-    relation = next((r for r in version.catalog.live() if r.name == name and r.kind is not RelationKind.FUNCTION), None)
+def _points(store: SeenStore) -> Mapping[str, tuple[ViewPoint, ...]]:
+    """The effect of the newest epochs on each relation, oldest first."""
+    return store.at_version("points", lambda *_: points(_recent(store)))
+
+
+def _graph(store: SeenStore, publish: PublishSettings | None) -> tuple[GraphNode, ...]:
+    return store.at_version(("graph", publish), lambda _, version: graph(version, publish))
+
+
+def _states(store: SeenStore) -> Mapping[str, RelationState]:
+    return store.at_version("relations", lambda _, version: {s.name: s for s in relation_states(version)})
+
+
+def _named(found: Sequence[ViewFacts], named: str) -> tuple[ViewFacts, ...]:
+    """The views and tables with a text in their names; those that are not ready or are stale come first."""
+    kept = [view for view in found if named.lower() in view.view]
+    return tuple(sorted(kept, key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW)))
+
+
+def _relation(catalog: Catalog, name: str) -> dict[str, Any] | None:
+    relation = next((r for r in catalog.live() if r.name == name and r.kind is not RelationKind.FUNCTION), None)
     if relation is None:
         return None
-    whole = schedule(version.catalog, relation.created)
+    whole = schedule(catalog, relation.created)
     found: tuple[FragmentFacts, ...] = (
-        () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, [relation], whole)
+        () if relation.kind is RelationKind.PLAIN_VIEW else fragments(catalog, [relation], whole)
     )
-    nodes = {node.name: node for node in graph(version)}
     return {
-        "state": next(s for s in relation_states(version) if s.name == name),
         "columns": [f"{column.name} {column.type}" for column in relation.columns],
-        "statement": show(version.catalog, Show(Shown.CREATE, name))["statement"][0],
-        "reads": nodes[name].reads,
-        "read_by": [node.name for node in nodes.values() if name in node.reads],
-        "tables": [table for table in tables(version) if table.relation == name],
+        "statement": show(catalog, Show(Shown.CREATE, name))["statement"][0],
         "fragments": {str(f.id): f for f in found},
         "drawing": draw({str(f.id): tuple(map(str, f.reads)) for f in found}),
-        "explained": explained(version.catalog, relation, whole),
+        "explained": explained(catalog, relation, whole),
     }
 
 

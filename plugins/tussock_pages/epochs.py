@@ -9,14 +9,16 @@ from fastapi.responses import HTMLResponse
 
 from tussock.jobs.facts.barrier import BarrierFacts, FileFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.gate import EpochQuality, quality_of_epochs
+from tussock.jobs.facts.gate import EpochQuality, file_version, pages_of, quality_of_epoch, record_etags
 from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch, taken_by
+from tussock.jobs.gate.index import RESULTS
+from tussock.jobs.gate.record import read_record
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import committed_epoch, find_run
 from tussock_pages.guard import READS_RUNS, User
 from tussock_pages.page import page
-from tussock_pages.stores import Store
+from tussock_pages.stores import SeenStore
 
 EPOCHS_A_PAGE = 25
 MOST_OF_A_RUN = 50  # newest epochs of a run that its tab shows; the list of epochs has the others
@@ -25,7 +27,11 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 @router.get("/dags/{dag_id}/epochs")
 def epochs_page(
-    request: Request, user: User, dag_id: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None
+    request: Request,
+    user: User,
+    session: SessionDep,
+    dag_id: str,
+    before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
 ) -> HTMLResponse:
     """List epochs, newest first, EPOCHS_A_PAGE per page."""
     store = store_of(dag_id)
@@ -36,7 +42,7 @@ def epochs_page(
     return page(
         request,
         "epochs.html",
-        head=head_of(store, dag_id, user),
+        head=head_of(store, dag_id, user, session),
         tab="epochs",
         found=found,
         quality=quality,
@@ -45,16 +51,15 @@ def epochs_page(
 
 
 @router.get("/dags/{dag_id}/epochs/{epoch}")
-def epoch(request: Request, user: User, dag_id: str, epoch: int) -> HTMLResponse:
+def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch: int) -> HTMLResponse:
     """Show one epoch: rows in and out by relation, seconds by step, and the gate's verdict."""
     store = store_of(dag_id)
-    with store.lock:
-        found = one_epoch(store.meta, epoch)
-        if found is None:
-            raise HTTPException(404, f"The store has no committed epoch {epoch}. Retention may have expired it.")
-        run = injected_by(store.meta, found)
+    found = store.at_version(("epoch", epoch), lambda meta, _: one_epoch(meta, epoch))
+    if found is None:
+        raise HTTPException(404, f"The store has no committed epoch {epoch}. Retention may have expired it.")
+    run = injected_by(store.meta, found)
     (quality,) = qualities(store, (epoch,))
-    head = head_of(store, dag_id, user)
+    head = head_of(store, dag_id, user, session)
     return page(request, "epoch.html", head=head, tab="epochs", epoch=found, run=run, quality=quality)
 
 
@@ -64,7 +69,7 @@ def report(request: Request, user: User, session: SessionDep, dag_id: str, run_i
     store = store_of(dag_id)
     epoch = committed_epoch(session, dag_id, run_id)
     found = qualities(store, () if epoch is None else (epoch,))
-    head = head_of(store, dag_id, user)
+    head = head_of(store, dag_id, user, session)
     return page(request, "report.html", head=head, tab="quality", quality=found[0] if found else None, run_id=run_id)
 
 
@@ -78,7 +83,7 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
     asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
     found, files = store.at_version(("run", run_id, committed), lambda meta, _: _of_run(meta, asked, committed))
     quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
-    head = head_of(store, dag_id, user)
+    head = head_of(store, dag_id, user, session)
     opened = _open_of(store, asked)
     return page(
         request,
@@ -103,18 +108,27 @@ def _of_run(
     return found, taken_by(meta, found)
 
 
-def _open_of(store: Store, asked: Mapping[str, str]) -> BarrierFacts | None:
+def _open_of(store: SeenStore, asked: Mapping[str, str]) -> BarrierFacts | None:
     """The open barrier if this run injected it."""
-    with store.lock:
-        version = store.meta.latest()
-        found = store.meta.barrier_after(version.epoch)
-        return None if found is None or found.run != asked else barrier_facts(store.meta, version, found)
+    found = store.meta.barrier_after(store.version.epoch)
+    return None if found is None or found.run != asked else barrier_facts(store.meta, store.version, found)
 
 
-def qualities(store: Store, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
+def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
     """The gate's verdicts on these epochs, in the same order.
 
-    Not cached, since a suite may be corrected and run again. Without the store's lock, since other pages must not wait
-    for the records.
+    A suite may be corrected and run again, so each page compares the ETags of the records. It reads only those that
+    have changed. Cost: a HEAD per epoch, PARALLEL at once.
     """
-    return quality_of_epochs(store.meta.objects, epochs, store.pipeline.quality)
+    objects, settings = store.meta.objects, store.pipeline.quality
+    pages: Mapping[int, Mapping[str, tuple[str, ...]]] = {}
+    if settings is not None:
+        docs = settings.docs
+        pages = store.remembered(("docs", docs, file_version(docs / RESULTS), epochs), lambda: pages_of(docs, epochs))
+
+    def judged(epoch: int, etag: str | None) -> EpochQuality:
+        of = pages.get(epoch, {})
+        key = ("quality", epoch, etag, tuple(of.items()))
+        return store.remembered(key, lambda: quality_of_epoch(epoch, read_record(objects, epoch), of), large=True)
+
+    return tuple(judged(epoch, etag) for epoch, etag in zip(epochs, record_etags(objects, epochs), strict=True))

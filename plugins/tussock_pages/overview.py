@@ -8,22 +8,18 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tussock.jobs.facts.health import Trouble, broken_definition, missing_store, unreadable_store, with_scheduler
+from tussock.jobs.facts.health import Trouble, unopened
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
 from tussock.jobs.facts.sources import SourceFacts
-from tussock.jobs.facts.status import Status, now_of, status_of
 from tussock.jobs.operations.folder import FolderEntry
-from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
-from tussock.statestore.meta.errors import NotInitialisedError
-from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run, last_runs, paused_dags
 from tussock_pages.guard import User, may_read, readable_dags
+from tussock_pages.health import look_at_status, troubles_of
 from tussock_pages.page import page
-from tussock_pages.stores import Looked, Store, open_store, pipelines
+from tussock_pages.stores import Looked, open_store, pipelines
 
 PIPELINES_A_PAGE = 25
-EPOCHS_LOOKED_AT = 5
 router = APIRouter()
 
 
@@ -75,16 +71,6 @@ class PipelineRows:
         return tuple(row.looked for row in self.rows if row.looked is not None)
 
 
-def look_at_status(store: Store) -> Looked:
-    """The facts of `tussock status`. Cost: one listing per source."""
-    of = store.pipeline
-
-    def look(meta: MetaStore) -> Status:
-        return status_of(of, meta, now_of(clock_ms()), last=EPOCHS_LOOKED_AT)
-
-    return store.look("status", look)
-
-
 @router.get("/pipelines")
 def overview(
     request: Request, user: User, session: SessionDep, page_number: Annotated[int, Query(alias="page", ge=1)] = 1
@@ -116,24 +102,15 @@ def _row(one: FolderEntry, runs: Mapping[str, Run], paused: Mapping[str, bool]) 
     dag_id = f"epoch_{one.name}"
     run, is_paused = runs.get(dag_id), paused.get(dag_id)
     if one.pipeline is None:
-        broken = () if one.error is None else (broken_definition(one.error),)
+        broken = () if one.error is None else (unopened(one.error, None),)
         return PipelineRow(one.name, "", "", dag_id, None, broken, None, None, run, is_paused)
     about = (one.name, one.pipeline.environment, one.pipeline.description, dag_id)
     try:
         store = open_store(one.pipeline)
         state = store.at_version("state", lambda _, version: pipeline_state(version))
-        looked = look_at_status(store)
-    except NotInitialisedError:
-        return PipelineRow(*about, None, (missing_store(one.pipeline),), None, None, run, is_paused)
     except TussockError as err:
-        return PipelineRow(*about, None, (unreadable_store(err, one.pipeline.store),), None, None, run, is_paused)
-    found: Status | None = looked.value
-    if found is None:
-        failed = None if looked.error is None else (unreadable_store(looked.error, one.pipeline.store),)
-        return PipelineRow(*about, state, failed, None, None, run, is_paused, looked)
-    troubles = found.troubles
-    if run is not None:
-        troubles = with_scheduler(troubles, run.run_id, run.state, run.ended)
-    return PipelineRow(
-        *about, state, troubles, Waiting.of(found.sources), oldest_unseen_s(found.views), run, is_paused, looked
-    )
+        return PipelineRow(*about, None, (unopened(err, one.pipeline),), None, None, run, is_paused)
+    looked = look_at_status(store)
+    troubles, found = troubles_of(looked, store, run), looked.value
+    waiting, unseen_s = (None, None) if found is None else (Waiting.of(found.sources), oldest_unseen_s(found.views))
+    return PipelineRow(*about, state, troubles, waiting, unseen_s, run, is_paused, looked)

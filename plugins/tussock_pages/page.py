@@ -7,13 +7,16 @@ from typing import Any, Protocol, runtime_checkable
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from tussock.jobs.facts.health import verdict
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
+from tussock_pages.remembered import Remembered, key_of
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
 
 RELOAD_S = "1"
+PARTS = 128  # rendered parts that are kept, each at most some hundred kB
 FOLDER = Path(__file__).resolve().parent
 
 
@@ -35,6 +38,16 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
     )
     looking |= any(look.looking for look in looks)
     return HTMLResponse(text, status, headers={"Refresh": RELOAD_S} if looking else None)
+
+
+def part(template: str, **shown: Any) -> Markup:
+    """Render a part of a page, or return it as it was rendered for a page with the same facts.
+
+    Args:
+        shown: exactly the variables that the template uses. They are immutable, and known by their identity, so a
+            fact that was read again makes another part. None of them is a time of the page: an age would stand still.
+    """
+    return _parts.get((template, key_of(shown)), lambda: Markup(_templates.get_template(template).render(shown)))
 
 
 @runtime_checkable
@@ -92,16 +105,19 @@ def age(now: datetime, at: datetime | None) -> str:
     return "–" if at is None else span(max(timedelta(), now - at).total_seconds())
 
 
+_parts = Remembered(PARTS)
 _templates = Environment(
     loader=FileSystemLoader(FOLDER / "templates"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    auto_reload=False,  # no look at the files for each page
 )
 _templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment, "fitted": fitted}
 _templates.globals |= {
     "age": age,
+    "part": part,
     "old_s": OLD_S,
     "verdict": verdict,
     "sparkline": sparkline,

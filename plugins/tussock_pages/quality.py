@@ -1,18 +1,22 @@
 """Pages of quality: suite results by epoch, the history of each expectation, and the Data Docs."""
 
 import mimetypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
+from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import FileResponse, Response
 
-from tussock.jobs.facts.gate import CheckFacts, expectations
+from tussock.jobs.facts.gate import CheckFacts, EpochQuality, ExpectationHistory, expectations, file_version
 from tussock.jobs.facts.history import epoch_page
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.epochs import qualities
 from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User
 from tussock_pages.page import page
+from tussock_pages.remembered import key_of
 
 EPOCHS_A_PAGE = 25
 VIEWS_A_PAGE = 50
@@ -22,10 +26,32 @@ SERVED = {".html", ".css", ".png", ".svg", ".ico", ".woff", ".woff2"}
 router = APIRouter(dependencies=[READS_RUNS])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """The checks of some epochs, by view and epoch. `names`: also of views that have a suite and no check yet."""
+
+    names: tuple[str, ...]
+    checks: Mapping[str, Mapping[int, CheckFacts]]
+
+
+def _grid(judged: Sequence[EpochQuality], files: Sequence[str]) -> Grid:
+    """Collect the checks of epochs, newest first. Views whose newest check failed come first.
+
+    `files`: the names of the suites in the pipeline's folder.
+    """
+    views: dict[str, dict[int, CheckFacts]] = {}
+    for quality in judged:
+        for check in quality.checks:
+            views.setdefault(check.view, {})[quality.epoch] = check
+    failed = {name for name, checks in views.items() if next(iter(checks.values())).failures}
+    return Grid(tuple(sorted({*views, *files}, key=lambda name: (name not in failed, name))), views)
+
+
 @router.get("/dags/{dag_id}/quality")
 def quality_page(
     request: Request,
     user: User,
+    session: SessionDep,
     dag_id: str,
     before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
@@ -33,16 +59,10 @@ def quality_page(
     """Show a grid of VIEWS_A_PAGE views by EPOCHS_A_PAGE epochs; views whose newest check failed come first."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
-    judged = [q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused]
-    views: dict[str, dict[int, CheckFacts]] = {}
-    for quality in judged:
-        for check in quality.checks:
-            views.setdefault(check.view, {})[quality.epoch] = check
-    head, suites = head_of(store, dag_id, user), store.pipeline.quality
+    judged = tuple(q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused)
+    head, suites = head_of(store, dag_id, user, session), store.pipeline.quality
     files = () if suites is None else tuple(file.stem for file in suites.suites())
-    newest = {name: next(iter(checks.values())) for name, checks in views.items()}
-    failed = {name for name, check in newest.items() if check.failures}
-    names = sorted({*views, *files}, key=lambda name: (name not in failed, name))
+    grid = store.remembered(("grid", key_of(judged), files), lambda: _grid(judged, files))
     first = (page_number - 1) * VIEWS_A_PAGE
     return page(
         request,
@@ -50,10 +70,11 @@ def quality_page(
         head=head,
         tab="quality",
         judged=judged,
-        views={name: views.get(name, {}) for name in names[first : first + VIEWS_A_PAGE]},
-        total=len(names),
+        grid=grid,
+        names=grid.names[first : first + VIEWS_A_PAGE],
+        total=len(grid.names),
         page_number=page_number,
-        pages=max(1, -(-len(names) // VIEWS_A_PAGE)),
+        pages=max(1, -(-len(grid.names) // VIEWS_A_PAGE)),
         has_suites=bool(files),
         has_docs=suites is not None and (suites.docs / "index.html").is_file(),
         older=found.older,
@@ -63,25 +84,31 @@ def quality_page(
 
 @router.get("/dags/{dag_id}/quality/{view}")
 def view_page(
-    request: Request, user: User, dag_id: str, view: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None
+    request: Request,
+    user: User,
+    session: SessionDep,
+    dag_id: str,
+    view: str,
+    before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
 ) -> HTMLResponse:
     """Show the history of each expectation of a view's suite, with the last failing rows."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
-    checks = [
-        check
-        for quality in qualities(store, tuple(epoch.epoch for epoch in found.epochs))
-        for check in quality.checks
-        if check.view == view
-    ]
-    history = (
-        expectations(view, checks, store.pipeline.quality)
-        if checks or view in {r.name for r in store.meta.latest().catalog.live()}
-        else ()
+    settings = store.pipeline.quality
+    judged = qualities(store, tuple(epoch.epoch for epoch in found.epochs))
+    checks = store.remembered(
+        ("checks", key_of(judged), view),
+        lambda: tuple(c for quality in judged for c in quality.checks if c.view == view),
     )
+    history: tuple[ExpectationHistory, ...] = ()
+    if checks or view in {r.name for r in store.version.catalog.live()}:
+        file = None if settings is None else file_version(settings.folder / f"{view}.json")
+        history = store.remembered(
+            ("history", key_of(checks), view, file), lambda: expectations(view, checks, settings)
+        )
     if not checks and not history:
         raise HTTPException(404, f"View {view!r} has no suite in the pipeline's folder, and no suite has run on it.")
-    head = head_of(store, dag_id, user)
+    head = head_of(store, dag_id, user, session)
     return page(
         request,
         "view_quality.html",

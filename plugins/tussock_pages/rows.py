@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import pyarrow as pa
+from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
@@ -14,9 +15,9 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.version import HummockVersion
 from tussock_pages.dag import WITH_ROWS, head_of, store_of
-from tussock_pages.guard import READS_RUNS, User, may_see_rows
+from tussock_pages.guard import READS_RUNS, User, rights_of
 from tussock_pages.page import page
-from tussock_pages.stores import Store
+from tussock_pages.stores import SeenStore
 
 COLUMN = "c."
 """The prefix of query parameters that name a column, so that no column takes the place of another parameter."""
@@ -28,6 +29,7 @@ router = APIRouter(dependencies=[READS_RUNS])
 def rows_page(
     request: Request,
     user: User,
+    session: SessionDep,
     dag_id: str,
     name: str,
     changed: Annotated[str, Query(alias="epoch", pattern=r"^[0-9]{0,20}$")] = "",
@@ -35,13 +37,13 @@ def rows_page(
     """Show at most MOST_ROWS rows, or changes of an epoch, that have the values of the parameters `c.<column>`."""
     epoch = int(changed) if changed else None
     store = store_of(dag_id)
-    if not may_see_rows(user, dag_id, store.pipeline.pages.rows):
+    if not rights_of(user, dag_id, store.pipeline.pages.rows).may_see_rows:
         raise HTTPException(
             403,
             f"You may not see rows of {store.pipeline.name}. `[pages] rows` in its pipeline.toml is "
             f"{store.pipeline.pages.rows.value!r}: the setting decides who sees them.",
         )
-    relation = store.at_version(("rows of", name), lambda _, version: _relation(version, name))
+    relation = _relation(store.version, name)
     if relation is None:
         raise HTTPException(404, f"The pipeline has no table or materialized view {name!r}.")
     given = {key.removeprefix(COLUMN): value for key, value in request.query_params.items() if key.startswith(COLUMN)}
@@ -50,7 +52,7 @@ def rows_page(
     return page(
         request,
         "rows.html",
-        head=head_of(store, dag_id, user),
+        head=head_of(store, dag_id, user, session),
         tab="",
         name=name,
         epoch=epoch,
@@ -73,14 +75,13 @@ def _relation(version: HummockVersion, name: str) -> Relation | None:
 
 
 def _look(
-    store: Store, name: str, epoch: int | None, wanted: Mapping[str, str]
+    store: SeenStore, name: str, epoch: int | None, wanted: Mapping[str, str]
 ) -> tuple[RowsFacts | None, InputError | None]:
     """Return the rows, or the reason why the store has no answer to this question."""
-    with store.lock:
-        store.meta.latest()
-        meta = store.meta.for_another_thread()  # the look may take a second, and other pages need the lock
     try:
-        return first_rows(meta, name, wanted) if epoch is None else first_changes(meta, name, epoch, wanted), None
+        if epoch is None:
+            return first_rows(store.meta, name, wanted), None
+        return first_changes(store.meta, name, epoch, wanted), None
     except InputError as err:
         return None, err
 

@@ -1,12 +1,12 @@
 """The pipelines' stores for the pages: opened read-only once per process, with cached answers."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Lock, RLock
-from typing import Any, TypeVar, cast
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar
 
 from tussock_steps import definitions
 
@@ -15,13 +15,17 @@ from tussock.jobs.settings.arrow import leave_pandas
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
 from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.manifest import SealedManifest
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
+from tussock_pages.remembered import Remembered, Same
 
 T = TypeVar("T")
 REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
+LARGE_REMEMBERED = 128  # quality records per store, each some hundred bytes per view
 PATIENCE_S = 0.15  # a page waits this long for a newer look; then it shows the previous answer with its age
 OLD_S = 10.0
 """Facts that are older are marked on the page. It waits OLD_PATIENCE_S for newer ones."""
@@ -31,46 +35,43 @@ KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
 """Prefixes of the names of a pipeline's DAGs."""
 
 
-class _Remembered:
-    """An LRU cache of REMEMBERED values. Two threads that miss the same key may both compute its value."""
-
-    def __init__(self) -> None:
-        self._values: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: Any, find: Callable[[], T]) -> T:
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return cast("T", self._values[key])
-        value = find()
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > REMEMBERED:
-                self._values.popitem(last=False)
-        return value
-
-
 class PagesMeta(MetaStore):
-    """A MetaStore that caches immutable objects: the manifests and barriers of committed epochs."""
+    """A MetaStore that caches immutable objects: the manifests and barriers of committed epochs.
 
-    def __init__(self, store: str) -> None:
-        super().__init__(open_object_store(store_address(store)), new_writer(), clock_ms)
-        self._remembered = _Remembered()
+    MetaStores of other threads share the cache.
+    """
+
+    def __init__(self, objects: ObjectStore, writer: str, remembered: Remembered, **shared: Any) -> None:
+        super().__init__(objects, writer, clock_ms, **shared)
+        self._remembered = remembered
+        self._known_epoch = 0
+
+    def for_another_thread(self) -> "PagesMeta":
+        other = PagesMeta(
+            self.objects,
+            self.writer,
+            self._remembered,
+            settings=self.settings,
+            versions=self._versions.for_another_thread(),
+            pin_numbers=self._pin_numbers,
+        )
+        other._known_epoch = self._known_epoch
+        return other
 
     def sealed(self, epoch: int) -> SealedManifest | None:
-        if epoch > self._known.epoch:
+        if epoch > self._known_epoch:
             return super().sealed(epoch)
         return self._remembered.get(("sealed", epoch), lambda: MetaStore.sealed(self, epoch))
 
     def barrier_after(self, prev_epoch: int) -> Barrier | None:
-        if prev_epoch >= self._known.epoch:
+        if prev_epoch >= self._known_epoch:
             return super().barrier_after(prev_epoch)
         return self._remembered.get(("barrier", prev_epoch), lambda: MetaStore.barrier_after(self, prev_epoch))
 
     def latest(self) -> HummockVersion:
-        self._known = super().latest()
-        return self._known
+        version = super().latest()
+        self._known_epoch = version.epoch
+        return version
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +105,87 @@ class Looked:
 class Store:
     """One pipeline's store, shared by the pages of all threads."""
 
+    meta: PagesMeta  # read under the lock, since a MetaStore is not thread-safe
+    _lock: Lock = field(default_factory=Lock)
+    _answers: Remembered = field(default_factory=partial(Remembered, REMEMBERED))
+    _large: Remembered = field(default_factory=partial(Remembered, LARGE_REMEMBERED))
+    _looks: dict[str, _Answer] = field(default_factory=dict)  # this and `_looking` under the lock
+    _looking: dict[str, Future[None]] = field(default_factory=dict)
+    _version: HummockVersion | None = None
+    _read_s: float = -1.0  # when the version was requested
+
+    def seen(self, pipeline: Pipeline) -> "SeenStore":
+        """Return the store at the newest version, for one page. Cost: one GET.
+
+        Pages that wait for the lock share the GET, if it begins after their own request.
+        """
+        asked = time.monotonic()
+        with self._lock:
+            version = self._version
+            if version is None or self._read_s < asked:
+                began = time.monotonic()
+                version = self._version = self.meta.latest()
+                self._read_s = began
+            return SeenStore(self, pipeline, self.meta.for_another_thread(), version)
+
+    def remembered(self, key: Any, find: Callable[[], T], *, large: bool = False) -> T:
+        """Return the answer of `find` for a key that names everything on which the answer depends.
+
+        `large`: quality records, of which fewer are kept.
+        """
+        return (self._large if large else self._answers).get(key, find)
+
+    def look(self, key: str, find: Callable[[MetaStore], Any], at: "SeenStore") -> Looked:
+        """See SeenStore.look."""
+        version = at.version.id
+        with self._lock:
+            known = self._looks.get(key)
+            age_s = None if known is None else time.monotonic() - known.at_s
+            fresh = known is not None and known.version >= version and age_s is not None and age_s < OLD_S / 2
+            if not fresh and (key not in self._looking or self._looking[key].done()):
+                self._looking[key] = _POOL.submit(self._find, key, version, find, at.meta.for_another_thread())
+            future = None if fresh else self._looking[key]
+        if future is not None and not future.cancelled():
+            _wait(future, PATIENCE_S if age_s is not None and age_s < OLD_S / 2 else OLD_PATIENCE_S)
+        now = time.monotonic()
+        with self._lock:
+            found = self._looks.get(key, _Answer(now, version))
+        return Looked(found.value, max(0.0, now - found.at_s), found.error)
+
+    def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
+        try:
+            found = _Answer(time.monotonic(), version, find(meta))
+        except Exception as err:  # shown on the page
+            found = _Answer(time.monotonic(), version, error=err)
+        with self._lock:
+            self._looks[key] = found
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStore:
+    """A pipeline's store at the version that one page shows, so that all its facts belong together.
+
+    Args:
+        meta: of this page only, at the version or a later one.
+    """
+
+    store: Store
     pipeline: Pipeline
     meta: PagesMeta
-    lock: RLock = field(default_factory=RLock)  # a MetaStore is not thread-safe
-    _answers: _Remembered = field(default_factory=_Remembered)
-    _looks: dict[str, _Answer] = field(default_factory=dict)  # read and written under the lock
-    _looking: dict[str, Future[None]] = field(default_factory=dict)
+    version: HummockVersion
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
-        """Return the answer of `find` at the latest version, cached per version. Cost: one GET if it is cached."""
-        with self.lock:
-            version = self.meta.latest()
-            return self._answers.get((key, version.id), lambda: find(self.meta, version))
+        """Return the answer of `find` at the version. Pages of the same version share it."""
+        return self.store.remembered((key, self.version.id), lambda: find(self.meta, self.version))
+
+    def at_catalog(self, key: Any, find: Callable[[Catalog], T]) -> T:
+        """Return the answer of `find`, which depends on the catalog alone: most epochs do not change it."""
+        catalog = self.version.catalog
+        return self.store.remembered((key, Same(catalog)), lambda: find(catalog))
+
+    def remembered(self, key: Any, find: Callable[[], T], *, large: bool = False) -> T:
+        """See Store.remembered."""
+        return self.store.remembered(key, find, large=large)
 
     def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
         """Return the answer of a slow `find`, such as a bucket listing or a scan.
@@ -125,27 +195,7 @@ class Store:
         `find` gets its own MetaStore, since it may take minutes. An answer is valid for half of OLD_S or until the next
         version.
         """
-        with self.lock:
-            known, version = self._looks.get(key), self.meta.latest().id
-            age_s = None if known is None else time.monotonic() - known.at_s
-            fresh = known is not None and known.version == version and age_s is not None and age_s < OLD_S / 2
-            if not fresh and (key not in self._looking or self._looking[key].done()):
-                self._looking[key] = _POOL.submit(self._find, key, version, find, self.meta.for_another_thread())
-            future = None if fresh else self._looking[key]
-        if future is not None and not future.cancelled():
-            _wait(future, PATIENCE_S if age_s is not None and age_s < OLD_S / 2 else OLD_PATIENCE_S)
-        now = time.monotonic()
-        with self.lock:
-            found = self._looks.get(key, _Answer(now, version))
-        return Looked(found.value, max(0.0, now - found.at_s), found.error)
-
-    def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
-        try:
-            found = _Answer(time.monotonic(), version, find(meta))
-        except Exception as err:  # shown on the page
-            found = _Answer(time.monotonic(), version, error=err)
-        with self.lock:
-            self._looks[key] = found
+        return self.store.look(key, find, self)
 
 
 def _wait(future: "Future[None]", patience_s: float) -> None:
@@ -156,7 +206,7 @@ def _wait(future: "Future[None]", patience_s: float) -> None:
 
 
 _POOL = ThreadPoolExecutor(2, "tussock-pages")
-_stores: dict[str, Store] = {}
+_stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
 _opening = Lock()
 
 
@@ -171,18 +221,16 @@ def name_in(dag_id: str) -> tuple[str, str] | None:
     return (kind, name) if kind in KINDS and name else None
 
 
-def open_store(pipeline: Pipeline) -> Store:
-    """Return the store of a pipeline.
+def open_store(pipeline: Pipeline) -> SeenStore:
+    """Return the store of a pipeline at its newest version. Cost: one GET.
 
     Raises NotInitialisedError if it does not exist yet, and errors of object stores.
     """
     with _opening:
         known = _stores.get(pipeline.name)
-        if known is None or known.pipeline.store != pipeline.store:
+        if known is None or known[0] != pipeline.store:
             leave_pandas()
-            meta = PagesMeta(pipeline.store)
+            meta = PagesMeta(open_object_store(store_address(pipeline.store)), new_writer(), Remembered(REMEMBERED))
             _ = meta.settings  # raises NotInitialisedError if the store is missing
-            meta.latest()
-            known = _stores[pipeline.name] = Store(pipeline, meta)
-        known.pipeline = pipeline  # its file may have changed
-        return known
+            known = _stores[pipeline.name] = (pipeline.store, Store(meta))
+    return known[1].seen(pipeline)

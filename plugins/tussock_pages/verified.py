@@ -1,5 +1,6 @@
 """The page of verifications: the last comparison of each view with Spark's answer."""
 
+from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
@@ -16,15 +17,14 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 
 @router.get("/dags/{dag_id}/verified")
-def verified_page(request: Request, user: User, dag_id: str) -> HTMLResponse:
+def verified_page(request: Request, user: User, session: SessionDep, dag_id: str) -> HTMLResponse:
     """Show one row per view, those that differ first, with a few of the differing rows."""
     store = store_of(dag_id)
-    with store.lock:
-        found = read_last(store.meta.objects) or Verification(())
+    found = read_last(store.meta.objects) or Verification(())
     checks = sorted(found.views, key=lambda view: _FIRST.index(view.verdict))
     views = [(check, moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
     counts = [(verdict, len(found.with_verdict(verdict))) for verdict in _FIRST if found.with_verdict(verdict)]
-    head = head_of(store, dag_id, user)
+    head = head_of(store, dag_id, user, session)
     return page(
         request,
         "verified.html",

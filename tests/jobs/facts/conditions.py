@@ -13,10 +13,8 @@ from tussock.jobs.facts.health import (
     HealthFacts,
     Trouble,
     TroubleKind,
-    broken_definition,
-    missing_store,
     troubles,
-    unreadable_store,
+    unopened,
 )
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts
@@ -32,6 +30,7 @@ from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.epoch import COUNTER_BITS
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
@@ -125,10 +124,11 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
     }
     found = {kind: troubles(msgspec.structs.replace(facts, **change)) for kind, change in changes.items()}
     broken = PipelineError("pipelines/shop/pipeline.toml", "colour", "1", "no such key")
-    found[TroubleKind.DEFINITION] = (broken_definition(broken),)
+    found[TroubleKind.DEFINITION] = (unopened(broken, None),)
     away = ObjectStoreUnavailableError("s3://bucket/shop", "GET meta/store.json", "connection refused")
-    found[TroubleKind.STORE_UNREADABLE] = (unreadable_store(away, "s3://bucket/shop"),)
-    found[TroubleKind.STORE_MISSING] = (missing_store(Pipeline("shop", Path(), "s3://bucket/shop", ())),)
+    found[TroubleKind.STORE_UNREADABLE] = (unopened(away, None, "s3://bucket/shop"),)
+    pipeline = Pipeline("shop", Path(), "s3://bucket/shop", ())
+    found[TroubleKind.STORE_MISSING] = (unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
     return {kind: found[kind] for kind in TroubleKind}
 
 

@@ -1,0 +1,51 @@
+"""The health of a pipeline as all pages show it: that of its store, and the scheduler's newest run.
+
+Only Airflow's database has a run that failed before it read the store, for example while its worker started.
+"""
+
+from fastapi import HTTPException
+from tussock_steps import pipeline_of
+
+from tussock.jobs.facts.health import Trouble, unopened, with_scheduler
+from tussock.jobs.facts.status import Status, now_of, status_of
+from tussock.jobs.settings.process import clock_ms
+from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.store import MetaStore
+from tussock_pages.dag_runs import Run
+from tussock_pages.stores import Looked, SeenStore, name_in
+
+EPOCHS_LOOKED_AT = 5
+
+
+def look_at_status(store: SeenStore) -> Looked:
+    """The facts of `tussock status`. Cost: one listing per source."""
+    of = store.pipeline
+
+    def look(meta: MetaStore) -> Status:
+        return status_of(of, meta, now_of(clock_ms()), last=EPOCHS_LOOKED_AT)
+
+    return store.look("status", look)
+
+
+def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trouble, ...] | None:
+    """The troubles of a pipeline; None while they are being determined.
+
+    Args:
+        looked: of `look_at_status`.
+        run: the newest run of the pipeline's epoch DAG.
+    """
+    if looked.error is not None:
+        return (unopened(looked.error, store.pipeline),)
+    status: Status | None = looked.value
+    if status is None or run is None:
+        return None if status is None else status.troubles
+    return with_scheduler(status.troubles, run.run_id, run.state, run.ended)
+
+
+def trouble_without_store(err: TussockError, dag_id: str) -> Trouble:
+    """The trouble of a DAG's pipeline whose definition or store cannot be read."""
+    named = name_in(dag_id)
+    try:
+        return unopened(err, None if named is None else pipeline_of(named[1]))
+    except (TussockError, HTTPException):
+        return unopened(err, None)
