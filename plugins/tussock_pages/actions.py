@@ -19,7 +19,6 @@ from airflow.api_fastapi.core_api.routes.public.dag_run import trigger_dag_run
 from airflow.api_fastapi.core_api.security import requires_access_dag
 from airflow.api_fastapi.logging.decorators import action_logging
 from fastapi import APIRouter, Depends, HTTPException, Request
-from fastapi.responses import HTMLResponse
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
 from tussock_links import run_address
@@ -181,7 +180,7 @@ class Offer:
 
 
 @router.get("/dags/{dag_id}/actions")
-def actions_page(request: Request, user: User, session: SessionDep, dag_id: str) -> HTMLResponse:
+def actions_page(request: Request, user: User, session: SessionDep, dag_id: str) -> Response:
     """List the actions, and whether the user may start each."""
     store = store_of(dag_id)
     dag_ids = {action.kind: f"{action.kind}_{store.pipeline.name}" for action in ACTIONS}
@@ -195,7 +194,7 @@ def actions_page(request: Request, user: User, session: SessionDep, dag_id: str)
 
 
 @router.get("/dags/{dag_id}/actions/{name}", dependencies=[EDITS_DAG, STARTS_RUNS])
-def action_page(request: Request, user: User, session: SessionDep, dag_id: str, name: str) -> HTMLResponse:
+def action_page(request: Request, user: User, session: SessionDep, dag_id: str, name: str) -> Response:
     """Show the preview of an action and its form."""
     store, action = store_of(dag_id), _action(dag_id, name)
     paused = paused_dags(session, [dag_id]).get(dag_id)
@@ -228,7 +227,7 @@ def act(request: Request, user: User, session: SessionDep, dag_id: str, name: st
 
 
 @router.get("/dags/{dag_id}/actions/{name}/begun")
-def begun(request: Request, user: User, session: SessionDep, dag_id: str, name: str, run: str) -> HTMLResponse:
+def begun(request: Request, user: User, session: SessionDep, dag_id: str, name: str, run: str) -> Response:
     """Confirm that a run was started, with links to it."""
     return page(
         request,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import Response
 from sqlalchemy.orm import Session
 from tussock_steps import pipeline_of
 
@@ -106,7 +106,7 @@ def views(
     dag_id: str,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
     named: Annotated[str, Query(max_length=200)] = "",
-) -> HTMLResponse:
+) -> Response:
     """Show views and tables, RELATIONS_A_PAGE per page; those that are not ready or are stale come first."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user, session)
@@ -140,7 +140,7 @@ def views(
 @router.get("/dags/{dag_id}/graph")
 def graph_page(
     request: Request, user: User, session: SessionDep, dag_id: str, focus: Annotated[str, Query(max_length=200)] = ""
-) -> HTMLResponse:
+) -> Response:
     """Show the graph of sources, tables, views and sinks.
 
     If a node is named or the graph has more than MOST_BOXES nodes, show only the part around one node.
@@ -177,7 +177,7 @@ def graph_page(
 
 
 @router.get("/dags/{dag_id}/relations/{name}")
-def relation_page(request: Request, user: User, session: SessionDep, dag_id: str, name: str) -> HTMLResponse:
+def relation_page(request: Request, user: User, session: SessionDep, dag_id: str, name: str) -> Response:
     """Show one relation: definition, recent epochs, state tables, fragments by level, EXPLAIN."""
     store = store_of(dag_id)
     shown = store.at_catalog(("relation", name), lambda catalog: _relation(catalog, name))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import Response
 
 from tussock.jobs.facts.barrier import BarrierFacts, FileFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts
@@ -32,7 +32,7 @@ def epochs_page(
     session: SessionDep,
     dag_id: str,
     before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
-) -> HTMLResponse:
+) -> Response:
     """List epochs, newest first, EPOCHS_A_PAGE per page."""
     store = store_of(dag_id)
     found: EpochPage = store.at_version(
@@ -51,7 +51,7 @@ def epochs_page(
 
 
 @router.get("/dags/{dag_id}/epochs/{epoch}")
-def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch: int) -> HTMLResponse:
+def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch: int) -> Response:
     """Show one epoch: rows in and out by relation, seconds by step, and the gate's verdict."""
     store = store_of(dag_id)
     found = store.at_version(("epoch", epoch), lambda meta, _: one_epoch(meta, epoch))
@@ -64,7 +64,7 @@ def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch:
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}/report")
-def report(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> HTMLResponse:
+def report(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> Response:
     """Show the gate's verdict on the epoch that a run committed."""
     store = store_of(dag_id)
     epoch = committed_epoch(session, dag_id, run_id)
@@ -74,7 +74,7 @@ def report(request: Request, user: User, session: SessionDep, dag_id: str, run_i
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}")
-def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> HTMLResponse:
+def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> Response:
     """Show the epochs whose barriers a run injected."""
     store = store_of(dag_id)
     if (run := find_run(session, dag_id, run_id)) is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import Response
 
 from tussock.jobs.facts.health import Trouble, unopened
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
@@ -74,7 +74,7 @@ class PipelineRows:
 @router.get("/pipelines")
 def overview(
     request: Request, user: User, session: SessionDep, page_number: Annotated[int, Query(alias="page", ge=1)] = 1
-) -> HTMLResponse:
+) -> Response:
     """List the pipelines whose epoch DAG the user may read, PIPELINES_A_PAGE per page."""
     readable = readable_dags(user)
     mine = [

@@ -1,11 +1,12 @@
 """Rendering of templates, and the formats of numbers and times."""
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -16,14 +17,16 @@ from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
 
 RELOAD_S = "1"
+_AS_OF = Markup("<!-- as of -->")  # where the time of the facts goes, which is not part of the ETag
 PARTS = 128  # rendered parts that are kept, each at most some hundred kB
 FOLDER = Path(__file__).resolve().parent
 
 
-def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> HTMLResponse:
+def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> Response:
     """Render a page. It reloads while a value that it shows is still being determined.
 
     The page shows the time of its oldest facts: `Looked` objects in `shown` have an age, and all others are read now.
+    A browser that has the same page already gets only this time, in the headers of a 304.
 
     Args:
         looking: a value other than the `Looked` objects in `shown` is still being determined.
@@ -34,10 +37,17 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
     looks += [look for value in shown.values() if isinstance(value, HasLooks) for look in value.looks]
     age_s = max((look.age_s for look in looks if look.value is not None), default=0.0)
     text = _templates.get_template(template).render(
-        base=request.scope.get("root_path", ""), now=now, age_s=age_s, as_of=now - timedelta(seconds=age_s), **shown
+        base=request.scope.get("root_path", ""), now=now, as_of=_AS_OF, **shown
     )
-    looking |= any(look.looking for look in looks)
-    return HTMLResponse(text, status, headers={"Refresh": RELOAD_S} if looking else None)
+    as_of = now - timedelta(seconds=age_s)
+    etag = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    headers = {"ETag": f'"{etag}"', "Tussock-As-Of": as_of.isoformat(), "Tussock-Age": f"{age_s:.1f}"}
+    if looking or any(look.looking for look in looks):
+        headers["Refresh"] = RELOAD_S
+    if status == 200 and request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    line = _templates.get_template("as_of.html").render(as_of=as_of, age_s=age_s, etag=headers["ETag"])
+    return HTMLResponse(text.replace(_AS_OF, line, 1), status, headers=headers)
 
 
 def part(template: str, **shown: Any) -> Markup:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse
 from starlette.responses import FileResponse, Response
 
 from tussock.jobs.facts.gate import CheckFacts, EpochQuality, ExpectationHistory, expectations, file_version
@@ -55,7 +54,7 @@ def quality_page(
     dag_id: str,
     before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
-) -> HTMLResponse:
+) -> Response:
     """Show a grid of VIEWS_A_PAGE views by EPOCHS_A_PAGE epochs; views whose newest check failed come first."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
@@ -90,7 +89,7 @@ def view_page(
     dag_id: str,
     view: str,
     before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
-) -> HTMLResponse:
+) -> Response:
     """Show the history of each expectation of a view's suite, with the last failing rows."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))

@@ -6,7 +6,7 @@ from typing import Annotated
 import pyarrow as pa
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import Response
 
 from tussock.jobs.facts.rows import MOST_ROWS, SEARCH_S, RowsFacts, first_changes, first_rows, search_columns
 from tussock.jobs.reading.reader import CHANGE
@@ -33,7 +33,7 @@ def rows_page(
     dag_id: str,
     name: str,
     changed: Annotated[str, Query(alias="epoch", pattern=r"^[0-9]{0,20}$")] = "",
-) -> HTMLResponse:
+) -> Response:
     """Show at most MOST_ROWS rows, or changes of an epoch, that have the values of the parameters `c.<column>`."""
     epoch = int(changed) if changed else None
     store = store_of(dag_id)

@@ -2,7 +2,7 @@
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import Response
 
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.verify.record import Verdict, Verification, read_last
@@ -17,7 +17,7 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 
 @router.get("/dags/{dag_id}/verified")
-def verified_page(request: Request, user: User, session: SessionDep, dag_id: str) -> HTMLResponse:
+def verified_page(request: Request, user: User, session: SessionDep, dag_id: str) -> Response:
     """Show one row per view, those that differ first, with a few of the differing rows."""
     store = store_of(dag_id)
     found = read_last(store.meta.objects) or Verification(())

@@ -91,11 +91,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(scope="session")
 def app(shop: Shop) -> Iterator[FastAPI]:
-    """Airflow's app with the plugin from its entry point, the pipeline's DAGs in its database, two broken pipelines."""
+    """Airflow's app with the plugin from its entry point, the DAGs in its database, a calm and three bad pipelines."""
     pipelines = shop.folder / "pipelines"
-    for name, store in (("absent", shop.folder / "absent"), ("damaged", shop.folder / "damaged")):
+    calm = new_store(shop.folder / "calm")
+    append(calm, table("t"))
+    publish(calm, epoch(calm).epoch)
+    for name in ("absent", "calm", "damaged"):
         (pipelines / name).mkdir()
-        (pipelines / name / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n')
+        (pipelines / name / "pipeline.toml").write_text(
+            f'name = "{name}"\nstore = "{shop.folder}/{name}"\nsql = ["views.sql"]\n'
+        )
     (pipelines / "typing").mkdir()
     (pipelines / "typing/pipeline.toml").write_text('name = "typing"\nstore = "x"\nsql = ["views.sql"]\ncolour = 1\n')
     (shop.folder / "damaged/meta").mkdir(parents=True)

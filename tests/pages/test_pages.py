@@ -17,6 +17,7 @@ from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.history import epoch_page, epochs_of_run, taken_by
+from tussock.jobs.gate.record import QualityRecord, read_record, write_record
 from tussock.jobs.logical.statements import CreateSource
 from tussock.statestore.meta.work import Work
 
@@ -116,6 +117,54 @@ def test_the_graph_has_a_box_for_each_node_and_a_line_for_each_that_reads_anothe
     assert "has no node 'nope'" in read(admin, f"{DAG}/graph?focus=nope", 404)
 
 
+def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(admin: Visitor) -> None:
+    """Its worker never read the store. The health is one answer, whatever page and whatever DAG of the pipeline."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    calm = "/tussock/dags/epoch_calm"
+    assert "calm healthy" in read(admin, "/tussock/pipelines")
+    begun = admin.post(f"{calm}/actions/epoch", headers=HERE)
+    run = begun.headers["location"].partition("run=")[2].replace("%3A", ":").replace("%2B", "+")
+    with create_session() as session:
+        found = session.scalar(select(DagRun).where(DagRun.dag_id == "epoch_calm", DagRun.run_id == run))
+        assert found is not None
+        found.state = "failed"
+    for dag in (calm, "/tussock/dags/upkeep_calm"):
+        for path in (
+            "",
+            "/graph",
+            "/epochs",
+            "/quality",
+            "/verified",
+            "/actions",
+            "/relations/t",
+            f"/runs/{run}/report",
+        ):
+            assert "calm 1 problem" in read(admin, f"{dag}{path}"), (dag, path)
+    for address in ("/tussock/pipelines", calm):
+        assert f"run {run} failed in Airflow" in " ".join(read(admin, address).split()), address
+
+
+def test_a_page_that_did_not_change_is_not_sent_again(admin: Visitor, shop: Shop) -> None:
+    first = admin.get(f"{DAG}/epochs")
+    again = admin.get_once(f"{DAG}/epochs", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["tussock-as-of"] > first.headers["tussock-as-of"], "but it is of a later time"
+    assert f'data-etag="{first.headers["etag"]}"' in unescape(first.text)
+    record = read_record(shop.meta.objects, shop.epochs[0])
+    assert record is not None
+    try:
+        write_record(shop.meta.objects, QualityRecord(shop.epochs[0], ()))
+        other = admin.get_once(f"{DAG}/epochs", headers={"If-None-Match": first.headers["etag"]})
+        assert other.status_code == 200, "a suite has run again"
+        assert other.headers["etag"] != first.headers["etag"]
+    finally:
+        write_record(shop.meta.objects, record)
+    assert admin.get(f"{DAG}/epochs").headers["etag"] == first.headers["etag"]
+
+
 def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last(admin: Visitor) -> None:
     answer = admin.get(f"{DAG}/quality").text
     assert (answer.count('cell good"'), answer.count('cell bad"')) == (2, 1)
@@ -185,7 +234,7 @@ def test_a_page_does_not_wait_for_slow_facts_and_reloads_until_they_exist(
 
     page, known, look = "/tussock/dags/upkeep_shop/actions/upkeep", Event(), actions.upkeep
     admin.get(page)
-    stores._stores["shop"]._looks.clear()
+    stores._stores["shop"][1]._looks.clear()
     monkeypatch.setattr(actions, "upkeep", lambda *asked: known.wait(60) and look(*asked))
     answer = admin.get_once(page)
     assert (answer.headers["refresh"], "Loading the due upkeep" in answer.text) == ("1", True)
@@ -216,7 +265,7 @@ def test_an_unreadable_store_is_a_page_with_the_error_and_no_trace(admin: Visito
     assert "Traceback" not in text
     assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
     assert "other is not a Tussock DAG" in read(admin, "/tussock/dags/other", 404)
-    assert re.search(r"contains absent, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
+    assert re.search(r"contains absent, calm, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
 
 
 def test_an_unexpected_error_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
-// Loads the page again every few seconds while it is visible, and replaces what has changed. It also counts the age of
-// the facts, so that a page whose server does not answer says so. Without this script, a page shows its age when loaded.
+// Loads the page again every few seconds while it is visible, and replaces it if it has changed. If not, the server only
+// sends the time of the facts. The script also counts their age, so that a page whose server does not answer is marked.
+// Without this script, a page shows its age when loaded.
 const every = Number(document.body.dataset.refresh || 0) * 1000;
 let loaded = performance.now();
 
@@ -22,7 +23,16 @@ const busy = () =>
 const load = async () => {
   if (busy()) return;
   const began = performance.now();
-  const answer = await fetch(location.href, { credentials: "same-origin" });
+  const line = document.querySelector(".asof");
+  const answer = await fetch(location.href, { credentials: "same-origin", headers: { "If-None-Match": line?.dataset.etag ?? "" } });
+  if (answer.status === 304 && line) {
+    const time = line.querySelector("time");
+    time.dateTime = answer.headers.get("Tussock-As-Of");
+    time.textContent = time.dateTime.slice(0, 19).replace("T", " ");
+    line.dataset.age = answer.headers.get("Tussock-Age");
+    loaded = began;
+    return;
+  }
   if (!answer.ok || busy()) return;
   const next = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (!next.querySelector(".asof")) return;
