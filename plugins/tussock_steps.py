@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
-from tussock.jobs.operations.folder import FolderEntry, definitions_in, named_folder
-from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline
+from tussock.jobs.operations.folder import FolderEntry, definition_in, named_folder
+from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline, pipeline_names
 from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import InputError
 
@@ -90,11 +90,16 @@ class NoPipelinesFolderError(InputError):
         )
 
 
+def definition(name: str) -> FolderEntry:
+    """Read one pipeline of the folder."""
+    return _checked(definition_in(pipelines_folder(), name))
+
+
 def definitions() -> Definitions:
     """Read every pipeline in the folder. An error in one does not affect the others."""
     folder = pipelines_folder()
     missing = () if folder.is_dir() else (NoPipelinesFolderError(str(folder)),)
-    found = tuple(map(_checked, definitions_in(folder)))
+    found = tuple(map(definition, pipeline_names(folder)))
     return Definitions(found, (*missing, *(one.error for one in found if one.error is not None)))
 
 

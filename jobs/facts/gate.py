@@ -218,15 +218,6 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
     )
 
 
-def file_version(file: Path) -> tuple[int, int] | None:
-    """Return the size and the time of the last write of a file, which change with its content; None without one."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
-
-
 def pages_of(docs: Path, epochs: Collection[int]) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
     """Return the pages of the Data Docs about these epochs, by epoch and view.
 

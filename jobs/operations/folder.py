@@ -24,13 +24,17 @@ def named_folder() -> Path | None:
     return Path(named) if named else None
 
 
+def definition_in(folder: Path, name: str, environment: str | None = None) -> FolderEntry:
+    """Load one pipeline of a folder. `environment`: as in `load_pipeline`."""
+    try:
+        return FolderEntry(name, load_pipeline(folder / name, environment))
+    except InputError as err:  # an invalid file, or no such environment
+        return FolderEntry(name, None, err)
+
+
 def definitions_in(folder: Path, environment: str | None = None) -> Iterator[FolderEntry]:
     """Load each pipeline of a folder, by name. An error in one does not affect the others.
 
     `environment`: as in `load_pipeline`.
     """
-    for name in pipeline_names(folder):
-        try:
-            yield FolderEntry(name, load_pipeline(folder / name, environment))
-        except InputError as err:  # an invalid file, or no such environment
-            yield FolderEntry(name, None, err)
+    return (definition_in(folder, name, environment) for name in pipeline_names(folder))

@@ -118,7 +118,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
@@ -370,6 +370,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: Annotated[dict[str, Any], TABLE] = {}
 
 
+@cache  # most of the time of loading a file
 def _fields_of(table: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     return cast(inspect.StructType, inspect.type_info(table)).fields
 

@@ -8,7 +8,6 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
-from tussock_steps import pipeline_of
 
 from tussock.jobs.catalog.show import show
 from tussock.jobs.facts.epochs import EpochFacts
@@ -37,7 +36,7 @@ from tussock_pages.overview import Waiting
 from tussock_pages.page import page
 from tussock_pages.remembered import Same, key_of
 from tussock_pages.spark import Sparkline, sparkline
-from tussock_pages.stores import Looked, SeenStore, name_in, open_store
+from tussock_pages.stores import Looked, SeenStore, name_in, open_store, pipeline_of
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from tussock.jobs.facts.barrier import BarrierFacts, FileFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.gate import EpochQuality, file_version, pages_of, quality_of_epoch, record_etags
+from tussock.jobs.facts.gate import EpochQuality, pages_of, quality_of_epoch, record_etags
 from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch, taken_by
 from tussock.jobs.gate.index import RESULTS
 from tussock.jobs.gate.record import read_record
@@ -18,6 +18,7 @@ from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import committed_epoch, find_run
 from tussock_pages.guard import READS_RUNS, User
 from tussock_pages.page import page
+from tussock_pages.remembered import file_version
 from tussock_pages.stores import SeenStore
 
 EPOCHS_A_PAGE = 25

@@ -4,7 +4,6 @@ Only Airflow's database has a run that failed before it read the store, for exam
 """
 
 from fastapi import HTTPException
-from tussock_steps import pipeline_of
 
 from tussock.jobs.facts.health import Trouble, unopened, with_scheduler
 from tussock.jobs.facts.status import Status, now_of, status_of
@@ -12,7 +11,7 @@ from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run
-from tussock_pages.stores import Looked, SeenStore, name_in
+from tussock_pages.stores import Looked, SeenStore, name_in, pipeline_of
 
 EPOCHS_LOOKED_AT = 5
 

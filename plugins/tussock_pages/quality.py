@@ -9,13 +9,13 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.responses import FileResponse, Response
 
-from tussock.jobs.facts.gate import CheckFacts, EpochQuality, ExpectationHistory, expectations, file_version
+from tussock.jobs.facts.gate import CheckFacts, EpochQuality, ExpectationHistory, expectations
 from tussock.jobs.facts.history import epoch_page
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.epochs import qualities
 from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User
 from tussock_pages.page import page
-from tussock_pages.remembered import key_of
+from tussock_pages.remembered import file_version, key_of
 
 EPOCHS_A_PAGE = 25
 VIEWS_A_PAGE = 50

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast
 
@@ -65,3 +66,12 @@ def key_of(value: object) -> Hashable:
             return tuple(map(key_of, value))
         case _:
             return Same(value)
+
+
+def file_version(file: Path) -> tuple[int, int] | None:
+    """Return the size and the time of the last write of a file, which change with its content; None without one."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -1,5 +1,6 @@
 """The pipelines' stores for the pages: opened read-only once per process, with cached answers."""
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,11 +9,12 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from tussock_steps import definitions
+import tussock_steps
+from tussock_steps import definition, pipelines_folder
 
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.arrow import leave_pandas
-from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import FILE, Pipeline, pipeline_names
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
@@ -21,7 +23,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
-from tussock_pages.remembered import Remembered, Same
+from tussock_pages.remembered import Remembered, Same, file_version
 
 T = TypeVar("T")
 REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
@@ -208,11 +210,25 @@ def _wait(future: "Future[None]", patience_s: float) -> None:
 _POOL = ThreadPoolExecutor(2, "tussock-pages")
 _stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
 _opening = Lock()
+_definitions = Remembered(REMEMBERED)
 
 
 def pipelines() -> tuple[FolderEntry, ...]:
-    """All pipelines of the folder, also those whose definitions cannot be loaded. Cost: reads their small files."""
-    return definitions().found
+    """All pipelines of the folder, also those whose definitions cannot be loaded. Cost: as `_definition` for each."""
+    return tuple(map(_definition, pipeline_names(pipelines_folder())))
+
+
+def pipeline_of(name: str) -> Pipeline:
+    """A pipeline by its name. Raises UnknownPipelineError, PipelineError."""
+    found = _definition(name).pipeline if name in pipeline_names(pipelines_folder()) else None
+    return tussock_steps.pipeline_of(name) if found is None else found
+
+
+def _definition(name: str) -> FolderEntry:
+    """The definition of a pipeline. Cost: reads its file if that has changed."""
+    folder = pipelines_folder()
+    key = (folder, name, file_version(folder / name / FILE), frozenset(os.environ.items()))
+    return _definitions.get(key, lambda: definition(name))
 
 
 def name_in(dag_id: str) -> tuple[str, str] | None:
