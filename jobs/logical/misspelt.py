@@ -1,11 +1,12 @@
 """Misspelt keywords: the correction with which a parser reads a statement further.
 
 A parser takes a misspelt keyword for a name, and reports a later word. In `SELECT a FORM t`, FORM is an alias of `a`,
-and the error is at `t`. So the words before the error are replaced by similar keywords, one at a time, and the parser
+and the error is at `t`. So the words around the error are replaced by similar keywords, one at a time, and the parser
 itself decides: a correction counts only if the parser then reads the whole statement, or reports a later error.
 Statements without an error never come here.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from tussock.jobs.logical.errors import SqlError, sql_error
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 
-_WORDS = 8  # looked at, at the error and before it: a parser notices a misspelt keyword within a few words
+_WORDS = 8  # looked at before the error, and after it: a parser notices a misspelt keyword within a few words
 _SHORT = 4  # words up to this length may differ by one letter, and longer ones by two
 _PHRASES = ("GROUP BY", "ORDER BY", "PARTITION BY")  # written as one word
 
@@ -50,7 +51,7 @@ def misspelling(
         keywords: of the parser, in upper case. These are never taken for misspelt.
         names: of relations and columns, in lower case. These are never taken for misspelt either.
 
-    Cost: one parse for each similar keyword of the _WORDS words before the error, usually fewer than ten.
+    Cost: one parse for each similar keyword of 2 * _WORDS words, usually fewer than ten.
     """
     best: tuple[int, Misspelling] | None = None
     for token in _suspects(source, failed, keywords, names):
@@ -66,13 +67,17 @@ def misspelling(
 
 
 def _suspects(source: SourceText, failed: int, keywords: Collection[str], names: Collection[str]) -> Iterator[Token]:
-    """Yield the words that may be misspelt, the nearest to the error first."""
+    """Yield the words that may be misspelt: those before the error, the nearest first, and then those after it.
+
+    A parser that looks ahead may report the beginning of an expression: in `CASE WHEN a THNE 1 END`, the word `a`.
+    """
     try:
-        tokens = [t for t in tokens_of(source) if source.begin <= t.start <= failed]
+        tokens = [t for t in tokens_of(source) if source.begin <= t.start]
     except SqlError:  # a string or comment is not closed
         return
     aliases = {after.text.lower() for word, after in pairwise(tokens) if word.text.upper() == "AS"}
-    for i in range(len(tokens) - 1, max(-1, len(tokens) - 1 - _WORDS), -1):
+    end = bisect_right(tokens, failed, key=lambda t: t.start)
+    for i in (*range(end - 1, max(-1, end - 1 - _WORDS), -1), *range(end, min(len(tokens), end + _WORDS))):
         token, around = tokens[i], [t.text for t in (*tokens[max(0, i - 1) : i], *tokens[i + 1 : i + 2])]
         if (
             token.kind == "word"

@@ -94,8 +94,13 @@ class Looked:
     """
 
     value: Any
-    age_s: float
+    at_s: float  # monotonic time at which it began
     error: Exception | None
+
+    @property
+    def age_s(self) -> float:
+        """Its age now."""
+        return max(0.0, time.monotonic() - self.at_s)
 
     @property
     def looking(self) -> bool:
@@ -149,10 +154,9 @@ class Store:
             future = None if fresh else self._looking[key]
         if future is not None and not future.cancelled():
             _wait(future, PATIENCE_S if age_s is not None and age_s < OLD_S / 2 else OLD_PATIENCE_S)
-        now = time.monotonic()
         with self._lock:
-            found = self._looks.get(key, _Answer(now, version))
-        return Looked(found.value, max(0.0, now - found.at_s), found.error)
+            found = self._looks.get(key) or _Answer(time.monotonic(), version)
+        return Looked(found.value, found.at_s, found.error)
 
     def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         try:
