@@ -26,7 +26,8 @@ from tussock.jobs.facts.tables import tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.plan.schedule import schedule
-from tussock.jobs.settings.pipeline import Pipeline, PublishSettings
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.texts.drawing import Drawing, draw
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock_pages.dag_runs import last_runs
