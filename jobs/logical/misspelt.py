@@ -102,7 +102,8 @@ def edits(a: str, b: str) -> int:
 
     Cost: O(len(a) * len(b)).
     """
-    before, row = list[int](), [*range(len(b) + 1)]
+    before: list[int] = []
+    row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         earlier, before, row = before, row, [i]
         for j, y in enumerate(b, 1):

@@ -111,14 +111,13 @@ def views(
     store = store_of(dag_id)
     head = head_of(store, dag_id, user, session)
     found, recent, past = head.status, _recent(store), _points(store)
-    kept, rows = (), ()
+    kept: tuple[ViewFacts, ...] = ()
+    rows: tuple[ViewRow, ...] = ()
     if found is not None:
         kept = store.remembered(("named", Same(found), named), lambda: _named(found.views, named))
         first = (page_number - 1) * RELATIONS_A_PAGE
         shown = kept[first : first + RELATIONS_A_PAGE]
-        rows = store.remembered(
-            ("rows", Same(kept), Same(past), first), lambda: tuple(_row(v, past.get(v.view, ())) for v in shown)
-        )
+        rows = store.remembered(("rows", Same(kept), Same(past), first), lambda: _rows(shown, past))
     return page(
         request,
         "views.html",
@@ -248,8 +247,5 @@ def _relation(catalog: Catalog, name: str) -> dict[str, Any] | None:
     }
 
 
-def _row(view: ViewFacts, past: Sequence[ViewPoint]) -> ViewRow:
-    return ViewRow(
-        view,
-        sparkline([point.rows_out for point in past]),
-    )
+def _rows(shown: Sequence[ViewFacts], past: Mapping[str, Sequence[ViewPoint]]) -> tuple[ViewRow, ...]:
+    return tuple(ViewRow(v, sparkline([point.rows_out for point in past.get(v.view, ())])) for v in shown)
