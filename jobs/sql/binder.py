@@ -186,7 +186,8 @@ class Binder:
 
     def _create(self, source: SourceText, cursor: Cursor) -> Bound:
         or_replace = cursor.accept("OR", "REPLACE")
-        if cursor.accept("MATERIALIZED", "VIEW"):
+        if cursor.accept("MATERIALIZED"):
+            cursor.expect("VIEW")
             return self._view(source, read_view(cursor, or_replace))
         if cursor.accept("VIEW"):
             return self._plain_view(source, read_view(cursor, or_replace))
