@@ -19,7 +19,6 @@ EXIT_WRONG = 4
 def _status(chosen: argparse.Namespace) -> int:
     from tussock.jobs.facts.health import unopened
     from tussock.jobs.facts.status import now_of, status_of
-    from tussock.jobs.operations.store import NeverAppliedError
     from tussock.jobs.settings.process import clock_ms
     from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
