@@ -13,6 +13,8 @@ These benchmarks have their own options and are not in `all`:
                                                  Spark itself
     python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task; starts Airflow;
                                                  minutes
+    python -m benchmarks commands                CPU seconds of each command on the flights and on a new project;
+                                                 minutes
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few
                                                  minutes
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a
@@ -59,6 +61,7 @@ RESULTS = Path(__file__).parent / "results"
 ALONE = {
     "airflow": "benchmarks.airflow_run",
     "cold-start": "benchmarks.cold_start",
+    "commands": "benchmarks.commands",
     "store": "benchmarks.store.__main__",
     "amplification": "benchmarks.amplification",
     "memory": "benchmarks.memory",

@@ -143,16 +143,21 @@ class Airflow:
 
     def set_runner(self, runner: str | None) -> None:
         """Set the runner of the next epochs; None: as in the checkout's pipeline."""
-        toml = self.home.folder / "pipelines/flights/pipeline.toml"
-        lines = [line for line in toml.read_text().splitlines() if not line.startswith("runner = ")]
-        if runner is not None:
-            lines.insert(lines.index("[epoch]") + 1, f'runner = "{runner}"')
-        toml.write_text("\n".join(lines) + "\n")
+        set_runner(self.home.folder, runner)
 
     def state(self, run_id: str) -> str:
         """The state of a run in Airflow's terms."""
         ((state,),) = self.home.query(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")
         return state
+
+
+def set_runner(folder: Path, runner: str | None) -> None:
+    """Set the runner of the flights in `folder`; None: the default."""
+    toml = folder / "pipelines/flights/pipeline.toml"
+    lines = [line for line in toml.read_text().splitlines() if not line.startswith("runner = ")]
+    if runner is not None:
+        lines.insert(lines.index("[epoch]") + 1, f'runner = "{runner}"')
+    toml.write_text("\n".join(lines) + "\n")
 
 
 @contextmanager

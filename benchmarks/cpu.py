@@ -3,12 +3,19 @@
 A busy machine affects CPU seconds less than wall seconds.
 """
 
+import ctypes
 import os
-from collections.abc import Iterator, Mapping
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_LOOK_S = 0.2
+_PR_SET_CHILD_SUBREAPER = 36
+_SPARK = "org.apache.spark.deploy.SparkSubmit"
 
 
 @dataclass(frozen=True)
@@ -113,3 +120,70 @@ def _usage(entry: Path) -> Usage | None:
         return None
     own, waited_for = (sum(map(int, fields[at : at + 2])) for at in (11, 13))
     return Usage(int(fields[1]), int(fields[19]), own, waited_for)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The cost of a command.
+
+    `cpu_s`: user and system seconds of its process and all descendants; `jvms`: the Spark applications among them.
+    """
+
+    cpu_s: float
+    seconds: float
+    code: int
+    jvms: int
+    output: str
+
+
+def spent(command: Sequence[str], env: Mapping[str, str], folder: Path, patience_s: float = 300.0) -> Spent:
+    """Run a command until all its descendants have ended, and return its cost. Linux only.
+
+    Orphans become children of this process, which waits for them: a JVM ends after the command that started it. Spark's
+    Python daemon does not wait for its workers. Their seconds are those of the last sample before their end.
+
+    Requires: this process has no other children. Raises RuntimeError if the command does not end in time.
+    """
+    _adopt_orphans()
+    seen: dict[tuple[int, int], Process] = {}
+    waited, code, ended = 0.0, 0, 0.0
+    with tempfile.TemporaryFile() as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid:
+                waited += usage.ru_utime + usage.ru_stime
+                if pid == process.pid:
+                    code, ended = os.waitstatus_to_exitcode(status), time.perf_counter() - began
+                    process.returncode = code
+                continue
+            if time.perf_counter() - began > patience_s:
+                raise RuntimeError(f"{' '.join(command)} has not ended after {patience_s:.0f} s")
+            seen |= {one.key: one for one in _descendants()}
+            time.sleep(_LOOK_S)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    sampled = sum(one.own_s for one in seen.values())
+    return Spent(max(waited, sampled), ended, code, sum(_SPARK in one.title for one in seen.values()), text)
+
+
+def _adopt_orphans() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _descendants() -> Iterator[Process]:
+    """The processes below this one."""
+    children: dict[int, list[Process]] = {}
+    for one in processes():
+        children.setdefault(one.parent, []).append(one)
+    waiting = [os.getpid()]
+    while waiting:
+        for one in children.get(waiting.pop(), []):
+            yield one
+            waiting.append(one.pid)

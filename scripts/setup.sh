@@ -74,12 +74,9 @@ ensure_venv() {
     wanted > $STAMP
 }
 
-make_archive() { # classes of Spark's JVM (jobs/spark/class_archive.py), once per .venv
+make_archive() { # classes of Spark's JVM (jobs/spark/class_archive.py), once per Java, Spark and .venv
     [ -e jobs/submitted/class_archive.py ] || return 0  # an image with only the packages has no code to run
-    [ ! $VENV/.tussock-archive -nt $STAMP ] || return 0
-    say "creating the archive of Spark's classes"
-    $VENV/bin/python -m tussock.jobs.submitted.class_archive >/dev/null 2>&1 || say "could not create the archive; Spark starts some seconds slower without it"
-    touch $VENV/.tussock-archive
+    $VENV/bin/python -m tussock.jobs.submitted.class_archive --missing >/dev/null 2>&1 || say "could not create the archive; Spark starts some seconds slower without it"
 }
 
 if [ "${1:-}" = python ]; then

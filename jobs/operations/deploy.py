@@ -247,7 +247,7 @@ def _session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Ses
 
     def started() -> "SparkSession":
         progress("starting Spark")
-        return stack.enter_context(spark_of(pipeline))
+        return stack.enter_context(spark_of(pipeline, brief=True))
 
     with ExitStack() as stack:
         session = stack.enter_context(Session(store, started, create=False))

@@ -56,15 +56,16 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
 
 
 def spark_of(
-    pipeline: Pipeline, what: str = "", settings: Mapping[str, str] | None = None
+    pipeline: Pipeline, what: str = "", settings: Mapping[str, str] | None = None, *, brief: bool = False
 ) -> "AbstractContextManager[SparkSession]":
     """Open the Spark application of an operation. A session that already exists is used and not stopped.
 
     Args:
         what: part of the application's name, between `tussock` and the pipeline's name.
         settings: of Spark; None means the pipeline's.
+        brief: Spark only binds statements, see `build_spark`.
     """
     from tussock.jobs.spark.session import spark_session
 
     name = " ".join(filter(None, ("tussock", what, pipeline.name)))
-    return spark_session(name, pipeline.spark if settings is None else settings)
+    return spark_session(name, pipeline.spark if settings is None else settings, brief=brief)

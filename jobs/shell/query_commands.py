@@ -4,7 +4,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from tussock.jobs.reading.stored_rows import StoredRows
+    from tussock.jobs.session import Session
     from tussock.statestore.meta.sight import Sight
 
 
@@ -40,7 +42,6 @@ class UnfilteredChangesError(InputError):
 
 def _query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.moment import moment_of
-    from tussock.jobs.session import Session
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     with _notes():
@@ -48,7 +49,7 @@ def _query(chosen: argparse.Namespace) -> None:
             with stored as rows:
                 _write(chosen, rows)
             return
-        with Session(chosen_store(chosen), create=False) as session:
+        with _brief_session(chosen_store(chosen)) as session:
             if chosen.epoch is not None or chosen.at is not None or chosen.pending:
                 at = None if chosen.at is None else moment_of(chosen.at)
                 _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
@@ -59,6 +60,20 @@ def _query(chosen: argparse.Namespace) -> None:
                 else:
                     _write(chosen, answer.table.to_reader())
             session.require_committed()
+
+
+@contextmanager
+def _brief_session(store: str) -> "Iterator[Session]":
+    """Open a session. If it needs Spark, the JVM starts fast and does not optimise its code."""
+    from tussock.jobs.session import Session
+
+    def started() -> "SparkSession":
+        from tussock.jobs.spark.session import spark_session
+
+        return stack.enter_context(spark_session(brief=True))
+
+    with ExitStack() as stack:
+        yield stack.enter_context(Session(store, started, create=False))
 
 
 def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextManager[pa.RecordBatchReader] | None":
@@ -217,11 +232,9 @@ def _notes() -> Iterator[None]:
 def _explain(chosen: argparse.Namespace) -> None:
     text = " ".join(chosen.what)
     if " " in text:
-        from tussock.jobs.session import Session
-
         if chosen.svg:
             raise UndrawnQueryError
-        with Session(chosen_store(chosen), create=False) as session:
+        with _brief_session(chosen_store(chosen)) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))

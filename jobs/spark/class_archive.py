@@ -1,30 +1,164 @@
 """The class-data archive of the JVM that runs Spark: classes mapped from a file instead of read and verified from jars.
 
-It saves a third of a short job's CPU seconds. An archive fits one Java and one Spark release; any other JVM silently
-ignores it.
+It saves a third of a short job's CPU seconds. An archive fits one Java and one set of Spark's jars, so a digest of both
+is part of its name:
+
+    <Python's folder>/share/tussock/spark-<digest>.jsa    for all users of this Python; `python -m
+                                                          tussock.jobs.submitted.class_archive` writes it
+    <cache folder>/tussock/spark-<digest>.jsa             of one user; the first JVM without an archive writes it
+
+A JVM writes its archive at its exit, to a file `.new`, and its header last. The start of the next JVM renames a
+complete file. So nothing waits for the writing, and no JVM reads half an archive. The file is created empty before the
+JVM starts, which claims the work: other JVMs that start meanwhile write none.
+
+An archive is never necessary. A JVM silently starts without one that does not fit.
 """
 
 import os
+import shutil
 import sys
+import time
+from contextlib import suppress
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 
 SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 """The environment variable with options for the driver's JVM. Remote executors do not see it."""
 
+LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
+"""The variable with options for the JVM in which spark-submit composes the driver's command line."""
+
+BRIEF = "-XX:TieredStopAtLevel=1"
+"""Half of a short job's CPU seconds are those of the optimising compiler. Later options win over this one."""
+
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
+CLAIM_S = 86_400.0
+"""Age of a claim that has brought no archive, because its JVM was killed or could not write. Another JVM may try."""
 
-def archive_file() -> Path:
-    """The path of this Python's archive, which `python -m tussock.jobs.submitted.class_archive` writes."""
-    return Path(sys.prefix) / "share/tussock/spark.jsa"
+UNUSED_S = 30 * 86_400.0
+"""Age since the last use after which an archive in the cache folder is removed, such as that of an earlier Java."""
+
+_CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH")
+_OF_ANY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_OF_CDS = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-XX:AOT", "-Xshare:")
+_MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)  # of a dynamic archive, in every release since Java 13
 
 
-def submit_options() -> dict[str, str]:
-    """The variable that makes a driver's JVM use the archive, added to its current value.
+def archive_of_python() -> Path:
+    """The archive for all users of this Python."""
+    return Path(sys.prefix) / "share/tussock" / archive_name()
 
-    Empty if the archive does not exist, or if the current options already name an archive.
+
+def archive_of_user() -> Path:
+    """The archive in the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "tussock" / archive_name()
+
+
+def archive_name() -> str:
+    """The file name for the Java and the Spark that `spark-submit` would start now. Cost: reads a small file."""
+    jars = _spark_home() / "jars"
+    added = int(jars.stat().st_mtime) if jars.is_dir() else 0
+    return f"spark-{sha256(f'{_java()} {jars} {added}'.encode()).hexdigest()[:16]}.jsa"
+
+
+def submit_options(*, writes: bool = False, brief: bool = False) -> dict[str, str]:
+    """The variables that make a driver's JVM start fast, added to their current values. Empty if there are none.
+
+    No archive is used if the current options already concern archives.
+
+    Args:
+        writes: without an archive, make the JVM write one at its exit, to the user's cache folder.
+        brief: the JVM works for seconds only, so compile its code quickly and never optimise it.
     """
     given = os.environ.get(SUBMIT_OPTIONS, "")
-    if "-XX:SharedArchiveFile" in given or "-XX:ArchiveClassesAtExit" in given or not archive_file().is_file():
+    options = [_archive_option(writes), BRIEF if brief else ""]
+    if not any(options):
         return {}
-    return {SUBMIT_OPTIONS: f'"-XX:SharedArchiveFile={archive_file()}" {QUIET} {given}'.rstrip()}
+    launcher = {LAUNCHER_OPTIONS: os.environ.get(LAUNCHER_OPTIONS, BRIEF)}
+    return {SUBMIT_OPTIONS: " ".join(filter(None, [*options, given])), **launcher}
+
+
+def _archive_option(writes: bool) -> str:
+    """The options to use or to write an archive; empty for a JVM without one."""
+    if any(option in os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM) for option in _OF_CDS):
+        return ""
+    with suppress(OSError, RuntimeError):  # no home folder, no right to write, a full disk
+        if (found := _found()) is not None:
+            return f'"-XX:SharedArchiveFile={found}" {QUIET}'
+        if writes and (new := _claimed(archive_of_user())) is not None:
+            return f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
+    return ""
+
+
+def _found() -> Path | None:
+    """An existing archive. Renames a complete new one, and marks the user's as used."""
+    if (of_python := archive_of_python()).is_file():
+        return of_python
+    of_user = archive_of_user()
+    if _is_complete(new := _new(of_user)):
+        with suppress(FileNotFoundError):  # another process has renamed it
+            new.replace(of_user)
+        _remove_unused(of_user)
+    if not of_user.is_file():
+        return None
+    os.utime(of_user)
+    return of_user
+
+
+def _claimed(archive: Path) -> Path | None:
+    """The file for a JVM to write an archive to, if no other JVM is writing it."""
+    conf = _spark_home() / "conf"
+    if any(os.environ.get(name) for name in _CLASS_PATHS) or (conf.is_dir() and any(conf.iterdir())):
+        return None  # a JVM writes no archive if a folder with files is on its class path
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    new = _new(archive)
+    if new.exists() and time.time() - new.stat().st_mtime > CLAIM_S:
+        new.unlink(missing_ok=True)
+    try:
+        new.open("xb").close()
+    except FileExistsError:
+        return None
+    return new
+
+
+def _new(archive: Path) -> Path:
+    return archive.with_name(f"{archive.name}.new")
+
+
+def _is_complete(new: Path) -> bool:
+    """Whether a JVM has written the whole file. Its header, with the magic number, comes last."""
+    if not new.is_file():
+        return False
+    with new.open("rb") as file:
+        return file.read(4) == _MAGIC
+
+
+def _remove_unused(but: Path) -> None:
+    for other in but.parent.glob("spark-*.jsa"):
+        if other != but and time.time() - other.stat().st_mtime > UNUSED_S:
+            other.unlink(missing_ok=True)
+
+
+def _java() -> str:
+    """The release of the Java that `spark-submit` starts; empty if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if not home else str(Path(home) / "bin/java")
+    if java is None or not Path(java).is_file():
+        return ""
+    binary = Path(java).resolve()
+    release = binary.parent.parent / "release"
+    if release.is_file():
+        return f"{binary}\n{release.read_text()}"
+    stat = binary.stat()
+    return f"{binary} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def _spark_home() -> Path:
+    """The folder of Spark, which need not exist."""
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    spec = find_spec("pyspark")
+    return Path("/nonexistent" if spec is None or spec.origin is None else spec.origin).parent

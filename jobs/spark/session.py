@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakKeyDictionary
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -30,6 +32,7 @@ ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.enc
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
 
 #: Settings of every session that parses, reads or computes SQL.
 SQL: Mapping[str, str] = {
@@ -135,10 +138,12 @@ def leave_spark(spark: SparkSession) -> None:
 
 
 @contextmanager
-def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """The session of `build_spark`, stopped at the end. A session that was already active is left running."""
-    found = SparkSession.getActiveSession()
-    spark = build_spark(app_name, settings=settings)
+def spark_session(
+    app_name: str = "tussock", settings: Mapping[str, str] | None = None, *, brief: bool = False
+) -> Iterator[SparkSession]:
+    """The session of `build_spark`, stopped at the end. An application that was already running is left running."""
+    found = SparkContext._active_spark_context
+    spark = build_spark(app_name, settings=settings, brief=brief)
     try:
         yield spark
     finally:
@@ -147,7 +152,11 @@ def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None 
 
 
 def build_spark(
-    app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None
+    app_name: str = "tussock",
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    brief: bool = False,
 ) -> SparkSession:
     """The active session unchanged, or a new one with the settings that an epoch needs.
 
@@ -157,6 +166,7 @@ def build_spark(
     Args:
         master: for a new session. None: the one of spark-submit, else `spark.master` in `settings`, else LOCAL_MASTER.
         settings: for a new session. They override DEFAULTS, never REQUIRED.
+        brief: a new JVM works for seconds only, such as one that binds statements: do not optimise its code.
     """
     with _application_lock:
         if SparkContext._active_spark_context is not None:
@@ -164,7 +174,7 @@ def build_spark(
                 SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
             )  # a builder with settings would change the user's session
         chosen = _settings_of_a_new_application(master, dict(settings or {}))
-        _start_jvm({"spark.app.name": app_name, **chosen})
+        _start_jvm({"spark.app.name": app_name, **chosen}, brief)
         builder = SparkSession.builder.appName(app_name)
         for name, value in {**chosen, **REQUIRED}.items():
             builder = builder.config(name, value)
@@ -203,26 +213,43 @@ def _local_defaults(master: str) -> Mapping[str, str]:
     return LOCAL_DEFAULTS if _LOCAL.fullmatch(master) else {}
 
 
-def _start_jvm(settings: Mapping[str, str]) -> None:
+def _start_jvm(settings: Mapping[str, str], brief: bool) -> None:
     """Start the JVM of this process unless one runs, and filter its output.
 
     With TUSSOCK_DEBUG, pyspark starts it unfiltered.
     """
     if debugging() or SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
+    gateway = _gateway(settings, brief)
+    SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+
+
+def _gateway(settings: Mapping[str, str], brief: bool) -> JavaGateway:
+    """Start a JVM: from the archive of classes, or one that writes it."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    options = submit_options(writes=_CLASS_PATH not in settings, brief=brief)
+    try:
+        return _launched(conf, options)
+    except PySparkRuntimeError:
+        if not options:
+            raise
+        return _launched(conf, {})  # this Java does not accept the options
+
+
+def _launched(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:
+    """Start a JVM whose output is filtered. `options`: environment variables for it."""
     reader, writer = os.pipe()
     relay = threading.Thread(target=_relay, args=(os.fdopen(reader, "rb"),), name="jvm-stderr", daemon=True)
     relay.start()
     try:
-        with _environment(submit_options()):
-            gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
+        with _environment(options):
+            gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(writer)
         relay.join(timeout=1.0)  # print the JVM's last lines, which contain the reason
         raise
     os.close(writer)
-    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+    return gateway
 
 
 @contextmanager

@@ -1,58 +1,177 @@
-"""Which JVMs start from the archive of classes. A JVM starts without an archive that does not fit."""
+"""Which JVMs start from the archive of classes, and which one writes it. A JVM starts without one that does not fit."""
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
 
-from tussock.jobs.spark import class_archive
-from tussock.jobs.spark.class_archive import QUIET, archive_file, submit_options
+from tussock.jobs.spark import class_archive, session
+from tussock.jobs.spark.class_archive import (
+    BRIEF,
+    CLAIM_S,
+    QUIET,
+    UNUSED_S,
+    archive_name,
+    archive_of_python,
+    archive_of_user,
+    submit_options,
+)
+
+LAUNCHER = {"SPARK_LAUNCHER_OPTS": BRIEF}
+COMPLETE = class_archive._MAGIC + b"classes"
 
 
-@pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file at the path of this Python's archive."""
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python and a user without archives."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "a Python"))
-    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
-    archive_file().parent.mkdir(parents=True)
-    archive_file().write_bytes(b"no archive")
-    return archive_file()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    for name in (
+        "SPARK_SUBMIT_OPTS",
+        "SPARK_LAUNCHER_OPTS",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        *class_archive._CLASS_PATHS,
+    ):
+        monkeypatch.delenv(name, raising=False)
 
 
-def test_a_driver_starts_from_the_archive_with_the_options_that_were_given(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert submit_options() == {"SPARK_SUBMIT_OPTS": f'"-XX:SharedArchiveFile={archive}" {class_archive.QUIET}'}
+def made(archive: Path, content: bytes = COMPLETE) -> Path:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.write_bytes(content)
+    return archive
+
+
+def starts_from(archive: Path) -> dict[str, str]:
+    return {"SPARK_SUBMIT_OPTS": f'"-XX:SharedArchiveFile={archive}" {QUIET}', **LAUNCHER}
+
+
+def writes(new: Path) -> dict[str, str]:
+    return {"SPARK_SUBMIT_OPTS": f'"-XX:ArchiveClassesAtExit={new}" {QUIET}', **LAUNCHER}
+
+
+def new_of_user() -> Path:
+    return archive_of_user().with_name(f"{archive_name()}.new")
+
+
+def test_a_driver_starts_from_the_archive_with_the_options_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = made(archive_of_python())
+    assert submit_options(writes=True) == starts_from(archive)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     assert submit_options()["SPARK_SUBMIT_OPTS"].endswith(" -XX:TieredStopAtLevel=1")
 
 
-@pytest.mark.parametrize("given", ["-XX:SharedArchiveFile=/of/mine.jsa", "-XX:ArchiveClassesAtExit=/of/mine.jsa"])
-def test_an_archive_that_the_user_names_stays(archive: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", given)
+def test_options_of_the_user_win_over_those_of_a_brief_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=4")
+    monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Dmine=1")
+    assert submit_options(brief=True) == {
+        "SPARK_SUBMIT_OPTS": f"{BRIEF} -XX:TieredStopAtLevel=4",
+        "SPARK_LAUNCHER_OPTS": "-Dmine=1",
+    }
     assert submit_options() == {}
 
 
-def test_without_an_archive_nothing_is_set(archive: Path) -> None:
-    archive.unlink()
-    assert submit_options() == {}
+@pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS"])
+@pytest.mark.parametrize(
+    "given", ["-XX:SharedArchiveFile=/of/mine.jsa", "-XX:ArchiveClassesAtExit=/of/mine.jsa", "-Xshare:off"]
+)
+def test_the_users_choice_of_an_archive_stays(variable: str, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(archive_of_python())
+    monkeypatch.setenv(variable, given)
+    assert submit_options(writes=True) == {}
+
+
+def test_one_jvm_writes_the_archive_of_the_user_and_the_next_starts_from_it() -> None:
+    assert submit_options() == {}, "jobs that Airflow submits write none"
+    assert submit_options(writes=True) == writes(new_of_user())
+    assert submit_options(writes=True) == {}, "another JVM writes it"
+    new_of_user().write_bytes(bytes(8) + COMPLETE)
+    assert submit_options(writes=True) == {}, "its header is missing"
+    made(new_of_user())
+    assert submit_options() == submit_options(writes=True) == starts_from(archive_of_user())
+    assert not new_of_user().exists()
+
+
+def test_a_claim_of_a_jvm_that_was_killed_ends_after_a_day() -> None:
+    assert submit_options(writes=True) == writes(new_of_user())
+    os.utime(new_of_user(), (0.0, time.time() - CLAIM_S - 60))
+    assert submit_options(writes=True) == writes(new_of_user())
+    assert submit_options(writes=True) == {}
+
+
+def test_another_java_and_other_jars_have_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = tmp_path / "spark"
+    (spark / "jars").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(spark))
+    (tmp_path / "java/bin").mkdir(parents=True)
+    (tmp_path / "java/bin/java").touch()
+    (tmp_path / "java/release").write_text('JAVA_VERSION="17.0.15"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    names = [archive_name()]
+    (tmp_path / "java/release").write_text('JAVA_VERSION="17.0.16"')
+    names.append(archive_name())
+    os.utime(spark / "jars", (0, 1_700_000_000))
+    names.append(archive_name())
+    assert names[-1] == archive_name()
+    assert len(set(names)) == 3
+
+
+def test_an_archive_that_nobody_used_for_a_month_is_removed_with_the_next_one() -> None:
+    old, recent = (made(archive_of_user().with_name(f"spark-{n}.jsa")) for n in range(2))
+    os.utime(old, (0.0, time.time() - UNUSED_S - 60))
+    made(new_of_user())
+    assert submit_options() == starts_from(archive_of_user())
+    assert (old.exists(), recent.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR"])
+def test_a_jvm_with_a_folder_on_its_class_path_writes_no_archive(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "/etc/conf")
+    assert submit_options(writes=True) == {}
+
+
+def test_without_a_cache_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
+    assert submit_options(writes=True) == {}
+
+
+def test_a_java_that_refuses_the_options_starts_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def launch(conf: SparkConf, popen_kwargs: dict[str, int]) -> str:
+        seen.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))
+        if seen[-1]:
+            raise PySparkRuntimeError("it exited")
+        return "a gateway"
+
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    assert session._gateway({}, brief=False) == "a gateway"
+    assert [bool(options) for options in seen] == [True, False]
+    assert "SPARK_SUBMIT_OPTS" not in os.environ
 
 
 @pytest.mark.spark
-def test_a_jvm_that_the_archive_does_not_fit_starts_without_a_word(archive: Path) -> None:
+def test_a_jvm_that_the_archive_does_not_fit_starts_without_a_word() -> None:
+    """The real JVM writes the magic number that marks a complete file, and is silent about every other file."""
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
-    archive.unlink()
-    subprocess.run(
-        ["java", f"-XX:ArchiveClassesAtExit={archive}", "-cp", str(jar), "py4j.GatewayServer", "--help"],
-        capture_output=True,
-    )
-    plain = said("-cp", str(archive.parent))
-    assert said(f"-XX:SharedArchiveFile={archive}", "-cp", str(archive.parent)) != plain, "made over other classes"
-    assert said(f"-XX:SharedArchiveFile={archive}", *QUIET.split(), "-cp", str(archive.parent)) == plain
+    claimed = submit_options(writes=True)["SPARK_SUBMIT_OPTS"].replace('"', "").removesuffix(QUIET).strip()
+    said([claimed, *QUIET.split(), "-cp", str(jar), "py4j.GatewayServer", "--help"])
+    archive = archive_of_user()
+    assert submit_options() == starts_from(archive)
+    other = ["-cp", str(archive.parent), "-version"]
+    plain = said(other)
+    assert said([f"-XX:SharedArchiveFile={archive}", *other]) != plain, "made over other classes"
+    assert said([f"-XX:SharedArchiveFile={archive}", *QUIET.split(), *other]) == plain
 
 
-def said(*options: str) -> str:
-    run = subprocess.run(["java", *options, "-version"], capture_output=True, text=True, check=True)
+def said(options: Sequence[str]) -> str:
+    run = subprocess.run(["java", *options], capture_output=True, text=True)
     return run.stdout + run.stderr
