@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaGateway
@@ -243,13 +243,13 @@ def _launched(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:
     relay.start()
     try:
         with _environment(options):
-            gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(writer)
         relay.join(timeout=1.0)  # print the JVM's last lines, which contain the reason
         raise
     os.close(writer)
-    return gateway
+    return cast("JavaGateway", gateway)
 
 
 @contextmanager
