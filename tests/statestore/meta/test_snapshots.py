@@ -277,6 +277,23 @@ def test_a_page_that_the_log_contradicts_stops_its_reader() -> None:
     assert f"has {first.ssts} SSTs" in str(stopped.value)
 
 
+def test_a_root_that_is_whole_but_wrong_and_an_exchanged_page_are_reported() -> None:
+    objects = MemoryObjectStore()
+    name = root_name(grown(objects).latest().id)
+    root = decode_document(name, objects.get(name), VersionRoot)
+    one, other, *_ = root.pages[DEEP]
+    wrong = msgspec.structs.replace(root, version=msgspec.structs.replace(root.version, log_end=9))
+    whole = objects.get(name)
+    objects.put(name, encode_document(wrong))
+    (found,) = check_meta(objects).damages
+    assert (found.name, "differs from the version that the log produces" in found.detail) == (name, True)
+    objects.put(name, whole)
+    objects.put(one.name, objects.get(other.name))
+    (found,) = check_meta(objects).damages
+    assert (found.name, found.missing) == (one.name, False)
+    assert "do not match the hash in its name" in found.detail
+
+
 def test_a_writer_killed_at_each_request_of_a_snapshot_leaves_a_whole_version() -> None:
     base = MemoryObjectStore()
     rng = random.Random(3)
