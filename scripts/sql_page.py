@@ -103,7 +103,7 @@ _OF_STATEMENTS = (
 )
 _PLAIN_MISTAKES = re.compile(
     r"\w+: (?:expected |\[[A-Z_]+|the statement is empty|there is no relation|columns 1 and 2 of the SELECT|"
-    r"orders is not a temp view)"
+    r"orders is not a temp view|_\w+ is a hidden column)"
 )
 """Messages without a group that the page omits, since users do not look them up."""
 

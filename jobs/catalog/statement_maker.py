@@ -35,6 +35,7 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.plan.builds import planned
 from tussock.jobs.plan.checks import admitted
+from tussock.jobs.plan.create import hidden_of
 from tussock.jobs.plan.definition import find
 from tussock.jobs.plan.fed_tables import require_not_fed
 from tussock.jobs.plan.statement_log import WaitingLog
@@ -120,7 +121,9 @@ class StatementMaker:
         if self._binder is None:
             from tussock.jobs.sql.binder import Binder
 
-            self._binder = Binder(self._spark(), relations, self._time_zone, tuple(READERS), has_kernel, WITHOUT_PATH)
+            self._binder = Binder(
+                self._spark(), relations, self._time_zone, tuple(READERS), has_kernel, WITHOUT_PATH, hidden_of
+            )
         else:
             self._binder.set_relations(relations)
         return self._binder

@@ -29,7 +29,7 @@ def source_frame(spark: SparkSession, read: SparkRead, document: msgspec.Raw | N
     assert read.scheduled.source is not None
     try:
         return read.reader.frame(
-            spark, read.source, read.document if document is None else document, read.scheduled.source.columns
+            spark, read.source, read.document if document is None else document, read.scheduled.source.read
         )
     except SourceTroubleError as err:
         if document is not None or err.path:

@@ -18,6 +18,7 @@ from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.base import Divided, Pins, RowPlace, SparkReader
 from tussock.jobs.sources.files import in_new_folder
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import quarantines
 from tussock.jobs.sources.taken import renamed_rows
 from tussock.jobs.wire.cell import Address, LeafInput, cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -137,10 +138,13 @@ class LeafCells:
         return document if move is None or document is None else in_new_folder(document, *move)
 
     def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
-        """Return the document with the places to read from."""
+        """Return the document with the places to read from, and the facts of hidden columns if they are needed."""
         if document is None or scheduled.source is None:
             return document
-        statement = scheduled.source.statement
+        statement, barrier = scheduled.source.statement, self.plan.barrier
+        if scheduled.source.hidden or quarantines(statement):
+            (taken,) = scheduled.tables
+            document = reader_of(statement).as_recorded(taken, document, barrier.epoch, barrier.moment)
         with SourceFileError.met_in(statement.name):
             return reader_of(statement).located(statement, document, keeper_of(self.meta, self.plan.base))
 
@@ -164,7 +168,7 @@ def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
         move = move_of(relation_in(base.version.catalog, relation.id), relation)
         if move is not None:  # its pins are empty, unless a person superseded the barrier
             pins = Pins(*(None if d is None else in_new_folder(d, *move) for d in (pins.read, pins.unread)))
-        rows = reader_of(statement).taken_rows(table, pins, barrier.epoch)
+        rows = reader_of(statement).taken_rows(table, pins, barrier.epoch, barrier.moment)
         if move is not None:
             taken = open_table(meta.objects, base.version, table, buffer=base.buffer)
             rows = renamed_rows(table, taken, *move, rows)

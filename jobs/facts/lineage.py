@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from tussock.jobs.logical.hidden_columns import HiddenColumn, is_hidden
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.column_lineage import ColumnOrigin, traced
 from tussock.jobs.plan.definition import ViewDefinition, definition_of, source_of
@@ -154,7 +155,7 @@ def _output(pipeline: str, view: Relation, relations: Mapping[str, Relation]) ->
         return tuple(
             FieldOrigin(
                 _data_set(pipeline, relations[o.relation]),
-                relations[o.relation].columns[o.column].name,
+                HiddenColumn(o.column).column if is_hidden(o.column) else relations[o.relation].columns[o.column].name,
                 o.how.value,
                 o.how.direct,
             )

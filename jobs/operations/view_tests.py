@@ -20,12 +20,14 @@ from tussock.jobs.plan.definition import created_by, find, follows_moment, sourc
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.viewtests.bound import BoundFiles
 from tussock.jobs.viewtests.comparison import Row
 from tussock.jobs.viewtests.document import ViewTest, read_tests
 from tussock.jobs.viewtests.first_test import columns_read, first_test_text, sampled
+from tussock.jobs.viewtests.stand_in import columns_of_input, over_stand_ins, reachable
 from tussock.jobs.viewtests.trial import Trial, rows_of_view, try_test
 from tussock.jobs.viewtests.values import plain_rows
 from tussock.statestore.errors import InputError
@@ -148,12 +150,13 @@ class ViewTests:
         statement = created_by(relation)
         assert isinstance(statement, CreateView)
         at = open_pipeline(self.pipeline)
-        read = columns_read(statement.plan)
+        plan = over_stand_ins(statement.plan, self.catalog)
+        read = columns_read(plan)
         inputs = {name: find(self.catalog, name) for name in read}
-        rows = sampled(statement.plan, {name: self._rows_now(at, name) for name in inputs})
+        rows = sampled(plan, {name: self._rows_now(at, name) for name in inputs})
         given = {
             name: (
-                [inputs[name].columns[i].name for i in sorted(read[name])],
+                [columns_of_input(inputs[name])[i][0] for i in sorted(read[name])],
                 [tuple(row[i] for i in sorted(read[name])) for row in rows[name]],
             )
             for name in inputs
@@ -207,7 +210,7 @@ class ViewTests:
         """Up to 10,000 rows of the files that a source has taken."""
         version, source = at.meta.latest(), source_of(relation)
         assert source is not None
-        reader = reader_of(source)
+        reader, hidden = reader_of(source), reachable(relation)
         document = reader.taken_document(open_table(at.meta.objects, version, relation.state_tables[0]))
         if document is None:
             return []
@@ -217,12 +220,14 @@ class ViewTests:
             from tussock.jobs.spark.session import sql_session
 
             session = sql_session(self._started(), self.pipeline.time_zone)
-            return plain_rows(collected(reader.by_spark(session, source, located).limit(_MOST_READ)))
+            return plain_rows(collected(reader.by_spark(session, source, located, hidden).limit(_MOST_READ)))
 
         def rows() -> Iterator[Row]:
             columns = range(len(source.fields))
             for part in reader.parts(source, located, 1):
-                yield from plain_rows(reader.read(source, part, columns).rows.select(list(columns)))
+                read = reader.read(source, part, columns).rows
+                wide = with_hidden(read, file_of_part(part), hidden) if hidden else read
+                yield from plain_rows(wide.select(list(range(len(columns) + len(hidden)))))
 
         return list(islice(rows(), _MOST_READ))
 

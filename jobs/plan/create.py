@@ -7,6 +7,7 @@ import msgspec
 
 from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.expression_tree import python_calls
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field, Plan
 from tussock.jobs.logical.statements import (
     ROW_ID_TYPE,
@@ -26,6 +27,7 @@ from tussock.jobs.plan.definition import (
     definition_of,
     encoded,
     find,
+    source_of,
 )
 from tussock.jobs.plan.difference import Create
 from tussock.jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
@@ -174,6 +176,12 @@ def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], 
             return ()
         case _:
             assert_never(identity)
+
+
+def hidden_of(relation: Relation) -> tuple[HiddenColumn, ...]:
+    """The hidden columns of a relation; only sources of files have any."""
+    source = source_of(relation)
+    return () if source is None else reader_of(source).hidden(source)
 
 
 def upstream(catalog: Catalog) -> Callable[[str], Upstream]:

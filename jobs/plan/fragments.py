@@ -14,7 +14,7 @@ from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.sources.ports import Port
 
-ROW_ID = -1  # as an input column from a source: the hidden `_row_id`
+ROW_ID = -1  # as an input column from a source: the hidden `_row_id`. Other hidden columns are HiddenColumns
 
 
 def input_ref(number: int) -> int:

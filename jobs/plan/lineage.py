@@ -44,7 +44,8 @@ class Lineage:
             if (source := scheduled.source) is not None:
                 names = self._names[scheduled.relation_id]
                 row_id = NamedColumn(ROW_ID_NAME, scheduled.relation_id)
-                found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), row_id)
+                hidden = (NamedColumn(c.column) for c in source.hidden)
+                found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
             else:
                 results = self.results(scheduled)
                 found = results[-1] if results else self.inputs(scheduled)[0]

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tussock.jobs.logical.hidden_columns import HiddenColumn, parted_columns
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
@@ -94,11 +95,17 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source's leaf. Output: the relation's columns at `columns`, then `_row_id`."""
+    """A source's leaf. Output: the relation's columns at `columns`, then the hidden ones, then `_row_id`."""
 
     relation_id: int
     statement: CreateSource
     columns: tuple[int, ...]
+    hidden: tuple[HiddenColumn, ...] = ()
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """`columns` and `hidden`."""
+        return (*self.columns, *self.hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +208,7 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
         definition = definition_of(relation)
         build = relation.id in building
         if isinstance(definition, SourceDefinition):
-            source = Source(relation.id, definition.statement, source_columns.get(relation.id, ()))
+            source = Source(relation.id, definition.statement, *parted_columns(source_columns.get(relation.id, ())))
             output[relation.id] = len(entries)
             entries.append(_Entry(relation, build, source, None, ()))
             continue
@@ -359,10 +366,10 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
 
 
 def _stored(columns: tuple[int, ...], source: Source | None) -> tuple[int, ...]:
-    """Column positions in the producer's output. A source's leaf returns only the needed columns, then the row id."""
+    """Column positions in the producer's output. A source's leaf returns the needed columns and the row id."""
     if source is None:
         return columns
-    return tuple(len(source.columns) if c == ROW_ID else source.columns.index(c) for c in columns)
+    return tuple(len(source.read) if c == ROW_ID else source.read.index(c) for c in columns)
 
 
 def _stored_table(relation: Relation) -> TableSchema:

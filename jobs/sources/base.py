@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kept import Keeper
@@ -190,6 +191,9 @@ class SourceDescriber(Protocol):
     def append_only(self, source: CreateSource) -> bool:
         """Return whether every weight is and stays +1, so that views keep less state."""
 
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        """Return the hidden columns of the source; empty if its rows come from no files."""
+
 
 class SourcePinner(Protocol):
     """The methods that barriers use."""
@@ -250,13 +254,17 @@ class InputReader(Protocol):
         `parts`, `frame` and `translate` get the result.
         """
 
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
         """Read pinned input with Spark's own reader only; `tussock verify` compares views with it.
 
-        The frame has the declared columns. It omits records that the source quarantines, and ignores weights.
+        The frame has the declared columns, then the hidden ones. It omits records that the source quarantines, and
+        ignores weights.
 
         Args:
             session: in the pipeline's time zone; the frame belongs to it.
+            hidden: of `hidden`.
 
         Raises: NoSparkReaderError, and the reader's errors if the input has changed since it was pinned.
         """
@@ -271,8 +279,11 @@ class SourceHistory(Protocol):
     def taken_schema(self, name: str) -> TableSchema:
         """Return the schema of the state table of taken input. Its id is 0 until the catalog assigns one."""
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
         """Return the rows that record a barrier's pins as taken. `schema` has the table's id."""
+
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+        """Return a document with the facts that `taken_rows` records, from which hidden columns are computed."""
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         """List the taken items, for display."""
@@ -309,7 +320,7 @@ class ActorReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
         """Return the name of the item that a part of `parts` belongs to."""
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """Read these columns of one part, in a task.
+        """Read these declared columns of one part, in a task.
 
         Deterministic. Raises InputErrors that name the item and the record.
         """
@@ -376,6 +387,7 @@ class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
 
         Args:
             spark: a session in the store's time zone.
+            columns: declared columns in order, then hidden ones (tussock.jobs.logical.hidden_columns).
         """
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:

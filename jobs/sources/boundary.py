@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import msgspec
 
 from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
@@ -120,11 +121,13 @@ class BoundedReader:
         with boundary(source):
             return _union(reader.frame(spark, as_of, some, columns) for as_of, some in _alike(reader, source, document))
 
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
         """See InputReader."""
         with boundary(source):
             return _union(
-                _with_present_columns(self._reader.by_spark(session, as_of, some), as_of, source)
+                _with_present_columns(self._reader.by_spark(session, as_of, some, hidden), as_of, source, hidden)
                 for as_of, some in _alike(self._reader, source, document)
             )
 
@@ -150,12 +153,15 @@ def _read_as(reader: SourceReader, source: CreateSource, part: msgspec.Raw) -> C
     return reader.read_as(source, part) if isinstance(reader, FileSource) else source
 
 
-def _with_present_columns(frame: "DataFrame", as_of: CreateSource, source: CreateSource) -> "DataFrame":
+def _with_present_columns(
+    frame: "DataFrame", as_of: CreateSource, source: CreateSource, hidden: Sequence[HiddenColumn]
+) -> "DataFrame":
     """Give the columns of earlier files their present names and types. Spark converts the values."""
     if as_of.fields == source.fields:
         return frame
     pairs = zip(as_of.fields, source.fields, strict=True)
-    return frame.selectExpr(*(f"CAST({quoted(was.name)} AS {now.type}) AS {quoted(now.name)}" for was, now in pairs))
+    present = (f"CAST({quoted(was.name)} AS {now.type}) AS {quoted(now.name)}" for was, now in pairs)
+    return frame.selectExpr(*present, *(quoted(column.column) for column in hidden))
 
 
 def _union(frames: "Iterator[DataFrame]") -> "DataFrame":

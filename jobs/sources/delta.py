@@ -34,6 +34,7 @@ from tussock.jobs.lake.delta_log import (
     partition_column,
     summed,
 )
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
@@ -128,6 +129,9 @@ class DeltaTables:
 
     def append_only(self, source: CreateSource) -> bool:
         return False
+
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        return ()
 
     def identity(self, source: CreateSource) -> Identity:
         names = [f.name.lower() for f in source.fields]
@@ -324,7 +328,9 @@ class DeltaTables:
         with _read_errors(found.item):
             return ReadPart(_read(source, found, columns))
 
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
         """See InputReader. Raises DeltaReadError. Cost: one HEAD request per file, and `rows_by_spark`."""
         pinned, place = _versions.decode(document), _place(source)
         item = _item(pinned).name
@@ -343,7 +349,10 @@ class DeltaTables:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+        return document
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
         if pins.read is None:
             return None
         pinned = _versions.decode(pins.read)

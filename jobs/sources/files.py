@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     Asked,
@@ -31,6 +32,7 @@ from tussock.jobs.sources.errors import (
     PartitionFoldersError,
 )
 from tussock.jobs.sources.etags import has_content_of
+from tussock.jobs.sources.file_facts import file_of_part
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
@@ -50,8 +52,10 @@ from tussock.jobs.sources.restated import exchanged, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.taken import (
     ChangedFile,
+    as_recorded,
     compare,
     fitting,
+    pinned_now,
     taken_files,
     taken_rows,
     taken_schema,
@@ -84,15 +88,6 @@ OWN_OPTIONS = (
 _AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, *STORE_OPTIONS)
 _REQUESTS_AT_ONCE = 16
 _files = decoder_of(tuple[PinnedFile, ...])
-
-
-class _FilePart(msgspec.Struct):
-    """What the parts of all formats contain."""
-
-    file: PinnedFile
-
-
-_part = decoder_of(_FilePart)
 
 
 def files_of(document: msgspec.Raw | None) -> tuple[PinnedFile, ...]:
@@ -138,6 +133,9 @@ class FileSource:
     def append_only(self, source: CreateSource) -> bool:
         return not retains(source)
 
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        return OF_FILES
+
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
@@ -160,7 +158,7 @@ class FileSource:
 
     def read_as(self, source: CreateSource, part: msgspec.Raw) -> CreateSource:
         """Return the source with the options and columns by which the file of a part is read."""
-        return source.as_of(_part.decode(part).file.number) if source.changes or source.reshapes else source
+        return source.as_of(file_of_part(part).number) if source.changes or source.reshapes else source
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
@@ -366,9 +364,12 @@ class FileSource:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
         files = (*files_of(pins.read), *files_of(pins.unread))
-        return taken_rows(schema, files, epoch) if files else None
+        return taken_rows(schema, files, epoch, moment) if files else None
+
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+        return document_of(as_recorded(schema, files_of(document), epoch, moment))
 
     def kept(self, taken: StorageTable) -> Collection[str]:
         return {f.kept for f in taken_files(taken)}
@@ -470,4 +471,7 @@ def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:
         raise ChangedFileError(
             file.path, f"{file.size} bytes, ETag {file.etag}", "no such file, so it can only be skipped"
         ) from err
-    return msgspec.structs.replace(file, size=now.size, etag=recorded_etag(file.path, now.size, now.etag))
+    listed = pinned_now(ListedFile(file.path, now.size, now.etag, now.modified_ms), file.number)
+    return msgspec.structs.replace(
+        file, size=now.size, etag=recorded_etag(file.path, now.size, now.etag), modified=listed.modified
+    )

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.flow.chunk import encode, inserts
 from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
@@ -115,6 +116,9 @@ class KafkaTopics:
 
     def append_only(self, source: CreateSource) -> bool:
         return True
+
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        return ()
 
     def identity(self, source: CreateSource) -> Identity:
         return ByPosition()
@@ -256,7 +260,9 @@ class KafkaTopics:
         narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
         return _handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
 
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
         """See InputReader. Raises LostOffsetsError if records have expired."""
         require_module(source, session, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document) if p.offsets.next > p.offsets.first]
@@ -291,7 +297,10 @@ class KafkaTopics:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+        return document
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
         """See SourceHistory. If a partition is both read and skipped in one epoch, the later end counts."""
         found: dict[int, Offsets] = {}
         for pinned in sorted((*_decoded(pins.read), *_decoded(pins.unread)), key=lambda p: p.offsets.next):

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
@@ -104,6 +105,9 @@ class ParquetFiles(FileSource):
         "expected 'error' (hold a file that lacks a declared column) or 'null' (the column is NULL in its rows)"
     )
 
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        return tuple(HiddenColumn)
+
     def check(self, source: CreateSource) -> None:
         super().check(source)
         for option, value in source.options.items():
@@ -153,21 +157,27 @@ class ParquetFiles(FileSource):
         found = read_split(split, columns, source.fields, source.options, source.width_of(split.file.number))
         return parted(chunk_of(found.rows, split.file.weight), found.undeclared)
 
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
         from tussock.jobs.sources.spark_files import read_by_spark
 
         options = {k: v for k, v in source.options.items() if k.lower() in OPTIONS}
         files = files_of(document)
         if not quarantines(source):
-            return read_by_spark(session, "parquet", options, source, files)
+            return read_by_spark(session, "parquet", options, source, files, hidden=hidden)
         return reduce(
             lambda before, after: before.unionAll(after),
-            [_fitting_rows(session, source, options, file) for file in files],
+            [_fitting_rows(session, source, options, file, hidden) for file in files],
         )
 
 
 def _fitting_rows(
-    session: "SparkSession", source: CreateSource, options: Mapping[str, str], file: PinnedFile
+    session: "SparkSession",
+    source: CreateSource,
+    options: Mapping[str, str],
+    file: PinnedFile,
+    hidden: Sequence[HiddenColumn],
 ) -> "DataFrame":
     """Read one file with Spark, without its rejects: records with values that do not fit the declared types.
 
@@ -175,7 +185,7 @@ def _fitting_rows(
     """
     from pyspark.sql.types import NumericType
 
-    from tussock.jobs.sources.spark_files import is_text, spark_path_of
+    from tussock.jobs.sources.spark_files import is_text, spark_path_of, with_facts
 
     verify_pin(file, source.options)
     frame = (
@@ -197,7 +207,10 @@ def _fitting_rows(
             fitting.append(f"({name} IS NULL OR coalesce({cast} = {name}, false))")
         if text := is_text(name, field.dataType):
             fitting.append(text)
-    return (frame.where(" AND ".join(fitting)) if fitting else frame).selectExpr(*columns)
+    rows = with_facts(session, frame, [file], source, hidden)
+    return (rows.where(" AND ".join(fitting)) if fitting else rows).selectExpr(
+        *columns, *(quoted(c.column) for c in hidden)
+    )
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
@@ -323,7 +336,7 @@ def read_split(
     table = pa.Table.from_arrays(
         [*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME]
     )
-    table = marked(table, file.name_in_rows, split.first_row, first_reasons(*reasons))
+    table = marked(table, file, split.first_row, first_reasons(*reasons))
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
     inner = (
         undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.flow.chunk import WEIGHT, make_chunk, weighted
+from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA, OF_FILES, HiddenColumn, metadata_type
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import ReadPart
+from tussock.jobs.sources.file_facts import fact, metadata_of
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.statestore.types import arrow_type
 
 ON_ERROR = "on_error"
@@ -26,6 +29,9 @@ FIELDS = (
     Field("position", "bigint"),  # of the record in its file, from 1, without the header
     Field("reason", "string"),
     Field("raw", "string"),  # the record's text, with bytes that are not UTF-8 as \xNN; NULL if the format has no text
+    # The hidden columns of the record. Tables of sources that releases up to c560332 made lack these two.
+    Field(METADATA, metadata_type(OF_FILES)),
+    Field(INGESTED_AT, HiddenColumn.INGESTED_AT.type),
 )
 KEY = (0, 1)  # a file is read once
 TYPES = tuple(f.type for f in FIELDS)
@@ -42,7 +48,9 @@ def rejects_name(source: str) -> str:
     return f"{source.lower()}__rejects"
 
 
-def marked(rows: pa.Table, path: str, first: int, reasons: pa.Array | None, raw: pa.Array | None = None) -> pa.Table:
+def marked(
+    rows: pa.Table, file: PinnedFile, first: int, reasons: pa.Array | None, raw: pa.Array | None = None
+) -> pa.Table:
     """Append REJECT to the rows of a file if some are rejects.
 
     Args:
@@ -56,7 +64,15 @@ def marked(rows: pa.Table, path: str, first: int, reasons: pa.Array | None, raw:
     count = rows.num_rows
     positions = pa.array(np.arange(first + 1, first + 1 + count, dtype=np.int64))
     kept = pa.nulls(count, pa.string()) if raw is None else pc.utf8_slice_codeunits(raw, 0, RAW_CHARACTERS)
-    columns = [pa.repeat(pa.scalar(path, pa.string()), count), positions, reasons, kept]
+    path, metadata, ingested = (
+        pa.repeat(pa.scalar(value, kind), count)
+        for value, kind in (
+            (file.name_in_rows, pa.string()),
+            (metadata_of(file), arrow_type(metadata_type(OF_FILES))),
+            (fact(file, HiddenColumn.INGESTED_AT), arrow_type(HiddenColumn.INGESTED_AT.type)),
+        )
+    )
+    columns = [path, positions, reasons, kept, metadata, ingested]
     rejects = pa.StructArray.from_arrays(columns, fields=list(_STRUCT), mask=reasons.is_null())
     return rows.append_column(REJECT, rejects)
 

@@ -11,7 +11,7 @@ from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.listing import Interval, ListedFile, names_file, open_file
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
-from tussock.jobs.sources.taken import ChangedFile, compare, next_number, recorded_files, taken_files
+from tussock.jobs.sources.taken import ChangedFile, compare, next_number, pinned_now, recorded_files, taken_files
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -92,7 +92,7 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
         raise CannotRestateError(source.name, reason)
     if was.rows and is_as_recorded(was.path, there.size, there.etag, was.size, was.etag):
         return [], []
-    now = PinnedFile(there.path, there.size, there.etag, was.number)
+    now = pinned_now(there, was.number)
     return exchanged([ChangedFile(was, now)], next_number(taken, source.first_number))
 
 
@@ -119,7 +119,7 @@ def _again(source: CreateSource, taken: StorageTable, read_otherwise: Callable[[
     first = next_number(taken, source.first_number)
     was = [f for f in taken_files(taken) if f.rows and read_otherwise(f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
-    return goes, [msgspec.structs.replace(f, number=number) for number, f in enumerate(was, start=first)]
+    return goes, [msgspec.structs.replace(f, number=number, ingested=0) for number, f in enumerate(was, start=first)]
 
 
 def _is_read_otherwise(source: CreateSource, file: int) -> bool:
@@ -147,7 +147,7 @@ def _replacement(source: CreateSource, taken: StorageTable, known: dict[str, Pin
         raise CannotRestateError(source.name, f"an epoch has already read {path!r}")
     if (there := _there(source, path)) is None:
         raise CannotRestateError(source.name, f"file {path!r} does not exist")
-    return PinnedFile(path, there.size, there.etag, next_number(taken, source.first_number))
+    return pinned_now(there, next_number(taken, source.first_number))
 
 
 def _there(source: CreateSource, path: str) -> ListedFile | None:
@@ -156,7 +156,7 @@ def _there(source: CreateSource, path: str) -> ListedFile | None:
         info = store.head(name)
     except ObjectNotFoundError:
         return None
-    return ListedFile(path, info.size, info.etag)
+    return ListedFile(path, info.size, info.etag, info.modified_ms)
 
 
 def _withdrawn(was: PinnedFile, there: ListedFile | None) -> PinnedFile:

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.flow.chunk import encode
 from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.logical.hidden_columns import HiddenColumn, parted_columns
 from tussock.jobs.logical.months import as_carried
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
@@ -46,6 +47,7 @@ from tussock.jobs.sources.errors import (
     UndeclaredColumnsError,
     UnreadableFileError,
 )
+from tussock.jobs.sources.file_facts import fact, hidden_values, spark_uri
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import open_file, server_options
@@ -69,6 +71,7 @@ CHUNK_ROWS = 1 << 16
 OUTPUT_DDL = "part int, chunk binary, failure binary"
 _OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 _CORRUPT = "_tussock_corrupt_record"
+_PATH = "_tussock_path"
 _REFUSED = {
     "ignorecorruptfiles": "files are never skipped silently",
     "ignoremissingfiles": "files are never skipped silently",
@@ -138,6 +141,7 @@ class SparkFiles(FileSource):
 
         Args:
             spark: a session in the store's time zone.
+            columns: declared ones, then hidden ones.
 
         Raises: ChangedFileError if a file differs from its pin. `translate` translates errors of actions on the result.
 
@@ -179,7 +183,7 @@ class SparkFiles(FileSource):
         if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
             options[TIME_ZONE] = time_zone
         read = self.load(session, source, options, files, declared)
-        path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
+        path = read.metadataColumn("_metadata")["file_path"].alias(_PATH)
         texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
         values = (read[name] if text == name else expr(text) for name, text in texts)
         # mapInArrow finds columns by unquoted names, so a name with a dot would fail.
@@ -214,7 +218,9 @@ class SparkFiles(FileSource):
         typed = reader if declared is None else reader.schema(declared)
         return typed.load([spark_path_of(session, f, source.options) for f in files])
 
-    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
         """See InputReader. Unparsable records raise an error, or are omitted if the source quarantines them."""
         apart = self.corrupt_records and quarantines(source)
         options = self.reader_options(source)
@@ -222,7 +228,14 @@ class SparkFiles(FileSource):
             options = {k: v for k, v in options.items() if k != "columnNameOfCorruptRecord"} | {"mode": "FAILFAST"}
         more = [(_CORRUPT, "string")] if apart else []
         return read_by_spark(
-            session, self.format, options, source, files_of(document), more, whole_records=self.corrupt_records
+            session,
+            self.format,
+            options,
+            source,
+            files_of(document),
+            more,
+            whole_records=self.corrupt_records,
+            hidden=hidden,
         )
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
@@ -269,8 +282,9 @@ def read_by_spark(
     more: Sequence[tuple[str, str]] = (),
     *,
     whole_records: bool = False,
+    hidden: Sequence[HiddenColumn] = (),
 ) -> "DataFrame":
-    """Read pinned files with Spark's reader only, as a table with the source's columns.
+    """Read pinned files with Spark's reader only, as a table with the source's columns and the hidden ones.
 
     Args:
         more: columns that mark records to omit: those with a non-NULL value in one of them.
@@ -291,6 +305,7 @@ def read_by_spark(
         )
         reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
         frame = reader.load([spark_path_of(session, f, source.options) for f in some])
+        frame = with_facts(session, frame, some, source, hidden)
         frame = _handed_over(frame, session) if whole_records else frame
         if quarantines(source):
             texts = [
@@ -299,8 +314,41 @@ def read_by_spark(
             kept = [f"{quoted(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
             frame = frame.where(" AND ".join(kept)) if kept else frame
         missing = (f"CAST(NULL AS {f.type}) AS {quoted(f.name)}" for f in source.fields[width:])
-        frames.append(frame.selectExpr(*(quoted(f.name) for f in source.fields[:width]), *missing))
+        facts = (quoted(column.column) for column in hidden)
+        frames.append(frame.selectExpr(*(quoted(f.name) for f in source.fields[:width]), *missing, *facts))
     return reduce(lambda before, after: before.unionAll(after), frames)
+
+
+def with_facts(
+    session: "SparkSession",
+    frame: "DataFrame",
+    files: Sequence[PinnedFile],
+    source: CreateSource,
+    hidden: Sequence[HiddenColumn],
+) -> "DataFrame":
+    """Append hidden columns to a frame over the bytes of pinned files.
+
+    Spark determines the file of each row, and its index in the file. The other values are those of the files' records,
+    since the bytes may be read from a copy.
+    """
+    if not hidden:
+        return frame
+    from pyspark.sql import functions as F
+
+    of_files = [c for c in hidden if c is not HiddenColumn.ROW_INDEX]
+    kinds = ["bigint" if c.type == "timestamp" else c.type for c in of_files]
+    facts = session.createDataFrame(
+        [(_reported_by_spark(session, file, source.options), *(fact(file, c) for c in of_files)) for file in files],
+        ", ".join([f"{_PATH} string", *(f"h{n} {kind}" for n, kind in enumerate(kinds))]),
+    )
+    typed = [
+        (F.timestamp_micros(f"h{n}") if c.type == "timestamp" else F.col(f"h{n}")).alias(c.column)
+        for n, c in enumerate(of_files)
+    ]
+    spark_own = frame.metadataColumn("_metadata")
+    index = [spark_own["row_index"].alias(HiddenColumn.ROW_INDEX.column)] if len(of_files) < len(hidden) else []
+    placed = frame.select("*", spark_own["file_path"].alias(_PATH), *index)
+    return placed.join(F.broadcast(facts.select(_PATH, *typed)), _PATH, "left").drop(_PATH)
 
 
 def is_text(text: str, kind: "DataType", depth: int = 0) -> str:
@@ -480,6 +528,12 @@ def _address(session: "SparkSession", place: str, store: ObjectStore, name: str)
     return _spark_path(place) if gateway is None else gateway.url(store, name)
 
 
+def _reported_by_spark(session: "SparkSession", file: PinnedFile, options: Mapping[str, str]) -> str:
+    """Return the place of a pinned file's bytes as `_metadata.file_path` spells it."""
+    address = spark_path_of(session, file, options)
+    return address if address.startswith(f"{SCHEME}:") else spark_uri(place_of_bytes(file))
+
+
 def _reported(spark_path: str) -> str:
     """Return the place of a file from `_metadata.file_path` (an encoded URI); an address of a gateway is returned as it
     is.
@@ -538,8 +592,9 @@ class _FileChunks:
         self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None
     ) -> None:
         self.file, self._raw_column = file, raw_column
-        self._source, self._columns, self._read = source, columns, source.fields[:width]
-        self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in columns)
+        self._source, self._read = source, source.fields[:width]
+        self._columns, self._hidden = parted_columns(columns)
+        self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in self._columns)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._position = 0
@@ -570,11 +625,11 @@ class _FileChunks:
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        table = pa.table(
-            [*typed, pack(self.file.number, positions)], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME]
-        )
+        row_ids = pack(self.file.number, positions)
+        columns = [*typed, *hidden_values(self.file, self._hidden, row_ids)]
+        table = pa.table([*columns, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
         self._waiting.append(
-            marked(table, self.file.name_in_rows, self._position, reasons, None if reasons is None else self._raw(rows))
+            marked(table, self.file, self._position, reasons, None if reasons is None else self._raw(rows))
         )
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows

@@ -1,18 +1,21 @@
 """The taken files of a source: one row per file in a state table of the source, written in the epoch that reads it.
 
     path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string |
-    unread boolean | accepted string
+    unread boolean | accepted string | modified bigint | ingested bigint
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
 a file is read again. It also decides how a file is read (CreateSource.as_of), so a new file gets no number below
 `CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread` and
 `accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first releases lack these three.
+`modified` and `ingested` are those of PinnedFile too; sources of releases up to c560332 lack them. The rows of such a
+source get the time of the number in `epoch` instead of the moment, and no modification time of an object.
 The table is a singleton: only the driver reads and writes it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +33,14 @@ from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
 _FIRST = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", "bigint"), ("number", "bigint"))
-_COLUMNS = (*_FIRST, ("kept", "string"), ("unread", "boolean"), ("accepted", "string"))
+_COLUMNS = (
+    *_FIRST,
+    ("kept", "string"),
+    ("unread", "boolean"),
+    ("accepted", "string"),
+    ("modified", "bigint"),
+    ("ingested", "bigint"),
+)
 _NUMBER = len(_FIRST) - 1
 
 _THREADS = 8  # that hash local files
@@ -84,6 +94,7 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_numb
             "path": pa.array([f.path for f in listed], pa.string()),
             "size_now": pa.array([f.size for f in listed], pa.int64()),
             "etag_now": pa.array([f.etag for f in listed], pa.string()),
+            "modified_now": pa.array([f.modified_ms for f in listed], pa.int64()),
         }
     )
     if taken is None or not listed:
@@ -94,9 +105,7 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_numb
     new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
     changed = tuple(_changes(other))
     first = next_number(taken, first_number) if new or changed else first_number
-    numbered = tuple(
-        PinnedFile(r["path"], r["size_now"], r["etag_now"], number) for number, r in enumerate(new, start=first)
-    )
+    numbered = tuple(_listed_now(r, number) for number, r in enumerate(new, start=first))
     return Compared(numbered, changed, first + len(numbered))
 
 
@@ -116,7 +125,17 @@ def _changes(other: pa.Table) -> Iterator[ChangedFile]:
     for was, row in zip(_files(other), other.to_pylist(), strict=True):
         size, etag = row["size_now"], row["etag_now"]
         if not is_accepted(was, size, etag) and not is_as_recorded(was.path, size, etag, was.size, was.etag):
-            yield ChangedFile(was, PinnedFile(was.path, size, etag, was.number))
+            yield ChangedFile(was, _listed_now(row, was.number))
+
+
+def _listed_now(row: Mapping[str, Any], number: int) -> PinnedFile:
+    return pinned_now(ListedFile(row["path"], row["size_now"], row["etag_now"], row["modified_now"]), number)
+
+
+def pinned_now(listed: ListedFile, number: int) -> PinnedFile:
+    """Return the pin of a listed file. The ETag of a local file contains its time, so it is not recorded twice."""
+    modified = 0 if listed.path.startswith("/") else listed.modified_ms
+    return PinnedFile(listed.path, listed.size, listed.etag, number, modified=modified)
 
 
 def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[PinnedFile]:
@@ -166,15 +185,38 @@ def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
     return tuple(sorted((f for part in taken.scan() for f in _files(part)), key=lambda f: f.number))
 
 
-def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) -> SealedBatch:
+def as_recorded(schema: TableSchema, files: Sequence[PinnedFile], epoch: int, moment: int) -> list[PinnedFile]:
+    """Return the files with the facts that the table records, or has recorded, about them.
+
+    So the epoch that takes a file gives its rows the values that a later read derives from the table.
+
+    Args:
+        epoch, moment: of the barrier that pins the files.
+    """
+    known = {c.name for c in schema.columns}
+    now = moment if "ingested" in known and moment else time_of_epoch(epoch)
+    return [
+        msgspec.structs.replace(
+            f, ingested=f.ingested or now, modified=f.modified if f.ingested or "modified" in known else 0
+        )
+        for f in files
+    ]
+
+
+def time_of_epoch(epoch: int) -> int:
+    """Return the time in an epoch's number, Unix microseconds."""
+    return (epoch >> 16) * 1000
+
+
+def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int, moment: int) -> SealedBatch:
     """Return the rows that record pins in `epoch`, ready for ingest. `schema` has the table's id.
 
     A file whose rows are taken back (weight -1) is recorded as unread if it still exists, and deleted from the table
     otherwise. If its path is read again in the same epoch, that read is recorded.
     """
     last = {f.path: f for f in sorted(pinned, key=lambda f: f.weight)}
-    files = [last[path] for path in sorted(last, key=str.encode)]
-    has_all = len(schema.columns) == len(_COLUMNS)
+    files = as_recorded(schema, [last[path] for path in sorted(last, key=str.encode)], epoch, moment)
+    has_all = any(c.name == "accepted" for c in schema.columns)
     values = {
         "path": [f.path for f in files],
         "size": [f.size if has_all or not f.accepted else int(f.accepted.partition(" ")[0]) for f in files],
@@ -184,6 +226,8 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
         "kept": [f.kept for f in files],
         "unread": [not f.rows or f.weight < 0 for f in files],
         "accepted": [f.accepted for f in files],
+        "modified": [f.modified for f in files],
+        "ingested": [f.ingested for f in files],
     }
     columns = {c.name: pa.array(values[c.name], arrow_type(c.type)) for c in schema.columns}
     keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
@@ -235,6 +279,8 @@ def _files(rows: pa.Table) -> list[PinnedFile]:
             r.get("kept", ""),
             rows=not r.get("unread"),
             accepted=r.get("accepted", ""),
+            modified=r.get("modified", 0),
+            ingested=r.get("ingested") or time_of_epoch(r["epoch"]),
         )
         for r in rows.to_pylist()
     ]

@@ -7,6 +7,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Expr, Field, Place
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -58,6 +59,7 @@ class Binder:
         formats: Collection[str],
         has_kernel: Callable[[Expr], bool] | None = None,
         without_path: Collection[str] = (),
+        hidden: Callable[[Relation], tuple[HiddenColumn, ...]] = lambda _: (),
     ) -> None:
         """
         Args:
@@ -68,8 +70,9 @@ class Binder:
             has_kernel: whether a kernel implements an expression (jobs/kernels/render.py). Spark computes the other
                 expressions of a view. None: Spark computes nothing.
             without_path: the formats whose sources have no path.
+            hidden: the hidden columns of a relation.
         """
-        self._sandbox = Sandbox(spark, relations, time_zone, has_kernel)
+        self._sandbox = Sandbox(spark, relations, time_zone, has_kernel, hidden)
         self._formats, self._without_path = formats, without_path
         self.notes: list[str] = []  # notes for the user about the last bound statement
 

@@ -1,6 +1,9 @@
 """Plain views: names for queries. Spark expands them in each use."""
 
+from collections.abc import Callable
+
 import msgspec
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,11 +26,21 @@ def plain_view_of(relation: Relation) -> CreatePlainView:
     return decoded(relation.definition, _Definition).statement
 
 
-def register(session: SparkSession, view: CreatePlainView, query: str | None = None) -> None:
+def register(
+    session: SparkSession,
+    view: CreatePlainView,
+    query: str | None = None,
+    rows_of: Callable[[str], JavaObject] | None = None,
+) -> None:
     """Register the view in a session that has its inputs. Raises Spark's own errors.
 
-    Its columns are those of its creation, even if a `*` in it has more columns now. `query` replaces its own query.
+    Its columns are those of its creation, even if a `*` in it has more columns now.
+
+    Args:
+        query: replaces the view's own query.
+        rows_of: the Dataset (JVM) of a query in this session, if it may name hidden columns.
     """
-    rows: DataFrame = session.sql(" " * _BEHIND_ALL_TEXT + (view.sql if query is None else query))
+    text = " " * _BEHIND_ALL_TEXT + (view.sql if query is None else query)
+    rows: DataFrame = session.sql(text) if rows_of is None else DataFrame(rows_of(text), session)
     picked = (F.col(quoted(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
     rows.select(*picked).createOrReplaceTempView(quoted(view.name))

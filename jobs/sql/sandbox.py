@@ -16,6 +16,7 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.errors import NoRelationError, SqlError, sql_error
+from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA, HiddenColumn, mentions_hidden
 from tussock.jobs.logical.misspelt import Misspelling, misspelling
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.quoting import quoted
@@ -26,6 +27,7 @@ from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.release import RELEASE
 from tussock.jobs.spark.session import SQL, active, sql_session
 from tussock.jobs.spark.sql_errors import syntax_error_at, translated
+from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.python_function import forget, function_of, signatures
 from tussock.jobs.sql.python_function import register as register_function
@@ -66,6 +68,9 @@ _OTHER_COUNT = re.compile(
 MOMENT = "`the moment of an epoch`"
 #: Rewrites a query's text, given its analyzed plan, before it is parsed.
 Edit = Callable[[SourceText, JavaObject], SourceText]
+_HIDDEN = re.compile(
+    rf"\[UNRESOLVED_COLUMN\S*\] .* with name (?:`[^`]*`\.)?`({METADATA}|{INGESTED_AT})`", re.IGNORECASE
+)
 _MISSING = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) ")
 
 
@@ -118,17 +123,21 @@ class Sandbox:
         relations: Sequence[Relation],
         time_zone: str,
         has_kernel: Callable[[Expr], bool] | None = None,
+        hidden: Callable[[Relation], tuple[HiddenColumn, ...]] = lambda _: (),
     ) -> None:
-        """`has_kernel`: whether a kernel implements an expression.
-
-        Spark computes a view's other expressions. None: it computes none.
         """
-        self.has_kernel = has_kernel
+        Args:
+            has_kernel: whether a kernel implements an expression. Spark computes a view's other expressions. None: it
+                computes none.
+            hidden: the hidden columns of a relation.
+        """
+        self.has_kernel, self._hidden = has_kernel, hidden
         self.session, self.time_zone = sql_session(spark, time_zone, _SETTINGS), time_zone
         self._registered: dict[
             str, tuple[int, tuple[ColumnSpec, ...]]
         ] = {}  # name -> (relation id, columns) of the registered view
         self._of_rdd: dict[int, str] = {}
+        self._hidden_of_rdd: dict[int, tuple[HiddenColumn, ...]] = {}  # after the relation's columns
         self._moment: int | None = None  # the id of its RDD, if a query has needed it
         self._edit: Edit | None = None  # for the queries of plain views
         self.relations: dict[str, Relation] = {}
@@ -253,6 +262,22 @@ class Sandbox:
         name = self._of_rdd.get(logical_rdd.rdd().id())
         return None if name is None else self.relations[name]
 
+    def hidden_of(self, logical_rdd: JavaObject) -> tuple[HiddenColumn, ...]:
+        """The hidden columns of a relation's LogicalRDD, which follow the declared ones."""
+        return self._hidden_of_rdd.get(logical_rdd.rdd().id(), ())
+
+    def _wide_rows(self, name: str) -> tuple[JavaObject, WideColumns] | None:
+        """See WideRows: a new empty frame of a source with its hidden columns."""
+        relation = self.relations.get(name.lower())
+        if relation is None or not (hidden := self._hidden(relation)):
+            return None
+        columns = WideColumns(tuple(c.name for c in relation.columns), hidden)
+        names = [*columns.declared, *(h.column for h in hidden)]
+        frame = self.columns(names, [*(c.type for c in relation.columns), *(h.type for h in hidden)])
+        number = frame.queryExecution().analyzed().rdd().id()
+        self._of_rdd[number], self._hidden_of_rdd[number] = relation.name.lower(), hidden
+        return frame, columns
+
     def mentioned(self, source: SourceText) -> list[Relation]:
         """Relations whose name occurs in a text, in catalog order.
 
@@ -321,8 +346,10 @@ class Sandbox:
             self._register(relation)
         try:
             with translated(source):
-                return self.java("org.apache.spark.sql.classic.Dataset").ofRows(self.session._jsparkSession, parsed)
+                return self._rows(parsed, source.text)
         except SqlError as err:
+            if (name := _HIDDEN.search(err.reason)) is not None:
+                raise SqlError(self._hidden_reason(name[1], source), err.place, err.excerpt) from err
             if (count := _OTHER_COUNT.search(err.reason)) is not None:
                 known = signatures([function_of(r) for r in self.mentioned(source) if r.kind is RelationKind.FUNCTION])
                 raise SqlError(
@@ -336,6 +363,23 @@ class Sandbox:
                 )
             )
             raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
+
+    def _rows(self, parsed: JavaObject, text: str) -> JavaObject:
+        """The Dataset (JVM) of a plan that was parsed from a text."""
+        exposed = with_hidden_columns(self.session, parsed, text, self._wide_rows)
+        return self.java("org.apache.spark.sql.classic.Dataset").ofRows(self.session._jsparkSession, exposed)
+
+    def _parsed_rows(self, text: str) -> JavaObject:
+        return self._rows(self.parser().parseQuery(text), text)
+
+    def _hidden_reason(self, name: str, source: SourceText) -> str:
+        """Why a hidden column is unknown in a text."""
+        others = [r for r in self.mentioned(source) if r.kind is not RelationKind.FUNCTION and not self._hidden(r)]
+        reason = f"{name} is a hidden column of sources of files (csv, json, parquet, …) and is unknown here"
+        if others:
+            have = "; ".join(f"{r.kind} {r.name} has {', '.join(c.name for c in r.columns)}" for r in others)
+            return f"{reason}: {have}"
+        return f"{reason}: GROUP BY, UNION, WITH and USING do not pass it on, as in Spark; select it there under a name"
 
     def frame(self, relation: Relation) -> JavaObject:
         """The empty Dataset (JVM) of one relation."""
@@ -361,7 +405,8 @@ class Sandbox:
             view = plain_view_of(relation)
             for used in view.uses:
                 self._register(self.relations[used])
-            register(self.session, view, self._edited(view.sql))
+            query = self._edited(view.sql)
+            register(self.session, view, query, self._parsed_rows if mentions_hidden(query) else None)
             self._registered[name] = _identity(relation)
             return
         if relation.kind is RelationKind.FUNCTION:

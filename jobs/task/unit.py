@@ -9,7 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -27,6 +27,7 @@ from tussock.jobs.kernels.python_function import install
 from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.plan.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
+from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
@@ -291,7 +292,7 @@ class Unit:
         assert source is not None
         statement, reader = source.statement, reader_of(source.statement)
         hidden = ("bigint",) if isinstance(reader.identity(statement), ByPosition) else ()
-        types = (*(statement.fields[c].type for c in source.columns), *hidden)
+        types = (*(statement.fields[c].type for c in source.columns), *(c.type for c in source.hidden), *hidden)
 
         undeclared: set[str] = set()
 
@@ -300,7 +301,11 @@ class Unit:
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
                 actors = reader.plain if reader.needs_spark else reader
                 assert actors is not None, "Spark reads all input of this source"
-                found += [actors.read(statement, part, source.columns) for part in _parts.decode(chunk)]
+                for part in _parts.decode(chunk):
+                    one = actors.read(statement, part, source.columns)
+                    if source.hidden:
+                        one = replace(one, rows=with_hidden(one.rows, file_of_part(part), source.hidden))
+                    found.append(one)
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])):
                 found.append(parted(pa.ipc.open_stream(chunk).read_all()))
             undeclared.update(text for part in found for text in part.undeclared)

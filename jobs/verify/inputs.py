@@ -10,14 +10,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tussock.jobs.kernels.python_function import called
+from tussock.jobs.logical.hidden_columns import HiddenColumn, mentions_hidden
 from tussock.jobs.logical.months import carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction
+from tussock.jobs.plan.create import hidden_of
 from tussock.jobs.plan.definition import output_of, source_of
 from tussock.jobs.plan.source_zone import holds_files_in_utc
 from tussock.jobs.reading.query import with_lengths
@@ -25,7 +28,8 @@ from tussock.jobs.reading.reader import open_table, relation_frame
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.spark.release import arrow_function
-from tussock.jobs.spark.session import SQL, sql_session
+from tussock.jobs.spark.session import SQL, active, sql_session
+from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
 from tussock.jobs.sql.now import at_moment
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.python_function import function_of
@@ -108,7 +112,8 @@ class Inputs:
         for relation in self._named_in(sql):
             with suppress(InputError):  # the name may not be a relation here; otherwise Spark's error names it
                 self._require([relation])
-        return self.session.sql(self._at_moment(sql))
+        text = self._at_moment(sql)
+        return DataFrame(self._parsed_rows(text), self.session) if mentions_hidden(text) else self.session.sql(text)
 
     def stored(self, relation: Relation) -> DataFrame:
         """The stored rows of a table or view."""
@@ -192,7 +197,8 @@ class Inputs:
                 return
             case RelationKind.PLAIN_VIEW:
                 view = plain_view_of(relation)
-                register(self.session, view, self._at_moment(view.sql))
+                rows_of = self._parsed_rows if mentions_hidden(view.sql) else None
+                register(self.session, view, self._at_moment(view.sql), rows_of)
                 return
             case RelationKind.SOURCE:
                 frame = self._source(relation)
@@ -202,15 +208,33 @@ class Inputs:
         self._frames[relation.id] = frame if self._descending is None else _in_order(frame, self._descending)
         self._frames[relation.id].createOrReplaceTempView(quoted(relation.name))
 
-    def _source(self, relation: Relation) -> DataFrame:
-        """The rows that a source has taken by the epoch."""
+    def _parsed_rows(self, sql: str) -> JavaObject:
+        """The Dataset (JVM) of a SELECT whose sources expose their hidden columns."""
+        java = self.session._jsparkSession
+        with active(self.session):
+            parsed = java.sessionState().sqlParser().parseQuery(sql)
+            exposed = with_hidden_columns(self.session, parsed, sql, self._wide_rows)
+            return getattr(self.session._jvm, "org.apache.spark.sql.classic.Dataset").ofRows(java, exposed)
+
+    def _wide_rows(self, name: str) -> tuple[JavaObject, WideColumns] | None:
+        """See WideRows. Spark reads the files again for each mention of the source."""
+        relation = next((r for r in self._relations.values() if r.name == name.lower()), None)
+        if relation is None or not (hidden := hidden_of(relation)):
+            return None
+        rows = self._source(relation, hidden)
+        ordered = rows if self._descending is None else _in_order(rows, self._descending)
+        return ordered._jdf, WideColumns(tuple(c.name for c in relation.columns), hidden)
+
+    def _source(self, relation: Relation, hidden: Sequence[HiddenColumn] = ()) -> DataFrame:
+        """The rows that a source has taken by the epoch, with its declared and these hidden columns."""
         source = source_of(relation)
         assert source is not None
         reader = reader_of(source)
         if (document := reader.taken_document(self._taken(relation))) is None:
-            return self.session.createDataFrame([], ", ".join(f"{quoted(c.name)} {c.type}" for c in relation.columns))
+            columns = [*((c.name, c.type) for c in relation.columns), *((h.column, h.type) for h in hidden)]
+            return self.session.createDataFrame([], ", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
         located = reader.located(source, document, Keeper(self._meta.objects, self._version.epoch))
-        return reader.by_spark(self.session, source, located)
+        return reader.by_spark(self.session, source, located, hidden)
 
     def _taken(self, source: Relation) -> StorageTable:
         return open_table(self._meta.objects, self._version, source.state_tables[0], self._epoch)

@@ -7,7 +7,7 @@ source is. A source with `files` stays a source that reads them. A view with row
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,6 +27,7 @@ from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.source_holds import require_not_held
+from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
     OP,
     CreateSource,
@@ -45,6 +46,7 @@ from tussock.jobs.sources.files import ON_CHANGE, FileSource, retains
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.viewtests.comparison import Row, RowsDiffer, net_changes, row_differences, same_value
 from tussock.jobs.viewtests.document import FilePlace, ViewStep, ViewTest, ViewTestError, WrittenRow
+from tussock.jobs.viewtests.stand_in import columns_of_input, flat_test, over_stand_ins
 from tussock.jobs.viewtests.values import Columns, moment_of_value, named_columns, plain_rows, typed_rows
 from tussock.statestore.errors import InputError, TussockError, did_you_mean
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -134,6 +136,7 @@ class _Running:
     _moment: int | None = None
 
     def __post_init__(self) -> None:
+        self.test = flat_test(self.test, self.catalog)
         statements = tuple(self._statements())
         self._check_values()
         create_store(str(self.folder / "store"), units=1, vnode_count=_VNODES, time_zone=self.time_zone)
@@ -170,7 +173,7 @@ class _Running:
         given = {name: place for step in self.test.steps for name, place in step.relations.items()}
         files = {name for step in self.test.steps for name in step.files}
         by_id = {relation.id: relation for relation in self.catalog.live()}
-        wanted: dict[int, Single | None] = {view.id: created_by(view)}
+        wanted: dict[int, Single | None] = {view.id: self._definition(view, files)}
         pending = [view]
         while pending:
             for relation in (by_id[i] for i in pending.pop().depends_on if i in by_id):
@@ -183,12 +186,19 @@ class _Running:
                 if relation.name in given or relation.kind in (RelationKind.SOURCE, RelationKind.TABLE):
                     wanted[relation.id] = self._stand_in(relation, given.get(relation.name), relation.name in files)
                 else:
-                    wanted[relation.id] = created_by(relation)
+                    wanted[relation.id] = self._definition(relation, files)
                     pending.append(relation)
         self._require_read(view, given, {by_id[i].name for i in wanted})
         for relation in self.catalog.live():
             if (statement := wanted.get(relation.id)) is not None:
                 yield statement
+
+    def _definition(self, relation: Relation, files: Collection[str]) -> Single:
+        """The statement of a view that the test computes. `files`: the sources that stay sources."""
+        statement = created_by(relation)
+        if not isinstance(statement, CreateView):
+            return statement
+        return msgspec.structs.replace(statement, plan=over_stand_ins(statement.plan, self.catalog, files))
 
     def _tested(self) -> Relation:
         views = {r.name: r for r in self.catalog.live() if r.kind is RelationKind.VIEW and not r.internal}
@@ -229,11 +239,11 @@ class _Running:
         for step in self.test.steps:
             for part in (step.insert, step.delete):
                 for name, rows in part.items():
-                    typed_rows(rows, _columns(find(self.catalog, name)), self.time_zone)
+                    typed_rows(rows, columns_of_input(find(self.catalog, name)), self.time_zone)
             for name, rewrites in step.update.items():
                 for rewrite in rewrites:
                     for row in (rewrite.where, rewrite.put):
-                        typed_rows([row], _columns(find(self.catalog, name)), self.time_zone)
+                        typed_rows([row], columns_of_input(find(self.catalog, name)), self.time_zone)
             changes = () if step.changes is None else (step.changes.deleted, step.changes.inserted)
             for rows in (() if step.expect is None else step.expect, *changes):
                 typed_rows(rows, view, self.time_zone)
@@ -248,7 +258,8 @@ class _Running:
                 return msgspec.structs.replace(statement, name=relation.name)
             case CreateSource():
                 only = reader_of(statement).append_only(statement)
-                return CreateTable(relation.name, statement.fields, (), append_only=only or msgspec.UNSET)
+                fields = tuple(Field(name, kind) for name, kind in columns_of_input(relation))
+                return CreateTable(relation.name, fields, (), append_only=only or msgspec.UNSET)
             case CreateView():
                 return CreateTable(relation.name, statement.plan.fields, ())
             case _:

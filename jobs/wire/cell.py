@@ -14,7 +14,8 @@ instead of many rows. `slot` is the parallel unit that receives the cell. `(frag
 A failure is data: the task itself succeeds, because a retry would meet the same error.
 
 Each number below 0 has one meaning. Mail and LeafInput have no number in common, and stored plans use others (ROW_ID is
-column -1, a fragment's inputs are -1 - i; jobs/plan/fragments.py). Cells are never stored.
+column -1, a fragment's inputs are -1 - i; jobs/plan/fragments.py; hidden columns are -11 and below;
+jobs/logical/hidden_columns.py). Cells are never stored.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -34,6 +34,7 @@ from tussock.jobs.executors.union_all import UnionAll
 from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical import statements
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
@@ -324,6 +325,12 @@ _OF_REJECTS = Input(3, None, (0, 1), ("string", "bigint"), Dispatch.HASH, (0, 1)
 _ON_THE_WAY = Input(3, None, (1, -1, 0), ("bigint", "string"), Dispatch.STAY, project=(Column(1, "bigint"), _BY_SPARK))
 _THROUGH_SPARK = Fragment((_ON_THE_WAY,), (), ("bigint", "string"), False)
 
+_HIDDEN = logical.Scan("orders", (0, *HiddenColumn), (_FIELDS[0], *(Field(c.column, c.type) for c in HiddenColumn)))
+_HIDDEN_TYPES = tuple(f.type for f in _HIDDEN.fields)
+_OF_HIDDEN = Fragment(
+    (Input(3, None, (*_HIDDEN.columns, -1), (*_HIDDEN_TYPES, "bigint"), Dispatch.FORWARD),), (), _HIDDEN_TYPES, False
+)
+
 _PAIR = "struct<a:array<int>,`b c`:map<string,decimal(4,1)>>"
 _MADE = Call("CreateNamedStruct", "struct<x:int>", (Literal("x", "string"), _K))
 _NESTED = Fragment(
@@ -377,6 +384,7 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "view_nested": ViewDefinition(
         "SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT
     ),
+    "view_of_hidden_columns": ViewDefinition("SELECT …", _HIDDEN, (_OF_HIDDEN,), _OUTPUT),
     "view_by_spark": ViewDefinition(
         "SELECT …", logical.Project(SCAN, (_BY_SPARK,), (Field("h", "string"),)), (_THROUGH_SPARK,), _OUTPUT
     ),
@@ -529,6 +537,23 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     ),
     "manifest_with_its_moment": SealedManifest(
         prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0, moment=_MOMENT
+    ),
+    "barrier_with_the_facts_of_files": Barrier(
+        mapping=_MAPPING,
+        log_end=0,
+        splits={
+            5: document_of(
+                [
+                    PinnedFile("s3://b/c.csv", 20, "abc", 1, weight=-1, modified=1_700_000_000_000, ingested=_MOMENT),
+                    PinnedFile("s3://b/c.csv", 30, "def", 2, modified=1_700_000_000_001),
+                ]
+            )
+        },
+        prev_epoch=0,
+        epoch=1,
+        attempt=0,
+        writer="w",
+        log_start=0,
     ),
     **{f"delta_{name}": VersionDelta(i + 1, "w", change) for i, (name, change) in enumerate(CHANGES.items())},
 }

@@ -14,7 +14,7 @@ def bind_scan(walk: PlanWalk, node: JavaObject) -> Bound:
         raise walk.refuse(
             node, "a relation that is not in the catalog", "declare it with CREATE SOURCE or CREATE TABLE"
         )
-    fields = tuple(Field(c.name, c.type) for c in relation.columns)
-    return Bound(
-        Scan(relation.name, tuple(range(len(fields))), fields), tuple(a.exprId().id() for a in items(node.output()))
-    )
+    hidden = walk.expressions.sandbox.hidden_of(node)
+    fields = (*(Field(c.name, c.type) for c in relation.columns), *(Field(h.column, h.type) for h in hidden))
+    columns = (*range(len(relation.columns)), *map(int, hidden))
+    return Bound(Scan(relation.name, columns, fields), tuple(a.exprId().id() for a in items(node.output())))

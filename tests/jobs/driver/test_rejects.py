@@ -102,6 +102,11 @@ def bad(path: Path, records: Sequence[Record]) -> list[tuple[object, ...]]:
     return sorted(found, key=repr)
 
 
+def rejects(meta: MetaStore) -> list[tuple[object, ...]]:
+    """The table of rejects without the hidden columns, which test_hidden_columns.py checks."""
+    return sorted((row[:4] for row in rows(meta, "events__rejects")), key=repr)
+
+
 def run(meta: MetaStore) -> EpochSummary:
     return advance(LocalRunner(), meta)[-1]
 
@@ -125,7 +130,7 @@ def test_records_that_cannot_be_read_go_to_the_rejects_and_the_rest_of_the_file_
     meta: MetaStore, files: Path
 ) -> None:
     assert rows(meta, "everything") == good(RECORDS)
-    assert rows(meta, "events__rejects") == bad(files / "a.parquet", RECORDS)
+    assert rejects(meta) == bad(files / "a.parquet", RECORDS)
     assert held_sources(meta.latest().catalog) == {}
 
 
@@ -148,17 +153,17 @@ def test_a_view_made_later_sees_the_rows_of_the_others_and_nothing_is_rejected_a
     assert rows(meta, "of_one_column") == sorted(((i,) for i, _, _ in good(RECORDS)), key=repr), (
         "also in a view of one column"
     )
-    assert rows(meta, "events__rejects") == []
+    assert rejects(meta) == []
     write(files / "b.parquet", RECORDS[:2])
     run(meta)
-    assert rows(meta, "events__rejects") == bad(files / "b.parquet", RECORDS[:2])
+    assert rejects(meta) == bad(files / "b.parquet", RECORDS[:2])
 
 
 def test_rejects_are_recorded_even_if_no_view_reads_the_source(tmp_path: Path, files: Path) -> None:
     meta = new_store(tmp_path / "store")
     append(meta, source(files))
     run(meta)
-    assert rows(meta, "events__rejects") == bad(files / "a.parquet", RECORDS)
+    assert rejects(meta) == bad(files / "a.parquet", RECORDS)
 
 
 def test_a_view_over_the_rejects_is_maintained_and_an_emptied_table_keeps_new_rejects(
@@ -175,7 +180,7 @@ def test_a_view_over_the_rejects_is_maintained_and_an_emptied_table_keeps_new_re
     append(meta, Delete("events__rejects", None))
     write(files / "b.parquet", RECORDS[::-1])
     run(meta)
-    assert rows(meta, "events__rejects") == bad(files / "b.parquet", RECORDS[::-1])
+    assert rejects(meta) == bad(files / "b.parquet", RECORDS[::-1])
     assert rows(meta, "complaints") == sorted(
         ((p, reason) for _, p, reason, _ in bad(files / "b.parquet", RECORDS[::-1])), key=repr
     )
@@ -185,7 +190,7 @@ def test_some_rejects_can_be_deleted(meta: MetaStore, files: Path) -> None:
     where = Call("EqualTo", "boolean", (Column(1, "bigint"), Literal(2, "bigint")))
     append(meta, Delete("events__rejects", where))
     run(meta)
-    assert rows(meta, "events__rejects") == [r for r in bad(files / "a.parquet", RECORDS) if r[1] != 2]
+    assert rejects(meta) == [r for r in bad(files / "a.parquet", RECORDS) if r[1] != 2]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +250,7 @@ def test_a_file_that_is_damaged_as_a_whole_holds_the_source(
     (files / "b.parquet").write_bytes(damage((files / "a.parquet").read_bytes()))
     run(meta)
     assert list(held_sources(meta.latest().catalog)) == ["events"]
-    assert rows(meta, "events__rejects") == bad(files / "a.parquet", RECORDS)
+    assert rejects(meta) == bad(files / "a.parquet", RECORDS)
     abandon(meta, Detour(skip_files=(str(files / "b.parquet"),)))
     run(meta)
     assert held_sources(meta.latest().catalog) == {}
@@ -281,7 +286,7 @@ def test_a_train_killed_at_any_object_creation_rejects_each_record_once(tmp_path
     whole = ended(tmp_path / "whole", watched)
     here = [bad(files / f"{name}.parquet", r) for name, r in (("a", RECORDS), ("b", RECORDS[::-1]), ("c", RECORDS * 2))]
     kept = [r for r in here[0] if r[1] != 2]
-    assert whole["events__rejects"] == sorted([*kept, *here[1], *here[2]], key=repr)
+    assert rejects(open_store(tmp_path / "whole")) == sorted([*kept, *here[1], *here[2]], key=repr)
     assert whole["everything"] == good([*RECORDS, *RECORDS[::-1], *RECORDS * 2])
     for number in [i for i, (operation, _) in enumerate(watched.calls) if operation == "put_if_absent"]:
         store = Path(shutil.copytree(template, tmp_path / str(number)))
@@ -310,10 +315,10 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
         (Restated(str(file), gone=True), []),
     ]
     for restated, now in steps:
-        before = Counter(rows(meta, "events__rejects"))
+        before = Counter(rejects(meta))
         assert Restating(meta, "events", restated).begin() is not None
         summary = run(meta)
-        after = Counter(rows(meta, "events__rejects"))
+        after = Counter(rejects(meta))
         assert summary.rejected.get("events", 0) == (after - before).total(), "not the removed ones too"
         assert summary.withdrawn.get("events", 0) == (before - after).total()
         said = show_summary(summary)
@@ -321,7 +326,7 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
         assert ("removed from events__rejects:" in said) == bool(before - after)
         append(meta, view("late", 0, 1, 2))
         run(meta)
-        assert rows(meta, "events__rejects") == sorted([*bad(file, now), *others], key=repr)
+        assert rejects(meta) == sorted([*bad(file, now), *others], key=repr)
         assert rows(meta, "everything") == rows(meta, "late") == good([*now, *RECORDS])
         append(meta, Drop(RelationKind.VIEW, "late"))
         run(meta)

@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.release import needs_spark
 from tests.support.spark_types import SparkSession
+from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.sql.binder import Binder
@@ -48,14 +49,19 @@ RELATIONS = (
 )
 
 
+def hidden(relation: Relation) -> tuple[HiddenColumn, ...]:
+    """The hidden columns of a relation: `shops` stands for a source of files, `cities` for one of another kind."""
+    return OF_FILES if relation.name == "shops" else ()
+
+
 @pytest.fixture(scope="session")
 def binder(spark: SparkSession) -> Binder:
-    return Binder(spark, RELATIONS, "UTC", FORMATS)
+    return Binder(spark, RELATIONS, "UTC", FORMATS, hidden=hidden)
 
 
 @pytest.fixture(scope="session")
 def sandbox(spark: SparkSession) -> Sandbox:
-    return Sandbox(spark, RELATIONS, "UTC")
+    return Sandbox(spark, RELATIONS, "UTC", hidden=hidden)
 
 
 @dataclass(frozen=True)

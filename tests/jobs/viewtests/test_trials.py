@@ -38,6 +38,8 @@ CREATE MATERIALIZED VIEW recent AS SELECT id, tags FROM orders WHERE at > now() 
 CREATE MATERIALIZED VIEW loud AS SELECT line, level FROM log WHERE level > 3;
 CREATE MATERIALIZED VIEW hot AS SELECT max(n) AS n FROM clicks;
 CREATE MATERIALIZED VIEW bad AS SELECT count(*) AS n FROM orders__rejects;
+CREATE MATERIALIZED VIEW by_file AS SELECT _metadata.file_name AS file, max(_ingested_at) AS at, sum(n) AS n
+  FROM orders WHERE _metadata.file_size IS NULL OR _metadata.file_size > 0 GROUP BY _metadata.file_name;
 """
 
 
@@ -54,7 +56,7 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ['name = "shop"', 'store = "store"', 'data = "data"', 'sql = ["${data}/rows.sql", "views.sql"]', ZONE]
     (folder / "pipeline.toml").write_text("\n".join(settings))
     with ViewTests(load_pipeline(folder)) as running:
-        assert running.views == ("totals", "best", "recent", "loud", "hot", "bad")
+        assert running.views == ("totals", "best", "recent", "loud", "hot", "bad", "by_file")
         assert running.started_spark
     return folder
 
@@ -112,6 +114,39 @@ def test_a_view_broken_on_purpose_fails_with_the_rows_that_differ(spark: SparkSe
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_source_may_have_hidden_columns(shop: Path) -> None:
+    passed(
+        shop,
+        """
+- name: a sum per file
+  view: by_file
+  rows:
+    orders:
+      - {id: 1, n: 3, _metadata: {file_name: a.csv, file_size: 10}, _ingested_at: 2026-01-01 08:00:00}
+      - {id: 2, n: 4, _metadata: {file_name: a.csv}, _ingested_at: 2026-01-02 08:00:00}
+      - {id: 3, n: 5, _metadata: {file_name: empty.csv, file_size: 0}}
+      - {id: 4, n: 6}
+  expect:
+    - {file: a.csv, at: 2026-01-02 08:00:00, n: 7}
+    - {file: null, at: null, n: 6}
+  steps:
+    - update: {orders: [{where: {_metadata.file_name: empty.csv}, set: {_metadata: {file_size: 1}}}]}
+      changes: {insert: [{file: empty.csv, at: null, n: 5}]}
+""",
+    )
+    told_of = told(
+        shop,
+        """
+- name: no such field
+  view: by_file
+  rows: {orders: [{id: 1, _metadata: {name: a.csv}}]}
+  expect: []
+""",
+    )
+    assert "'_metadata.name'" in told_of
+    assert "_metadata.file_name" in told_of
 
 
 def test_rows_without_a_column_get_its_default_or_null_and_views_between_are_computed(shop: Path) -> None:
@@ -256,7 +291,7 @@ def test_the_command_prints_the_differences_and_the_views_without_a_test(
         assert cli.main(["test", "shop", "--junit", str(tmp_path / "report.xml")]) == 1
         said = capsys.readouterr().out
         assert DIFFERENCE in said
-        assert "views without a test: best, recent, loud, hot, bad\n" in said
+        assert "views without a test: best, recent, loud, hot, bad, by_file\n" in said
         assert f"not read, because it does not exist: {shop.parent.parent}/data/rows.sql\n" in said
         assert "1 passed, 1 failed in " in said
         (suite,) = ET.parse(tmp_path / "report.xml").getroot()
